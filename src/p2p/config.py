@@ -1,0 +1,228 @@
+"""TrainConfig: the one place where a training default stands."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
+    "learning_rate": (1e-6, 3e-3),
+    "ent_coef": (0.0, 0.1),
+    "vf_coef": (0.1, 2.0),
+    "clip_coef": (0.05, 0.4),
+    "max_grad_norm": (0.1, 5.0),
+    "gae_lambda": (0.8, 1.0),
+    "gamma": (0.8, 0.9999),
+    "num_steps": (16, 8192),
+    "update_epochs": (1, 20),
+    "num_minibatches": (1, 1024),
+    "target_kl": (0.001, 0.1),
+    "total_timesteps": (1_000, 1_000_000_000),
+    "reward_clip": (1.0, 50.0),
+    "obs_clip": (1.0, 50.0),
+    "max_episode_steps": (10, 100_000),
+    "log_std_init": (-3.0, 1.0),
+}
+"""What a revision may move a value to. Every preset lies inside; a test holds them together."""
+
+TUNABLE_UNBOUNDED = ("net_arch", "normalize_obs", "normalize_reward")
+TUNABLE = (*TUNABLE_BOUNDS, *TUNABLE_UNBOUNDED)
+
+
+class TrainConfig(BaseModel):
+    """How one training run is done. Every field is used; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    # What is trained, and where.
+    env_id: Annotated[str, Field(min_length=1)] = "HalfCheetah-v5"
+    engine: Literal["mujoco"] = "mujoco"
+    iteration_id: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")] = ""
+    """The name of its folder."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    backend: Literal["auto", "fast", "sb3"] = "auto"
+    """`fast`: batched MuJoCo and JAX. `sb3`: Stable-Baselines3. `auto`: fast where it can."""
+    device: str = "auto"
+    """Where Stable-Baselines3 trains (the fast backend is a CPU program)."""
+    torch_deterministic: bool = True
+
+    # Environment.
+    num_envs: Annotated[int, Field(ge=1, le=4096)] = 8
+    num_threads: Annotated[int, Field(ge=0, le=256)] = 0
+    """Simulation threads; 0 takes the cores this process may use."""
+    max_episode_steps: Annotated[int, Field(ge=1)] | None = None
+    """None: the horizon the environment is registered with."""
+    terminate_when_unhealthy: bool | None = None
+    """None: as the environment is registered."""
+    side_info: bool = False
+    """Give the reward `mj_model` and `mj_data` in info."""
+
+    # PPO.
+    total_timesteps: Annotated[int, Field(ge=1)] = 1_000_000
+    num_steps: Annotated[int, Field(ge=1)] = 256
+    num_minibatches: Annotated[int, Field(ge=1)] = 32
+    update_epochs: Annotated[int, Field(ge=1)] = 10
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-4
+    gamma: Annotated[float, Field(gt=0, le=1)] = 0.99
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    clip_coef: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    clip_vloss: bool = False
+    norm_adv: bool = True
+    ent_coef: Annotated[float, Field(ge=0)] = 0.0
+    vf_coef: Annotated[float, Field(ge=0)] = 0.5
+    max_grad_norm: Annotated[float, Field(gt=0)] = 0.5
+    target_kl: Annotated[float, Field(gt=0)] | None = None
+    """Stop an update early when the KL divergence passes 1.5 times this."""
+    net_arch: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = (64, 64)
+    activation: Literal["tanh", "relu"] = "tanh"
+    ortho_init: bool = True
+    log_std_init: float = 0.0
+    normalize_obs: bool = True
+    normalize_reward: bool = True
+    obs_clip: Annotated[float, Field(gt=0)] = 10.0
+    reward_clip: Annotated[float, Field(gt=0)] = 10.0
+
+    # Measuring.
+    num_evals: Annotated[int, Field(ge=1, le=1000)] = 4
+    num_eval_envs: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Evaluation episodes side by side; 0 takes num_envs."""
+    num_eval_rounds: Annotated[int, Field(ge=1, le=100)] = 3
+    checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
+    """Steps between the states that a killed run resumes from."""
+    judgment_select: Literal["last", "best"] = "last"
+    """Which evaluated checkpoint stands for the run."""
+    reward_term_avg_window: Annotated[int, Field(ge=1)] = 25
+    """Episodes that the training returns and terms are averaged over."""
+    trajectory_stride: Annotated[int, Field(ge=1)] = 1
+    """Keep every n-th step of a recorded trajectory."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_not_one(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        may_be_bool = annotation is bool or bool in get_args(annotation)
+        parts = value if isinstance(value, list | tuple) else (value,)
+        if not may_be_bool and any(isinstance(part, bool) for part in parts):
+            raise ValueError(f"{value} is not a value for this field")
+        return value
+
+    @field_validator("net_arch", mode="before")
+    @classmethod
+    def _one_width_means_two_layers(cls, value: object) -> object:
+        return (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _advantages_can_be_normalised(self) -> Self:
+        if self.norm_adv and self.minibatch_size == 1:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} leaves one step in a minibatch, whose "
+                "advantage cannot be normalised: use fewer, or norm_adv=false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _minibatches_divide_the_batch(self) -> Self:
+        if self.batch_size % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches={self.num_minibatches} must divide num_envs * num_steps = "
+                f"{self.num_envs} * {self.num_steps} = {self.batch_size}"
+            )
+        return self
+
+    @property
+    def batch_size(self) -> int:
+        """Steps in one rollout of all environments."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def minibatch_size(self) -> int:
+        """Steps in one gradient step."""
+        return self.batch_size // self.num_minibatches
+
+    @property
+    def num_iterations(self) -> int:
+        """Rollouts, each with its update; the last one reaches or passes total_timesteps."""
+        return -(-self.total_timesteps // self.batch_size)
+
+    @property
+    def eval_envs(self) -> int:
+        """Evaluation episodes side by side."""
+        return self.num_eval_envs or self.num_envs
+
+    def to_json(self) -> str:
+        """As config.json holds it."""
+        return self.model_dump_json(indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read config.json; raises pydantic.ValidationError naming each bad field."""
+        return cls.model_validate_json(text)
+
+    def with_updates(self, **changes: Any) -> Self:
+        """A checked copy with these fields changed."""
+        return type(self).model_validate({**self.model_dump(), **changes})
+
+    def apply_updates(self, updates: dict[str, Any]) -> tuple[Self, list[str]]:
+        """A copy with a revision's hyperparameters, and what had to be refused or changed.
+
+        Only the TUNABLE fields may be changed, and numbers stay within TUNABLE_BOUNDS. A value
+        that the configuration already has is always kept as it is, and so is one whose new value
+        makes no sense. num_minibatches gives way where it no longer divides the batch.
+        """
+        notes: list[str] = []
+        accepted: dict[str, Any] = {}
+        for name, value in updates.items():
+            if name not in TUNABLE:
+                notes.append(f"{name} cannot be tuned; left at {getattr(self, name, 'unset')}")
+                continue
+            current = getattr(self, name)
+            if value == current and isinstance(value, bool) == isinstance(current, bool):
+                continue
+            try:
+                accepted[name] = self._tuned(name, value, notes)
+            except ValueError as error:
+                reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+                notes.append(f"{name}={value!r} refused ({reason}); left at {current}")
+        minibatches = accepted.get("num_minibatches", self.num_minibatches)
+        batch = self.num_envs * accepted.get("num_steps", self.num_steps)
+        fitting = _largest_divisor(batch, at_most=minibatches, smallest_part=1 + self.norm_adv)
+        if fitting != minibatches:
+            notes.append(
+                f"num_minibatches={minibatches} does not fit {batch} steps; {fitting} does"
+            )
+            accepted["num_minibatches"] = fitting
+        return self.with_updates(**accepted), notes
+
+    def _tuned(self, name: str, value: Any, notes: list[str]) -> Any:
+        """A revision's value, checked and clamped; raises ValueError if there is no sense in it."""
+        if name in TUNABLE_BOUNDS and value is not None:
+            if isinstance(value, str):
+                value = float(value)
+            if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+                raise ValueError("not a number")
+            low, high = TUNABLE_BOUNDS[name]
+            clamped = min(max(value, low), high)
+            if clamped != value:
+                notes.append(f"{name}={value} clamped to {clamped} (allowed {low} to {high})")
+            value = clamped
+        probe = {"norm_adv": False, "num_minibatches": 1, name: value}
+        if name == "num_minibatches":
+            probe["num_steps"] = value  # a batch that it divides: the real one is looked at later
+        return getattr(type(self).model_validate(probe), name)
+
+
+def _largest_divisor(batch: int, *, at_most: int, smallest_part: int) -> int:
+    """The largest number of equal parts of a batch, each of at least `smallest_part` steps."""
+    highest = min(at_most, batch // smallest_part)
+    return next((n for n in range(highest, 0, -1) if batch % n == 0), 1)

@@ -1,0 +1,273 @@
+"""events.jsonl: what happened in a session, in one sequence over all its processes.
+
+Code that has something to tell calls `emit` or `span`. They write to the log that `use_log` has
+made current in this context, and do nothing where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from p2p.atomic import locked
+from p2p.contracts import Event, utc_now
+from p2p.jsonl import append_line, lines_backward, parse_line, read_from
+from p2p.settings import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SHORT_TEXT = 200
+SHORT_LIST = 20
+
+Span = dict[str, Any]
+"""What the body of a span adds to its end."""
+
+_current: ContextVar[EventLog | None] = ContextVar("event_log", default=None)
+
+
+class EventLog:
+    """A session's log. Any number of processes and threads may write through their own object."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_path = path.with_name(path.name + ".lock")
+        self._size = -1
+        self._seq = 0
+
+    def emit(
+        self,
+        event: str,
+        *,
+        iteration: int | None = None,
+        duration_ms: float | None = None,
+        **data: Any,
+    ) -> Event:
+        """Append an event; what JSON cannot hold goes in as text, secrets do not go in at all."""
+        return self._append(event, iteration, duration_ms, data)
+
+    def _append(
+        self, event: str, iteration: int | None, duration_ms: float | None, data: Span
+    ) -> Event:
+        with locked(self._lock_path):
+            record = Event(
+                seq=self._last_seq() + 1,
+                timestamp=utc_now(),
+                event=event,
+                iteration=iteration,
+                data=_plain(data),
+                duration_ms=duration_ms,
+            )
+            line = redact(json.dumps(record.model_dump(mode="json"), allow_nan=False))
+            self._size = append_line(self.path, line.encode("ascii"))
+            self._seq = record.seq
+        return record
+
+    def _last_seq(self) -> int:
+        """The last number given out; looks into the file only if someone else wrote to it."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+        if size != self._size:
+            # A line that lacks only its newline has used its number, too.
+            lines = lines_backward(self.path, unfinished=True)
+            self._seq = next((e.seq for line in lines if (e := _event(line)) is not None), 0)
+        return self._seq
+
+    @contextmanager
+    def span(self, event: str, *, iteration: int | None = None, **data: Any) -> Iterator[Span]:
+        """`event`.start, then .end with what the body put into the span, or .error, and how long.
+
+        The error goes on to the caller. Interruptions (Ctrl-C, cancellation) are errors here too:
+        every .start has an end unless the process was killed.
+        """
+        started = time.perf_counter()
+        self._append(f"{event}.start", iteration, None, data)
+        outcome: Span = {}
+        try:
+            yield outcome
+        except BaseException as error:
+            elapsed = 1000 * (time.perf_counter() - started)
+            told = {**data, **outcome, "error": str(error), "error_type": type(error).__name__}
+            self._append(f"{event}.error", iteration, elapsed, told)
+            raise
+        elapsed = 1000 * (time.perf_counter() - started)
+        self._append(f"{event}.end", iteration, elapsed, {**data, **outcome})
+
+
+# --- the current log ------------------------------------------------------------------------------
+
+
+@contextmanager
+def use_log(log: EventLog | None) -> Iterator[None]:
+    """Make a log the current one; threads inherit it through contextvars.copy_context()."""
+    token = _current.set(log)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_log() -> EventLog | None:
+    """The log that `emit` and `span` write to here."""
+    return _current.get()
+
+
+def emit(
+    event: str, *, iteration: int | None = None, duration_ms: float | None = None, **data: Any
+) -> None:
+    """Append to the current log, if there is one."""
+    log = _current.get()
+    if log is not None:
+        log.emit(event, iteration=iteration, duration_ms=duration_ms, **data)
+
+
+@contextmanager
+def span(event: str, *, iteration: int | None = None, **data: Any) -> Iterator[Span]:
+    """A span in the current log; without one the body runs just the same."""
+    log = _current.get()
+    if log is None:
+        yield {}
+        return
+    with log.span(event, iteration=iteration, **data) as outcome:
+        yield outcome
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_events(path: Path, *, after_seq: int = 0, limit: int = 100) -> list[Event]:
+    """Up to `limit` events after a sequence number, long text and lists shortened."""
+    return [
+        event.model_copy(update={"data": shorten(event.data)})
+        for event in _events_after(path, after_seq, limit)
+    ]
+
+
+def read_event(path: Path, seq: int) -> Event | None:
+    """One event in full."""
+    return next((e for e in _events_after(path, seq - 1, 1) if e.seq == seq), None)
+
+
+def tail(path: Path, offset: int = 0) -> tuple[list[Event], int]:
+    """The events written since a byte offset, shortened, and the offset for the next call."""
+    lines, offset = read_from(path, offset)
+    events = (event for line in lines if (event := _event(line)) is not None)
+    return [e.model_copy(update={"data": shorten(e.data)}) for e in events], offset
+
+
+def follow(
+    path: Path, *, offset: int = 0, stop: Callable[[], bool], poll_s: float = 0.2
+) -> Iterator[Event]:
+    """Events as they come, until `stop()` holds and nothing is left to read."""
+    while True:
+        stopping = stop()
+        before = offset
+        events, offset = tail(path, offset)
+        yield from events
+        if offset != before:
+            continue
+        if stopping:
+            return
+        time.sleep(poll_s)
+
+
+def shorten(value: Any, text: int = SHORT_TEXT, items: int = SHORT_LIST) -> Any:
+    """The value with long text and lists cut at any depth, saying what was left out."""
+    if isinstance(value, str) and len(value) > text:
+        return f"{value[:text]}... ({len(value)} characters)"
+    if isinstance(value, list):
+        short = [shorten(item, text, items) for item in value[:items]]
+        return [*short, f"... ({len(value)} items)"] if len(value) > items else short
+    if isinstance(value, dict):
+        kept = {k: shorten(v, text, items) for k, v in list(value.items())[: 2 * items]}
+        return {**kept, "...": f"{len(value)} keys"} if len(value) > 2 * items else kept
+    return value
+
+
+def _events_after(path: Path, seq: int, limit: int) -> Iterator[Event]:
+    offset = _offset_before(path, seq)
+    given = 0
+    while given < limit:
+        lines, following = read_from(path, offset)
+        if following == offset:
+            return
+        offset = following
+        for line in lines:
+            event = _event(line)
+            if event is None or event.seq <= seq:
+                continue
+            yield event
+            given += 1
+            if given == limit:
+                return
+
+
+def _offset_before(path: Path, seq: int) -> int:
+    """The start of a line at or before which every event's number is at most `seq`.
+
+    Numbers rise through the file, so this is a binary search over byte offsets.
+    """
+    low = 0
+    try:
+        high = path.stat().st_size
+    except OSError:
+        return 0
+    if seq <= 0:
+        return 0
+    while high - low > 1 << 16:
+        middle = (low + high) // 2
+        start, first = _first_event_from(path, middle, high)
+        if first is None or first.seq > seq:
+            high = middle
+        else:
+            low = start
+    return low
+
+
+def _first_event_from(path: Path, offset: int, end: int) -> tuple[int, Event | None]:
+    """The first event whose line starts between two offsets, and that start."""
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        stream.readline()  # the rest of a line that starts earlier
+        while (start := stream.tell()) < end:
+            event = _event(stream.readline())
+            if event is not None:
+                return start, event
+    return end, None
+
+
+def _event(line: bytes) -> Event | None:
+    record = parse_line(line)
+    if record is None:
+        return None
+    try:
+        return Event.model_validate(record)
+    except ValidationError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON can hold it; NaN and infinity as text, because JSON has no such numbers."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return str(value)

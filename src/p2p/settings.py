@@ -1,0 +1,89 @@
+"""What the environment and `.env` say, typed and read once.
+
+Ask `get_settings()` where a value is used; a copy made at import would outlive a change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, AliasChoices, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_BENCHMARK_CASE = re.compile(r"(bm_(?:\d{8}_\d{6}_)?[0-9a-f]+)_(case\d+)")
+_SHORTEST_SECRET = 8
+
+
+class Settings(BaseSettings):
+    """Settings of this process; an environment variable counts more than `.env`."""
+
+    model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
+
+    runs_dir: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
+        default=Path("runs"),
+        validate_default=True,
+        validation_alias=AliasChoices("P2P_RUNS_DIR", "RUNS_DIR"),
+    )
+    """Where sessions lie: absolute, so that a later change of folder does not move it."""
+
+    env_path: str = Field(default="", validation_alias="P2P_ENV_PATH")
+    """Folders with modules of the user's own environments, separated by colons."""
+
+    anthropic_api_key: SecretStr | None = None
+    openai_api_key: SecretStr | None = None
+    gemini_api_key: SecretStr | None = Field(
+        default=None, validation_alias=AliasChoices("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    )
+
+    @field_validator("anthropic_api_key", "openai_api_key", "gemini_api_key", mode="before")
+    @classmethod
+    def _blank_means_no_key(cls, value: object) -> object:
+        return None if isinstance(value, str) and not value.strip() else value
+
+    def env_folders(self) -> tuple[Path, ...]:
+        """The folders of `env_path`, absolute."""
+        names = filter(None, self.env_path.split(os.pathsep))
+        return tuple(Path(name).expanduser().absolute() for name in names)
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values that must never reach a file, a log, a command line or a job."""
+        keys = (self.anthropic_api_key, self.openai_api_key, self.gemini_api_key)
+        return tuple(key.get_secret_value() for key in keys if key is not None)
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """The settings of this process; `get_settings.cache_clear()` reads them anew."""
+    return Settings()
+
+
+def redact(text: str) -> str:
+    """The text without this process's secrets, plain or as they stand inside JSON."""
+    for secret in get_settings().secrets():
+        if len(secret) < _SHORTEST_SECRET:
+            continue  # too short to be a key, and to be told from ordinary text
+        for form in {secret, json.dumps(secret)[1:-1]}:
+            text = text.replace(form, "[secret]")
+    return text
+
+
+def check_name(name: str) -> str:
+    """The name, if it can stand as one folder name below ours; raises ValueError otherwise."""
+    if not name or name.startswith(".") or any(c in name for c in "/\\\0") or ".." in name:
+        raise ValueError(f"not a valid name: {name!r}")
+    return name
+
+
+def resolve_session_dir(session_id: str) -> Path:
+    """The folder of a session; raises ValueError for an id that would lead out of `runs_dir`.
+
+    A case of a benchmark, `bm_..._case7`, lies inside the benchmark: `bm_.../case7`.
+    """
+    check_name(session_id)
+    case = _BENCHMARK_CASE.fullmatch(session_id)
+    return get_settings().runs_dir.joinpath(*(case.groups() if case else (session_id,)))

@@ -1,0 +1,75 @@
+"""What several tests train with: a run that takes seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from p2p.config import TrainConfig
+
+if TYPE_CHECKING:
+    from p2p.session.iteration_record import IterationRecord
+
+ROOT = Path(__file__).parent.parent
+
+
+def four_short_rollouts() -> TrainConfig:
+    """Four short rollouts of HalfCheetah, evaluated twice."""
+    return TrainConfig(
+        num_envs=4,
+        num_steps=64,
+        num_minibatches=4,
+        update_epochs=2,
+        total_timesteps=1024,
+        max_episode_steps=40,
+        num_evals=2,
+        num_eval_rounds=1,
+        checkpoint_interval=256,
+    )
+
+
+@pytest.fixture
+def small_config() -> TrainConfig:
+    """A run that takes seconds."""
+    return four_short_rollouts()
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> IterationRecord:
+    """A finished run with videos, shared by all tests: to be read, never changed."""
+    from p2p.session.iteration_record import IterationRecord
+    from p2p.training.runner import run_training
+
+    record = IterationRecord(tmp_path_factory.mktemp("shared") / "session_shared" / "iter_1")
+    run_training(four_short_rollouts(), BATCHED_REWARD, record)
+    return record
+
+
+@pytest.fixture
+def class_reward() -> str:
+    """The class-based example of the documentation."""
+    return (ROOT / "examples" / "rewards" / "speed_class.py").read_text()
+
+
+BATCHED_REWARD = '''
+import numpy as np
+
+def reward_fn(obs, action, next_obs, info):
+    """
+    LaTeX: r = v_x - 0.1 |a|^2
+    Terms:
+        speed: forward velocity
+        ctrl: control penalty
+    """
+    speed = info["x_velocity"]
+    ctrl = -0.1 * np.sum(np.square(action), axis=-1)
+    return speed + ctrl, {"speed": speed, "ctrl": ctrl}
+'''
+
+
+@pytest.fixture
+def batched_reward() -> str:
+    """A reward that takes one transition or a batch."""
+    return BATCHED_REWARD

@@ -1,0 +1,208 @@
+"""A configuration is checked when it is made, and a revision cannot break it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from p2p.config import TUNABLE, TUNABLE_BOUNDS, TrainConfig
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "num_envs": st.sampled_from([1, 8, 64]),
+            "num_steps": st.sampled_from([64, 256, 2048]),
+            "learning_rate": st.floats(1e-8, 1.0),
+            "gamma": st.floats(0.5, 1.0),
+            "target_kl": st.none() | st.floats(1e-6, 1.0),
+            "net_arch": st.lists(st.integers(1, 512), max_size=3).map(tuple),
+            "log_std_init": st.floats(-5, 5),
+            "max_episode_steps": st.none() | st.integers(1, 10_000),
+            "activation": st.sampled_from(["tanh", "relu"]),
+            "norm_adv": st.booleans(),
+            "seed": st.integers(0, 2**31 - 1),
+        },
+    )
+)
+def test_json_round_trip(fields):
+    config = TrainConfig(**fields)
+    assert TrainConfig.from_json(config.to_json()) == config
+
+
+def test_the_example_of_the_architecture_text_is_a_configuration():
+    config = TrainConfig.from_json(
+        '{"total_timesteps": 1000000, "learning_rate": 0.0003, "gamma": 0.99, "num_steps": 2048,'
+        ' "num_envs": 1, "seed": 1, "env_id": "HalfCheetah-v5"}'
+    )
+    assert (config.batch_size, config.minibatch_size, config.num_iterations) == (2048, 64, 489)
+
+
+def test_a_number_of_steps_may_be_written_with_an_exponent():
+    assert TrainConfig.from_json('{"total_timesteps": 1e6}').total_timesteps == 1_000_000
+
+
+def test_an_unknown_key_is_an_error():
+    with pytest.raises(ValidationError, match="learning_rat"):
+        TrainConfig.from_json('{"learning_rat": 0.1}')
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"num_envs": 0}, {"num_envs": True}, {"seed": False}, {"seed": -1}, {"gamma": 1.1},
+        {"learning_rate": 0}, {"learning_rate": float("nan")}, {"learning_rate": True},
+        {"clip_coef": 1}, {"total_timesteps": 0}, {"total_timesteps": 1.5}, {"net_arch": True},
+        {"net_arch": [64, 0]}, {"net_arch": [True]}, {"activation": "gelu"}, {"env_id": ""},
+        {"backend": "jax"}, {"engine": "isaac"}, {"num_evals": 0}, {"target_kl": 0},
+        {"max_episode_steps": True}, {"log_std_init": float("inf")}, {"env_id": True},
+        {"iteration_id": "../../x"}, {"iteration_id": "a/b"}, {"iteration_id": ".."},
+        {"iteration_id": "iter_1\n"}, {"normalize_obs": 2},
+    ],
+)  # fmt: skip
+def test_a_value_out_of_bounds_or_of_the_wrong_kind_is_an_error(bad):
+    with pytest.raises(ValidationError, match=next(iter(bad))):
+        TrainConfig(**bad)
+
+
+def test_minibatches_divide_the_batch():
+    with pytest.raises(ValidationError, match=r"must divide num_envs \* num_steps"):
+        TrainConfig(num_envs=3, num_steps=100, num_minibatches=7)
+    assert TrainConfig(num_envs=3, num_steps=100, num_minibatches=5).minibatch_size == 60
+
+
+def test_a_minibatch_of_one_step_cannot_be_normalised():
+    with pytest.raises(ValidationError, match="one step in a minibatch"):
+        TrainConfig(num_envs=1, num_steps=32, num_minibatches=32)
+    assert TrainConfig(num_envs=1, num_steps=32, num_minibatches=32, norm_adv=False)
+
+
+def test_one_width_means_two_layers():
+    assert TrainConfig.from_json('{"net_arch": 128}').net_arch == (128, 128)
+
+
+def test_the_last_rollout_reaches_the_end():
+    assert TrainConfig(total_timesteps=2049).num_iterations == 2
+    assert TrainConfig(total_timesteps=2048).num_iterations == 1
+    assert TrainConfig().eval_envs == 8
+    assert TrainConfig(num_eval_envs=3).eval_envs == 3
+
+
+def test_the_defaults_lie_within_the_tunable_bounds():
+    config = TrainConfig()
+    for name, (low, high) in TUNABLE_BOUNDS.items():
+        value = getattr(config, name)
+        assert value is None or low <= value <= high, name
+
+
+@pytest.mark.parametrize("name", TUNABLE_BOUNDS)
+def test_both_ends_of_every_bound_are_values_of_the_field(name):
+    for end in TUNABLE_BOUNDS[name]:
+        changed, notes = TrainConfig().apply_updates({name: end})
+        assert getattr(changed, name) == end
+        assert all("num_minibatches" in note for note in notes)
+
+
+def test_a_revision_changes_what_it_may():
+    changed, notes = TrainConfig().apply_updates(
+        {"learning_rate": 1e-4, "net_arch": [128, 64], "normalize_reward": False, "target_kl": 0.02}
+    )
+    assert notes == []
+    assert (changed.learning_rate, changed.net_arch) == (1e-4, (128, 64))
+    assert (changed.normalize_reward, changed.target_kl) == (False, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "result"),
+    [
+        ("learning_rate", 1, 3e-3), ("learning_rate", -5, 1e-6), ("learning_rate", "1e9", 3e-3),
+        ("learning_rate", float("inf"), 3e-3), ("num_steps", 10**9, 8192), ("num_steps", 1, 16),
+        ("gamma", 0, 0.8), ("total_timesteps", 1e12, 1_000_000_000),
+    ],
+)  # fmt: skip
+def test_a_value_beyond_the_bounds_is_clamped_and_noted(name, value, result):
+    changed, notes = TrainConfig().apply_updates({name: value})
+    assert getattr(changed, name) == result
+    assert "clamped" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", True), ("learning_rate", float("nan")), ("learning_rate", "fast"),
+        ("learning_rate", None), ("learning_rate", [1e-4]), ("num_steps", 512.5),
+        ("num_steps", True), ("num_minibatches", True), ("num_minibatches", 2.5),
+        ("num_minibatches", None), ("normalize_obs", "perhaps"), ("net_arch", [0]),
+        ("net_arch", "wide"), ("net_arch", True), ("update_epochs", {}),
+    ],
+)  # fmt: skip
+def test_a_value_without_sense_is_refused_and_noted(name, value):
+    config = TrainConfig()
+    changed, notes = config.apply_updates({name: value})
+    assert changed == config
+    assert len(notes) == 1
+    assert notes[0].startswith(f"{name}=")
+    assert "refused" in notes[0]
+
+
+def test_true_is_not_the_one_that_stands_there():
+    config = TrainConfig(num_minibatches=1)
+    changed, notes = config.apply_updates({"num_minibatches": True})
+    assert changed == config
+    assert "refused" in notes[0]
+
+
+@pytest.mark.parametrize("name", ["env_id", "seed", "backend", "num_envs", "no_such_field"])
+def test_what_cannot_be_tuned_is_left_and_noted(name):
+    changed, notes = TrainConfig().apply_updates({name: 3})
+    assert changed == TrainConfig()
+    assert "cannot be tuned" in notes[0]
+
+
+def test_a_value_that_is_already_there_is_kept_even_outside_the_bounds():
+    config = TrainConfig(gamma=0.5, ent_coef=0.5, learning_rate=0.1)
+    changed, notes = config.apply_updates({"gamma": 0.5, "ent_coef": 0.5, "learning_rate": 0.1})
+    assert (changed, notes) == (config, [])
+
+
+def test_what_may_be_none_can_be_set_back_to_it():
+    changed, notes = TrainConfig(target_kl=0.02, max_episode_steps=50).apply_updates(
+        {"target_kl": None, "max_episode_steps": None}
+    )
+    assert (changed.target_kl, changed.max_episode_steps, notes) == (None, None, [])
+
+
+@pytest.mark.parametrize(("num_steps", "minibatches"), [(50, 25), (1021, 8), (256, 32), (17, 17)])
+def test_minibatches_give_way_to_a_new_batch(num_steps, minibatches):
+    changed, notes = TrainConfig().apply_updates({"num_steps": num_steps})
+    assert (changed.num_steps, changed.num_minibatches) == (num_steps, minibatches)
+    assert len(notes) == (minibatches != 32)
+
+
+_ANY = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4),
+    st.lists(st.integers(-2, 600), max_size=3),
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from([*TUNABLE, "seed", "x"]), _ANY))
+def test_no_revision_can_break_a_configuration(updates: dict[str, Any]):
+    changed, _ = TrainConfig().apply_updates(updates)
+    assert TrainConfig.from_json(changed.to_json()) == changed
+    for name, (low, high) in TUNABLE_BOUNDS.items():
+        value = getattr(changed, name)
+        assert value is None or low <= value <= high
+
+
+def test_with_updates_checks():
+    with pytest.raises(ValidationError):
+        TrainConfig().with_updates(gamma=2)
+    assert json.loads(TrainConfig().with_updates(net_arch=[8]).to_json())["net_arch"] == [8]
