@@ -1,0 +1,88 @@
+"""What a jail costs at start: a jailed no-op against a bare interpreter, interleaved.
+
+python benchmarks/jail_startup.py [--starts 40] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from p2p.sandbox import Jail, layers, start
+
+RESULTS = Path(__file__).parent / "results" / "jail_startup.md"
+GOAL_MS = 150.0
+
+
+def bare_seconds() -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+    return time.perf_counter() - begin
+
+
+def jailed_seconds(folder: Path, *, unsafe_local: bool) -> float:
+    begin = time.perf_counter()
+    with start("p2p.sandbox.noop", {}, Jail(folder=folder, unsafe_local=unsafe_local)) as process:
+        ended = process.wait()
+    assert ended.ok, ended
+    return time.perf_counter() - begin
+
+
+def measure(starts: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {"bare": [], "jailed": [], "unsafe": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        jailed_seconds(folder, unsafe_local=False)  # writes caches, starts the launching thread
+        for _ in range(starts):
+            found["bare"].append(bare_seconds())
+            found["jailed"].append(jailed_seconds(folder, unsafe_local=False))
+            found["unsafe"].append(jailed_seconds(folder, unsafe_local=True))
+    return found
+
+
+def report(found: dict[str, list[float]], starts: int) -> str:
+    def row(title: str, key: str) -> str:
+        times = sorted(1e3 * value for value in found[key])
+        p90 = times[int(0.9 * (len(times) - 1))]
+        return f"| {title} | {statistics.median(times):.1f} | {times[0]:.1f} | {p90:.1f} |"
+
+    over = 1e3 * (statistics.median(found["jailed"]) - statistics.median(found["bare"]))
+    here = f"{platform.machine()}, Linux {platform.release()}, Python {platform.python_version()}"
+    rows = [
+        "# Start-up of the jail",
+        "",
+        f"Whole process, milliseconds, {starts} starts each, interleaved. {here}.",
+        "",
+        *(f"- {line}" for line in layers().describe()),
+        "",
+        "| | median | least | p90 |",
+        "|---|---|---|---|",
+        row("bare `python -c pass`", "bare"),
+        row("jailed no-op", "jailed"),
+        row("the same with `unsafe_local`", "unsafe"),
+        "",
+        f"The jail costs {over:.1f} ms over a bare interpreter (goal: under {GOAL_MS:g} ms).",
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--starts", type=int, default=40)
+    parser.add_argument("--write", action="store_true", help="keep the table in results/")
+    arguments = parser.parse_args()
+    text = report(measure(arguments.starts), arguments.starts)
+    print(text)
+    if arguments.write:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What runs first in the jailed process: confine, report, then call the module.
+
+Run as a script by ``launch``, with the number of the pipe to write lines to as its argument and
+one JSON document on standard input. It confines itself while it has one thread and before it
+loads a library or a line of foreign code, and goes on in the same interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXIT_RAISED, EXIT_MEMORY, EXIT_NO_JAIL = 1, 113, 114
+MAX_LINE_BYTES = 4 << 20
+
+
+def _die_with_parent(parent_pid: int) -> None:
+    from p2p.sandbox import kernel
+
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the kernel knew that we want to be told
+        os._exit(EXIT_NO_JAIL)
+
+
+def _volunteer_for_the_oom_killer() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write("1000")
+    except OSError:
+        pass  # a courtesy to the parent, not a layer
+
+
+def _limit(spec: dict[str, Any], *, own_user: bool) -> None:
+    from p2p.sandbox import limits
+
+    limits.apply(
+        memory_bytes=spec["memory_bytes"],
+        disk_bytes=spec["disk_bytes"],
+        cpu_seconds=spec["cpu_seconds"],
+        threads=spec["max_threads"] if own_user else None,
+    )
+
+
+def confine(spec: dict[str, Any]) -> dict[str, Any]:
+    """Put this process in the jail that ``spec`` describes; returns the layers that hold."""
+    folder = spec["folder"]
+    _volunteer_for_the_oom_killer()
+    if spec["unsafe_local"]:
+        _limit(spec, own_user=False)
+        _die_with_parent(spec["parent_pid"])
+        os.chdir(folder)
+        return {"landlock_abi": 0, "seccomp": False, "namespaces": []}
+    from p2p.sandbox import kernel, landlock, namespaces, seccomp
+
+    if not seccomp.available():
+        raise OSError("this kernel does not filter system calls (seccomp)")
+    entered = namespaces.enter(folder)
+    os.chdir(folder)
+    _limit(spec, own_user="user" in entered)
+    kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    _die_with_parent(spec["parent_pid"])
+    version = landlock.restrict(spec["readable"], folder)
+    seccomp.restrict()
+    return {"landlock_abi": version, "seccomp": True, "namespaces": entered}
+
+
+def _sender(pipe: int) -> Callable[[bytes], None]:
+    lock = threading.Lock()
+
+    def send(line: bytes) -> None:
+        """Send one line up to the process that started the jail."""
+        if not line or b"\n" in line or len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"a line has 1 to {MAX_LINE_BYTES} bytes and no line break")
+        data = memoryview(line + b"\n")
+        with lock:
+            while data:
+                data = data[os.write(pipe, data) :]
+
+    return send
+
+
+def _prepare(spec: dict[str, Any]) -> None:
+    """Make the project importable, although the folder around it may not be read in the jail."""
+    sys.prefix = spec["prefix"]
+    sys.path[:] = [spec["package_parent"], *spec["sys_path"]]
+    importlib.import_module("p2p.sandbox")
+    sys.path[:] = spec["sys_path"]
+
+
+def run(spec: dict[str, Any], pipe: int) -> int:
+    """Confine and call ``module.main(payload, send)``; returns the exit status."""
+    _prepare(spec)
+    send = _sender(pipe)
+    try:
+        layers = confine(spec)
+    except OSError as error:
+        send(json.dumps({"unavailable": str(error)}).encode())
+        return EXIT_NO_JAIL
+    send(json.dumps(layers).encode())
+    if spec["module"] is None:
+        os.write(pipe, b"\n")
+        return 0
+    import faulthandler
+
+    faulthandler.enable()  # a crash in C code names the Python lines that led there
+    try:
+        importlib.import_module(spec["module"]).main(spec["payload"], send)
+    except MemoryError:
+        traceback.print_exc()
+        return EXIT_MEMORY
+    except BaseException:  # noqa: BLE001  (sys.exit in foreign code is an error, too)
+        traceback.print_exc()
+        return EXIT_RAISED
+    os.write(pipe, b"\n")  # an empty line: the module came to its end
+    return 0
+
+
+def _main() -> None:
+    spec = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    status = run(spec, int(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Exit handlers and threads of foreign code get no say in how the process ends.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _main()

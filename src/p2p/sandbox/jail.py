@@ -1,0 +1,82 @@
+"""What a jail allows, and how one ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+GIB = 1 << 30
+
+EndReason = Literal[
+    "finished",  # the module's main returned
+    "failed",  # it raised
+    "crashed",  # the process ended by a signal or by leaving without a word
+    "memory",
+    "disk",
+    "threads",
+    "cpu time",
+    "wall clock",
+    "stalled",
+    "protocol",  # what came up the pipe was not lines, or the pipe was closed
+    "killed",  # by the parent
+]
+
+UNSAFE_LOCAL_WARNING = (
+    "--unsafe-local: the code runs WITHOUT a jail. It can read and change every file that you "
+    "can, see what your other programs do, use the network and start programs. What is left: "
+    "your environment variables are not passed on, memory, file size and CPU time are limited, "
+    "and the process is killed when it runs too long. Use it only for code that you have read."
+)
+
+
+class JailUnavailable(Exception):
+    """The kernel cannot provide the jail, and the code was not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jail:
+    """What the code inside may use. Everything else is refused."""
+
+    folder: Path
+    """The one folder it may write to; also its working, home and temporary directory."""
+    readable: tuple[Path, ...] = ()
+    """Files and folders that it may read, besides Python, its libraries and this package."""
+    import_paths: tuple[Path, ...] = ()
+    """Folders that it may read and import from, put in front of ``sys.path``."""
+    memory_bytes: int = 8 * GIB
+    disk_bytes: int = 2 * GIB
+    """Of the folder, with what lay there before."""
+    max_files: int = 4096
+    max_threads: int = 512
+    cpu_seconds: float | None = None
+    """Of all threads together."""
+    wall_seconds: float | None = None
+    stall_seconds: float | None = None
+    """The longest silence on the pipe."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """All that it finds in its environment, besides a small fixed set."""
+    unsafe_local: bool = False
+    """Run without a jail; see ``UNSAFE_LOCAL_WARNING``."""
+
+
+@dataclass(frozen=True, slots=True)
+class JailExit:
+    """How a jailed process ended."""
+
+    returncode: int
+    """Negative: the signal that ended it."""
+    reason: EndReason
+    message: str
+    """One sentence for a person."""
+    output_tail: str
+    """What it printed: the first and the last kilobytes."""
+    cpu_seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the module came to its end."""
+        return self.reason == "finished"

@@ -1,0 +1,257 @@
+"""The parent's side of a jailed process: reading its lines, watching it, ending it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from p2p.sandbox import flatten, verdict
+from p2p.sandbox.enter import MAX_LINE_BYTES
+from p2p.sandbox.jail import JailExit
+from p2p.sandbox.line_queue import LineQueue
+from p2p.sandbox.output import BoundedOutput, LineSplitter
+from p2p.sandbox.usage import folder_use, process_use
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from p2p.sandbox.jail import EndReason, Jail
+
+_TICK_SECONDS = 0.2
+_LOOK_EVERY_SECONDS = 0.1
+_DISK_EVERY_SECONDS = 0.4
+_GRACE_SECONDS = 2.0
+_CHUNK = 1 << 16
+_LAST_CHUNKS = 64  # more than a pipe can hold
+
+
+class JailedProcess:
+    """A process in a jail. A thread of its own watches it, whatever the caller is doing.
+
+    Lines wait in a bounded queue; when it is full, the jailed process waits, too.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], lines_out: int, jail: Jail) -> None:
+        self.pid = popen.pid
+        self.layers: dict[str, Any] = {}
+        """The layers that hold, as in ``Layers``."""
+        self._jail = jail
+        self._popen = popen
+        self._lines_out = lines_out
+        self._output = BoundedOutput()
+        self._splitter = LineSplitter(MAX_LINE_BYTES)
+        self._queue = LineQueue()
+        self._lock = threading.Lock()
+        self._reaped = False
+        self._sentence: tuple[EndReason, str] | None = None
+        self._exit: JailExit | None = None
+        self._said_goodbye = False
+        self._nobody_reads = False
+        self._ready_at: float | None = None
+        self._lines_closed_at: float | None = None
+        self._last_line = self._last_look = self._last_disk_look = time.monotonic()
+        self._thread = threading.Thread(target=self._watch, name=f"jail-{self.pid}", daemon=True)
+        self._thread.start()
+
+    # --- what the caller uses -------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = None) -> bytes | None:
+        """The next line; None if none came in time or none will come any more."""
+        return self._queue.get(timeout)
+
+    @overload
+    def lines(self, tick: None = None) -> Iterator[bytes]: ...
+
+    @overload
+    def lines(self, tick: float) -> Iterator[bytes | None]: ...
+
+    def lines(self, tick: float | None = None) -> Iterator[bytes | None]:
+        """Every line until the process ends; with ``tick``, None after that many silent seconds."""
+        while True:
+            line = self._queue.get(tick)
+            if line is None and self._queue.ended:
+                return
+            yield line
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended and every line was read."""
+        return self._queue.ended
+
+    def kill(self, reason: EndReason = "killed", message: str = "stopped by the parent") -> None:
+        """End the process group now. The first reason given is the one that counts."""
+        with self._lock:
+            if self._reaped:
+                return
+            if self._sentence is None:
+                self._sentence = (reason, message)
+            self._signal_group()
+
+    def wait(self, timeout: float | None = None) -> JailExit:
+        """How the process ended, once it has; lines may still be read afterwards.
+
+        While waiting, lines beyond 32 MiB that nobody reads are dropped.
+        """
+        self._nobody_reads = True
+        try:
+            self._thread.join(timeout)
+        finally:
+            self._nobody_reads = False
+        if self._exit is None:
+            raise TimeoutError(f"the jailed process {self.pid} still runs")
+        return self._exit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self.wait()
+
+    # --- what ``launch`` uses -------------------------------------------------------------------
+
+    def hand_over(self, spec: bytes) -> None:
+        """Give the process what it is to do."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._popen.stdin as pipe:
+            view = memoryview(spec)
+            while view:
+                view = view[pipe.write(view) or 0 :]
+
+    def start_clock(self) -> None:
+        """Count the wall clock from now on: the jail is built and the code inside begins."""
+        self._ready_at = time.monotonic()
+
+    # --- the watching thread --------------------------------------------------------------------
+
+    def _signal_group(self) -> None:
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(self.pid, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        try:
+            self._exit = self._watch_to_the_end()
+        except BaseException as error:
+            # Whatever goes wrong here, no jail may run unwatched and no caller may wait for ever.
+            self.kill("killed", f"the parent could not watch it any more: {error!r}")
+            reason, message = self._sentence or ("killed", repr(error))
+            self._exit = JailExit(-signal.SIGKILL, reason, message, self._output.text(), 0.0)
+            raise
+        finally:
+            self._queue.close()
+
+    def _watch_to_the_end(self) -> JailExit:
+        assert self._popen.stdout is not None
+        with self._popen.stdout as output, selectors.DefaultSelector() as selector:
+            for pipe in (output.fileno(), self._lines_out):
+                os.set_blocking(pipe, False)
+                selector.register(pipe, selectors.EVENT_READ)
+            try:
+                while not self._has_ended():
+                    self._judge()
+                    self._read_ready(selector)
+                for _ in range(_LAST_CHUNKS):
+                    if not self._read_some(selector, 0.0):
+                        break
+            finally:
+                os.close(self._lines_out)
+        return self._how_it_ended()
+
+    def _has_ended(self) -> bool:
+        """Whether it has; it is then still to be reaped, so that its number stays its own."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _read_ready(self, selector: selectors.BaseSelector) -> None:
+        """Wait for the next news and read it, unless the reader is behind."""
+        if not selector.get_map():
+            time.sleep(0.005)  # both pipes are closed: most likely it is about to end
+        elif self._queue.full and not self._nobody_reads:
+            self._last_line = time.monotonic()  # it is the parent that is slow
+            time.sleep(_TICK_SECONDS / 4)
+        else:
+            self._read_some(selector, _TICK_SECONDS)
+
+    def _read_some(self, selector: selectors.BaseSelector, timeout: float) -> bool:
+        """Read a chunk of each pipe that has one; whether there was any."""
+        busy = False
+        for key, _ in selector.select(timeout):
+            data = os.read(key.fd, _CHUNK)
+            if not data:
+                selector.unregister(key.fd)
+                if key.fd == self._lines_out:
+                    self._lines_closed_at = time.monotonic()
+            elif key.fd == self._lines_out:
+                self._take(data)
+            else:
+                self._output.add(data)
+            busy = busy or bool(data)
+        return busy
+
+    def _take(self, data: bytes) -> None:
+        try:
+            lines = self._splitter.feed(data)
+        except ValueError as error:
+            self.kill("protocol", f"the jailed code sent {error}")
+            return
+        if not lines:
+            return
+        self._last_line = time.monotonic()
+        self._said_goodbye = not lines[-1]
+        if not (self._queue.full and self._nobody_reads):
+            self._queue.put([line for line in lines if line])
+
+    def _judge(self) -> None:
+        """Kill the process if it went over a limit."""
+        jail, now = self._jail, time.monotonic()
+        if now - self._last_look < _LOOK_EVERY_SECONDS:
+            return
+        self._last_look = now
+        running = now - self._ready_at if self._ready_at is not None else 0.0
+        excess = verdict.time_excess(jail, running, now - self._last_line)
+        if excess is None:
+            excess = verdict.process_excess(jail, process_use(self.pid))
+        if excess is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
+            self._last_disk_look = now
+            use = folder_use(jail.folder, self.pid, max_files=jail.max_files)
+            excess = verdict.disk_excess(jail, use)
+        if excess is None and self._lines_closed_at is not None:
+            excess = verdict.closed_excess(now - self._lines_closed_at, _GRACE_SECONDS)
+        if excess is not None:
+            self.kill(*excess)
+
+    def _reap(self) -> tuple[int, float]:
+        """Exit status and CPU seconds."""
+        with self._lock:
+            self._signal_group()  # without a jail it may have left children behind
+            _, status, used = os.wait4(self.pid, 0)
+            self._reaped = True
+        self._popen.returncode = os.waitstatus_to_exitcode(status)
+        return self._popen.returncode, used.ru_utime + used.ru_stime
+
+    def _how_it_ended(self) -> JailExit:
+        jail = self._jail
+        use = folder_use(jail.folder, self.pid, max_files=jail.max_files)
+        returncode, cpu_seconds = self._reap()
+        if use.unwalkable:
+            with contextlib.suppress(OSError):  # the caller finds what could not be removed
+                flatten.remove_subfolders(jail.folder)
+        text = self._output.text()
+        reason, message = (
+            self._sentence
+            or verdict.disk_excess(jail, use)
+            or verdict.explain(jail, returncode, cpu_seconds, text, said_goodbye=self._said_goodbye)
+        )
+        return JailExit(returncode, reason, message, text, cpu_seconds)

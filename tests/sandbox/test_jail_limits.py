@@ -1,0 +1,179 @@
+"""Memory, disk, threads, time; hangs, floods and crashes. Each ends with a reason of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from jail_runner import Runner
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+_KEEP_DELETED = """
+import os, time
+kept = []
+for i in range(60):
+    file = open("f", "wb"); file.write(bytes(1 << 20)); file.flush(); os.unlink("f")
+    kept.append(file)
+time.sleep(60)
+"""
+_BLOCK_SIGNALS = """
+import signal
+for s in signal.valid_signals() - {9, 19}: signal.signal(s, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+while True: pass
+"""
+
+
+def test_fifty_gigabytes_cannot_be_allocated(jail: Runner) -> None:
+    ended = jail("import numpy as np\nnp.ones(50 * 2**30 // 8)", memory_bytes=GIB)
+    assert ended.exit.reason == "memory"
+    assert "1.0 GiB" in ended.exit.message
+
+
+def test_an_allocation_beyond_the_limit_is_an_exception_the_code_can_catch(jail: Runner) -> None:
+    jail.refused(
+        """
+        import ctypes, mmap
+        libc = ctypes.CDLL(None)
+        libc.malloc.restype = ctypes.c_void_p
+        def malloc():
+            if not libc.malloc(ctypes.c_size_t(2 << 30)): raise MemoryError
+        attempts(bytes=lambda: bytearray(2 << 30), malloc=malloc,
+                 map=lambda: mmap.mmap(-1, 2 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        """,
+        memory_bytes=GIB,
+    )
+
+
+def test_slowly_growing_memory_ends_too(jail: Runner) -> None:
+    ended = jail("kept = []\nwhile True: kept.append(bytearray(1 << 20))", memory_bytes=256 * MIB)
+    assert ended.exit.reason == "memory"
+
+
+def test_one_big_file_fills_no_disk(jail: Runner) -> None:
+    ended = jail(
+        "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 20))", disk_bytes=16 * MIB
+    )
+    assert ended.exit.reason in {"failed", "disk"}
+    assert (jail.folder / "big").stat().st_size <= 16 * MIB
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for i in range(10**9): open(f'file{i % 60}', 'wb').write(bytes(1 << 20))",
+        "for i in range(10**9): open(f'file{i}', 'wb').close()",
+        "import os\nfor i in range(10**9): os.mkdir('d'); os.chdir('d')",
+        # Deleted files that are kept open take space that no listing shows.
+        _KEEP_DELETED,
+    ],
+    ids=["many files", "empty files", "deep folders", "deleted files"],
+)
+def test_disk_space_and_file_numbers_are_bounded(jail: Runner, source: str) -> None:
+    ended = jail(source, disk_bytes=32 * MIB, max_files=500)
+    assert ended.exit.reason == "disk", ended.exit
+
+
+def test_folders_that_cannot_be_removed_the_usual_way_are_gone_afterwards(jail: Runner) -> None:
+    ended = jail(
+        """
+        import os
+        open("kept", "w").close()
+        os.mkdir("closed"); os.mkdir("closed/a", 0)
+        for i in range(100): os.mkdir("d"); os.chdir("d")
+        """
+    )
+    assert ended.exit.reason == "disk"
+    assert [path.name for path in jail.folder.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("stack", [64 << 10, 8 << 20], ids=["small stacks", "large stacks"])
+def test_a_thread_bomb_ends(jail: Runner, stack: int) -> None:
+    ended = jail(
+        "import threading, time\nthreading.stack_size(stack)\n"
+        "while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+        {"stack": stack},
+        memory_bytes=GIB,
+        max_threads=64,
+    )
+    assert ended.exit.reason in {"threads", "failed"}, ended.exit
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import ctypes; ctypes.CDLL(None).pause()",
+        "import ctypes; ctypes.PyDLL(None).sleep(1000)",
+        _BLOCK_SIGNALS,
+    ],
+    ids=["in C", "in C with the GIL", "signals blocked"],
+)
+def test_a_hang_meets_the_wall_clock(jail: Runner, source: str) -> None:
+    ended = jail(source, wall_seconds=0.6)
+    assert ended.exit.reason == "wall clock"
+
+
+def test_silence_is_a_stall_and_signs_of_life_are_not(jail: Runner) -> None:
+    busy = jail("import time\nfor i in range(8): send(b'alive'); time.sleep(.1)", stall_seconds=0.5)
+    assert busy.exit.reason == "finished"
+    silent = jail("import time; send(b'once'); time.sleep(60)", stall_seconds=0.5)
+    assert silent.exit.reason == "stalled"
+    assert silent.lines == [b"once"]
+
+
+def test_cpu_time_is_limited(jail: Runner) -> None:
+    ended = jail(
+        "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+        cpu_seconds=1,
+    )
+    assert ended.exit.reason == "cpu time"
+    assert ended.exit.cpu_seconds >= 1
+
+
+def test_an_endless_line_is_a_breach_of_protocol(jail: Runner) -> None:
+    ended = jail(
+        """
+        import os
+        links = {int(n): f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd")}
+        pipe = max(n for n, link in links.items() if os.path.exists(link))
+        while True: os.write(pipe, bytes(1 << 16))
+        """
+    )
+    assert ended.exit.reason == "protocol"
+
+
+def test_a_flood_of_output_is_cut_and_its_ends_are_kept(jail: Runner) -> None:
+    ended = jail("print('first')\nfor i in range(3000): print('x' * 9999)\nprint('last')")
+    assert ended.exit.ok
+    assert ended.exit.output_tail.startswith("first")
+    assert ended.exit.output_tail.endswith("last\n")
+    assert "bytes left out" in ended.exit.output_tail
+    assert len(ended.exit.output_tail) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "word"),
+    [
+        ("import os; os._exit(0)", "crashed", "without coming to its end"),
+        ("import os; os._exit(7)", "crashed", "7"),
+        ("import sys; sys.exit(0)", "failed", "SystemExit"),
+        ("raise ValueError('the reward is wrong')", "failed", "the reward is wrong"),
+        ("import ctypes; ctypes.string_at(0)", "crashed", "SIGSEGV"),
+        ("import os; os.abort()", "crashed", "SIGABRT"),
+        ("import os; os.kill(os.getpid(), 9)", "crashed", "killed"),
+        ("import os, time; os.closerange(0, 99); time.sleep(60)", "protocol", "closed"),
+    ],
+)  # fmt: skip
+def test_every_way_to_end_is_told_apart(jail: Runner, source: str, reason: str, word: str) -> None:
+    ended = jail(source)
+    assert ended.exit.reason == reason, ended.exit
+    assert word in ended.exit.message
+
+
+def test_a_crash_in_c_code_names_the_python_line(jail: Runner) -> None:
+    ended = jail("import ctypes\n\nctypes.string_at(0)")
+    assert 'File "<inside>", line 3' in ended.exit.output_tail

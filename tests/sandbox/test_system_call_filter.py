@@ -1,0 +1,124 @@
+"""The filter's program, run by a small interpreter for machines that are not at hand."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+
+import pytest
+
+from p2p.sandbox import syscall_table
+from p2p.sandbox.seccomp import program
+
+ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+PID = 4711
+ALLOWED = 0
+
+
+def _run(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
+    """What the kernel answers: 0 for allowed, else the error number."""
+    words = {0: number, 4: ARCH[machine] if arch is None else arch}
+    for i in range(6):
+        value = arguments[i] if i < len(arguments) else 0
+        words[16 + 8 * i], words[20 + 8 * i] = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
+    code, at, accumulator = program(machine, PID), 0, 0
+    while True:
+        operation, yes, no, constant = code[at]
+        at += 1
+        if operation == 0x20:
+            accumulator = words[constant]
+        elif operation == 0x54:
+            accumulator &= constant
+        elif operation == 0x06:
+            return 0 if constant == 0x7FFF0000 else constant & 0xFFFF
+        else:
+            holds = {
+                0x15: accumulator == constant,
+                0x35: accumulator >= constant,
+                0x45: bool(accumulator & constant),
+            }[operation]
+            at += yes if holds else no
+
+
+@pytest.fixture(params=syscall_table.MACHINES)
+def machine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _number(machine: str, name: str) -> int:
+    return {**syscall_table.allowed(machine), **syscall_table.checked(machine)}[name]
+
+
+def test_the_program_fits_the_kernel_and_its_jumps(machine: str) -> None:
+    code = program(machine, PID)
+    assert len(code) <= 4096
+    assert all(0 <= yes < 256 and 0 <= no < 256 for _, yes, no, _ in code)
+    for number in range(600):  # every path ends in an answer
+        _run(machine, number)
+
+
+def test_plain_calls_are_allowed(machine: str) -> None:
+    for number in syscall_table.allowed(machine).values():
+        assert _run(machine, number) == ALLOWED
+
+
+def test_only_threads_can_be_made(machine: str) -> None:
+    clone = _number(machine, "clone")
+    pthread = 0x3D0F00
+    assert _run(machine, clone, pthread) == ALLOWED
+    for flags in (17, 0x4111, 0, pthread | 0x10000000, pthread | 0x20000, pthread & ~0x10000):
+        assert _run(machine, clone, flags) == errno.EPERM
+    assert _run(machine, 435, 0) == errno.ENOSYS  # clone3: its flags cannot be seen
+
+
+def test_only_the_process_itself_can_be_signalled(machine: str) -> None:
+    for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
+        number = _number(machine, name)
+        assert _run(machine, number, PID) == ALLOWED
+        for other in (0, 1, PID + 1, -1, -PID):
+            assert _run(machine, number, other) == errno.EPERM
+
+
+def test_memory_that_no_limit_counts_is_refused(machine: str) -> None:
+    mmap = _number(machine, "mmap")
+    for flags, answer in ((0x22, 0), (0x01, 0), (0x02, 0), (0x20022, 0), (0x21, 1), (0x122, 1)):
+        assert _run(machine, mmap, 0, 4096, 3, flags, -1) == answer * errno.EPERM
+
+
+def test_the_parent_death_signal_cannot_be_undone(machine: str) -> None:
+    assert _run(machine, _number(machine, "prctl"), 1, 0) == errno.EPERM
+    assert _run(machine, _number(machine, "prctl"), 15, 0) == ALLOWED
+
+
+def test_calls_by_another_numbering_are_refused(machine: str) -> None:
+    assert _run(machine, _number(machine, "read"), arch=0x40000003) == errno.EPERM
+    assert _run(machine, 0x40000000) == errno.ENOSYS
+
+
+def test_what_is_not_listed_is_refused(machine: str) -> None:
+    sockets = {"x86_64": (41, 53, 42, 49), "aarch64": (198, 199, 203, 200)}[machine]
+    programs = {"x86_64": (57, 58, 59, 322), "aarch64": (221, 281)}[machine]
+    others = {"x86_64": (101, 165, 272, 321, 319), "aarch64": (117, 40, 97, 280, 279)}[machine]
+    for number in (*sockets, *programs, *others):
+        assert _run(machine, number) == errno.EPERM
+    for number in (424, 425, 434, 438, 442, 444, 447, 500):
+        assert _run(machine, number) == errno.ENOSYS
+
+
+@pytest.mark.parametrize(
+    ("machine_name", "header"),
+    [
+        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+        ("aarch64", "/usr/include/asm-generic/unistd.h"),
+    ],
+)
+def test_the_numbers_are_those_of_the_kernel_headers(machine_name: str, header: str) -> None:
+    if not Path(header).is_file():
+        pytest.skip("no kernel headers here")
+    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
+    real = {name: int(number) for name, number in found}
+    real.setdefault("newfstatat", real.get("fstatat", -1))
+    parts = (syscall_table.allowed, syscall_table.checked, syscall_table.setup)
+    for name, number in ((n, i) for part in parts for n, i in part(machine_name).items()):
+        assert real[name] == number, name
