@@ -1,0 +1,1 @@
+"""Environments, rewards and PPO: from a reward file to a saved policy."""

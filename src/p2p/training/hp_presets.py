@@ -1,0 +1,184 @@
+"""PPO hyperparameters that are known to work, for each environment.
+
+The values are those that RL Baselines3 Zoo publishes for PPO (hyperparams/ppo.yml). The zoo tuned
+with one environment; here the same number of steps per update is collected from several side by
+side, with the same minibatch size, so that an update sees as much data as it was tuned for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from p2p.config import TUNABLE_BOUNDS, TrainConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NUM_ENVS = 8
+_SHORTEST_ROLLOUT = int(TUNABLE_BOUNDS["num_steps"][0])
+_FASTEST_RATE = TUNABLE_BOUNDS["learning_rate"][1]
+
+TUNED = "tuned by RL Baselines3 Zoo"
+DEFAULTS = "no tuned values; the defaults of TrainConfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Fields of TrainConfig that differ from its defaults, and where they come from."""
+
+    values: Mapping[str, Any]
+    origin: str
+
+
+def _tuned(
+    *,
+    batch: int,
+    minibatch: int,
+    epochs: int,
+    rate: float,
+    gamma: float,
+    gae_lambda: float,
+    clip: float,
+    ent_coef: float,
+    vf_coef: float,
+    max_grad_norm: float,
+    num_envs: int = _NUM_ENVS,
+    origin: str = TUNED,
+    **others: Any,
+) -> Preset:
+    values = {
+        "num_envs": num_envs,
+        "num_steps": batch // num_envs,
+        "num_minibatches": batch // minibatch,
+        "update_epochs": epochs,
+        "learning_rate": rate,
+        "gamma": gamma,
+        "gae_lambda": gae_lambda,
+        "clip_coef": clip,
+        "ent_coef": ent_coef,
+        "vf_coef": vf_coef,
+        "max_grad_norm": max_grad_norm,
+        "clip_vloss": False,
+        "normalize_obs": True,
+        "normalize_reward": True,
+        **others,
+    }
+    return Preset(values, origin)
+
+
+_WIDE: Mapping[str, Any] = {
+    "net_arch": (256, 256),
+    "activation": "relu",
+    "ortho_init": False,
+    "log_std_init": -2.0,
+}
+"""The network that the zoo gives to some of the environments; the others have SB3's own."""
+
+PRESETS: Mapping[str, Preset] = {
+    "HalfCheetah": _tuned(
+        batch=512, minibatch=64, epochs=20, rate=2.0633e-05, gamma=0.98, gae_lambda=0.92, clip=0.1,
+        ent_coef=0.000401762, vf_coef=0.58096, max_grad_norm=0.8, **_WIDE,
+    ),
+    "Ant": _tuned(
+        batch=2048, minibatch=64, epochs=10, rate=3e-4, gamma=0.99, gae_lambda=0.95, clip=0.2,
+        ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
+        # The zoo keeps its tuned values for Ant only as a comment.
+        origin="what RL Baselines3 Zoo trains Ant with: the defaults of Stable-Baselines3",
+    ),
+    "Hopper": _tuned(
+        batch=512, minibatch=32, epochs=5, rate=9.80828e-05, gamma=0.999, gae_lambda=0.99, clip=0.2,
+        ent_coef=0.00229519, vf_coef=0.835671, max_grad_norm=0.7, **_WIDE,
+    ),
+    "Walker2d": _tuned(
+        batch=512, minibatch=32, epochs=20, rate=5.05041e-05, gamma=0.99, gae_lambda=0.95, clip=0.1,
+        ent_coef=0.000585045, vf_coef=0.871923, max_grad_norm=1.0,
+    ),
+    "Humanoid": _tuned(
+        batch=512, minibatch=256, epochs=5, rate=3.56987e-05, gamma=0.95, gae_lambda=0.9, clip=0.3,
+        ent_coef=0.00238306, vf_coef=0.431892, max_grad_norm=2.0, total_timesteps=10_000_000,
+        **_WIDE,
+    ),
+    "HumanoidStandup": _tuned(
+        batch=512, minibatch=32, epochs=20, rate=2.55673e-05, gamma=0.99, gae_lambda=0.9, clip=0.3,
+        ent_coef=3.62109e-06, vf_coef=0.430793, max_grad_norm=0.7, total_timesteps=10_000_000,
+        **_WIDE,
+    ),
+    "Swimmer": _tuned(
+        num_envs=4, batch=4096, minibatch=256, epochs=10, rate=6e-4, gamma=0.9999, gae_lambda=0.98,
+        clip=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
+    ),
+    "Reacher": _tuned(
+        batch=512, minibatch=32, epochs=5, rate=0.000104019, gamma=0.9, gae_lambda=1.0, clip=0.3,
+        ent_coef=7.52585e-08, vf_coef=0.950368, max_grad_norm=0.9,
+    ),
+    "InvertedPendulum": _tuned(
+        # The zoo asks for minibatches of 64, but an update has 32 steps: one minibatch.
+        num_envs=2, batch=32, minibatch=32, epochs=5, rate=0.000222425, gamma=0.999, gae_lambda=0.9,
+        clip=0.4, ent_coef=1.37976e-07, vf_coef=0.19816, max_grad_norm=0.3,
+    ),
+    "InvertedDoublePendulum": _tuned(
+        # As above: 512 asked for, 128 there.
+        batch=128, minibatch=128, epochs=10, rate=0.000155454, gamma=0.98, gae_lambda=0.8, clip=0.4,
+        ent_coef=1.05057e-06, vf_coef=0.695929, max_grad_norm=0.5,
+    ),
+}  # fmt: skip
+"""By the name of the environment without its version; the zoo has none for Pusher."""
+
+
+def _find(env_id: str) -> Preset:
+    name = env_id.rpartition("-v")[0] or env_id
+    return PRESETS.get(name, Preset({}, DEFAULTS))
+
+
+def preset_for(env_id: str) -> dict[str, Any]:
+    """Fields of TrainConfig for this environment; none where nothing is tuned."""
+    return dict(_find(env_id).values)
+
+
+def preset_origin(env_id: str) -> str:
+    """Where the values of `preset_for` come from, in words."""
+    return _find(env_id).origin
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    return next(d for d in range(max(1, min(limit, number)), 0, -1) if number % d == 0)
+
+
+def _spread(base: TrainConfig, num_envs: int) -> dict[str, Any]:
+    """The rollout of `base` from another number of environments.
+
+    The steps per update stay as they are, unless too few would be left for each environment.
+    """
+    num_steps = max(round(base.batch_size / num_envs), min(_SHORTEST_ROLLOUT, base.num_steps))
+    return {"num_envs": num_envs, "num_steps": num_steps}
+
+
+def _minibatches(base: TrainConfig, num_envs: int, num_steps: int) -> dict[str, Any]:
+    """Fit an update of another size.
+
+    The minibatch keeps its size; where the update has grown it grows with the square root of that,
+    and the learning rate with the square root of the minibatch.
+    """
+    batch = num_envs * num_steps
+    growth = max(1.0, batch / base.batch_size)
+    size = base.minibatch_size * growth**0.5
+    rate = min(base.learning_rate * growth**0.25, max(_FASTEST_RATE, base.learning_rate))
+    count = _largest_divisor(batch, max(1, round(batch / size)))
+    return {"num_minibatches": count, "learning_rate": rate}
+
+
+def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
+    """The preset as a TrainConfig; what is given counts, and what depends on it is fitted to it.
+
+    With another `num_envs` the rollout is shortened, and with another size of update the
+    minibatches (and, for larger updates, the learning rate) follow, unless they are given too.
+    """
+    base = TrainConfig.model_validate({"env_id": env_id, **preset_for(env_id)})
+    fitted: dict[str, Any] = {}
+    if overrides.get("num_envs", base.num_envs) != base.num_envs:
+        fitted |= _spread(base, int(overrides["num_envs"]))
+    shape = {"num_envs": base.num_envs, "num_steps": base.num_steps, **fitted, **overrides}
+    if shape["num_envs"] * shape["num_steps"] != base.batch_size:
+        fitted |= _minibatches(base, shape["num_envs"], shape["num_steps"])
+    return base.with_updates(**{**fitted, **overrides})

@@ -1,0 +1,169 @@
+"""What is known about an environment, as records: EnvSpec and its parts.
+
+Nothing here is typed in by hand for an environment; a simulator backend reads it off the live one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from p2p.contracts import Record
+
+Vec3 = tuple[float, float, float]
+Range = tuple[float, float]
+OpenRange = tuple[float | None, float | None]
+"""None: no bound on that side."""
+
+
+class ObservationEntry(Record):
+    """One number of the observation."""
+
+    index: int
+    name: str
+    """Unique within the environment; `obs[i]` when the entry could not be identified."""
+    source: str | None
+    """Where the number comes from, as an expression over the simulator's state
+    (`qpos[3]`, `sin(qpos[1])`, `cfrc_ext[1, 4]`); None: not identified."""
+    unit: str = ""
+    description: str = ""
+    clip: OpenRange | None = None
+    """The environment clips the number to this range."""
+
+
+class ActionEntry(Record):
+    """One number of the action: an actuator."""
+
+    index: int
+    name: str
+    joint: str | None
+    """The joint it drives; None when it drives something else (a tendon, a site)."""
+    kind: str
+    """torque, force, position servo, ..."""
+    low: float | None
+    high: float | None
+    """Bounds of the action space; None: unbounded."""
+    gear: float
+    unit: str
+    description: str
+
+
+class JointEntry(Record):
+    """A joint, with its place in qpos and qvel."""
+
+    id: int
+    name: str
+    type: Literal["free", "ball", "slide", "hinge"]
+    body: str
+    """The body that the joint moves."""
+    parent: str
+    axis: Vec3 | None
+    """In world coordinates, in the resting pose; None for free and ball joints."""
+    range: Range | None
+    """None: not limited."""
+    unit: str
+    rest: tuple[float, ...]
+    """Its part of qpos in the resting pose."""
+    qpos_address: int
+    qpos_size: int
+    qvel_address: int
+    qvel_size: int
+    sign: str
+    """In words: what a positive change does, from the resting pose."""
+    rotation: str = ""
+    """Hinges only: the axis and sense of a positive turn, in words."""
+    height_offset: float | None = None
+    """Vertical slides only: world height of the body minus this joint's qpos."""
+
+
+class BodyEntry(Record):
+    """A body of the tree; id 0 is the world."""
+
+    id: int
+    name: str
+    parent: int
+    mass: float
+    rest_position: Vec3
+    """World coordinates in the resting pose."""
+    offset: Vec3
+    """From the parent's frame."""
+
+
+class GeomEntry(Record):
+    """A shape on a body."""
+
+    id: int
+    name: str
+    type: str
+    size: tuple[float, ...]
+    """Only the numbers that its type uses (metres)."""
+    body: str
+    position: Vec3
+    """In the frame of its body."""
+    collides: bool
+
+
+class CameraEntry(Record):
+    """Where videos of the environment are seen from."""
+
+    azimuth: float
+    elevation: float
+    distance: float
+    lookat: Vec3
+    track_body: str | None
+    """The body to keep in view; None: the scene stays where it is."""
+
+
+class EnvSpec(Record):
+    """Everything a reward author has to know about an environment."""
+
+    env_id: str
+    name: str
+    engine: str
+    description: str
+    observation: tuple[ObservationEntry, ...]
+    actions: tuple[ActionEntry, ...]
+    joints: tuple[JointEntry, ...]
+    bodies: tuple[BodyEntry, ...]
+    geoms: tuple[GeomEntry, ...]
+    camera: CameraEntry
+    info_keys: dict[str, str]
+    """Keys of `info` after a step, with what they mean."""
+    dt: float
+    """Seconds between two actions."""
+    frame_skip: int
+    """Physics steps between two actions."""
+    max_episode_steps: int | None
+    """The registered horizon; None: no limit."""
+    terminate_when_unhealthy: bool | None
+    """None: the environment has no such switch."""
+    healthy_ranges: dict[str, OpenRange]
+    termination: str
+    """In words: what ends an episode early."""
+    total_mass: float
+    gravity: Vec3
+    uses_quaternion_orientation: bool
+    z_height_qpos_idx: int | None
+    """Where qpos holds the torso's height."""
+    torso_angle_qpos_idx: int | None
+    """Where qpos holds a planar torso's angle; None for free bodies and fixed bases."""
+    torso_angvel_qvel_idx: int | None
+
+    @property
+    def obs_dim(self) -> int:
+        """Length of the observation."""
+        return len(self.observation)
+
+    @property
+    def action_dim(self) -> int:
+        """Length of the action."""
+        return len(self.actions)
+
+    def observation_index(self, name: str) -> int:
+        """Where the observation holds `name`, which is an entry's name or its source.
+
+        Raises KeyError when it holds no such entry.
+        """
+        for entry in self.observation:
+            if name in (entry.name, entry.source):
+                return entry.index
+        raise KeyError(f"{self.env_id} observes no {name!r}")

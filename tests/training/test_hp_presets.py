@@ -1,0 +1,130 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from p2p.config import TUNABLE_BOUNDS, TrainConfig
+from p2p.contracts import EvalReady, Finished, ScalarsReady, WorkerMessage
+from p2p.rewards import list_rewards
+from p2p.training import fast_trainer
+from p2p.training.context import TrainContext
+from p2p.training.env_spec import list_env_ids
+from p2p.training.hp_presets import PRESETS, config_from_preset, preset_for, preset_origin
+
+ENV_IDS = list_env_ids()
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_every_preset_is_a_valid_config_inside_the_bounds(env_id: str) -> None:
+    config = config_from_preset(env_id)
+    assert config.env_id == env_id
+    for name, value in preset_for(env_id).items():
+        assert getattr(config, name) == value
+        if name in TUNABLE_BOUNDS:
+            low, high = TUNABLE_BOUNDS[name]
+            assert low <= value <= high, name
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_echoing_a_preset_as_a_revision_changes_nothing(env_id: str) -> None:
+    config = config_from_preset(env_id)
+    tunable = {n: getattr(config, n) for n in TUNABLE_BOUNDS if getattr(config, n) is not None}
+    assert config.apply_updates(tunable) == (config, [])
+
+
+def test_all_current_environments_but_pusher_have_tuned_values() -> None:
+    assert {env_id for env_id in ENV_IDS if not preset_for(env_id)} == {"Pusher-v5"}
+    assert "no tuned values" in preset_origin("Pusher-v5")
+    assert config_from_preset("Pusher-v5") == TrainConfig(env_id="Pusher-v5")
+    assert {env_id.removesuffix("-v5") for env_id in ENV_IDS} == {*PRESETS, "Pusher"}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "batch", "minibatch", "rate"),
+    [
+        ("HalfCheetah-v5", 512, 64, 2.0633e-05),
+        ("Reacher-v5", 512, 32, 0.000104019),
+        ("HumanoidStandup-v5", 512, 32, 2.55673e-05),
+        ("Swimmer-v5", 4096, 256, 6e-4),
+        ("InvertedPendulum-v5", 32, 32, 0.000222425),
+        ("InvertedDoublePendulum-v5", 128, 128, 0.000155454),
+    ],
+)
+def test_an_update_sees_as_much_data_as_it_was_tuned_for(
+    env_id: str, batch: int, minibatch: int, rate: float
+) -> None:
+    config = config_from_preset(env_id)
+    assert (config.batch_size, config.minibatch_size) == (batch, minibatch)
+    assert config.learning_rate == rate
+
+
+def test_more_environments_shorten_the_rollout_first() -> None:
+    config = config_from_preset("HalfCheetah-v5", num_envs=32)
+    assert (config.num_envs, config.num_steps, config.num_minibatches) == (32, 16, 8)
+    assert config.learning_rate == config_from_preset("HalfCheetah-v5").learning_rate
+
+
+def test_many_more_environments_grow_minibatch_and_learning_rate_gently() -> None:
+    base, config = (
+        config_from_preset("HalfCheetah-v5"),
+        config_from_preset("HalfCheetah-v5", num_envs=512),
+    )
+    growth = config.batch_size / base.batch_size
+    assert growth == 16
+    assert config.minibatch_size == base.minibatch_size * 4
+    assert config.learning_rate == pytest.approx(base.learning_rate * 2)
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+@pytest.mark.parametrize("num_envs", [1, 3, 7, 8, 64, 100, 1000])
+def test_any_number_of_environments_gives_a_valid_config(env_id: str, num_envs: int) -> None:
+    config = config_from_preset(env_id, num_envs=num_envs)
+    assert config.num_envs == num_envs
+    assert config.batch_size % config.num_minibatches == 0
+    assert config.learning_rate <= TUNABLE_BOUNDS["learning_rate"][1]
+
+
+def test_what_is_given_counts() -> None:
+    config = config_from_preset(
+        "Hopper-v5", num_envs=16, num_steps=128, num_minibatches=4, learning_rate=1e-4, seed=7
+    )
+    assert (config.num_envs, config.num_steps, config.num_minibatches) == (16, 128, 4)
+    assert (config.learning_rate, config.seed) == (1e-4, 7)
+
+
+def test_a_given_rollout_length_keeps_the_minibatch_size() -> None:
+    config = config_from_preset("HalfCheetah-v5", num_steps=32)
+    assert config.minibatch_size == 64
+
+
+def test_older_versions_share_the_preset_and_unknown_ones_get_defaults() -> None:
+    assert preset_for("Ant-v4") == preset_for("Ant-v5")
+    assert preset_for("package:Mine-v0") == {}
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_every_preset_is_the_same_after_a_round_trip_through_json(env_id: str) -> None:
+    config = config_from_preset(env_id)
+    assert TrainConfig.from_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_every_preset_trains(tmp_path: Path, env_id: str) -> None:
+    preset = config_from_preset(env_id)
+    config = preset.with_updates(
+        total_timesteps=2 * preset.batch_size, max_episode_steps=60, num_evals=1,
+        num_eval_envs=2, num_eval_rounds=1, num_threads=1,
+    )  # fmt: skip
+    heard: list[WorkerMessage] = []
+    reward = list_rewards(env_id)[0].read()
+    fast_trainer.train(TrainContext(config, reward, tmp_path, heard.append))
+    scalars = [message.scalars for message in heard if isinstance(message, ScalarsReady)]
+    assert [line.global_step for line in scalars] == [preset.batch_size * i for i in (1, 2)]
+    for line in scalars:
+        assert all(map(math.isfinite, line.values.values()))
+        # The policy moves, and not so far that the next rollout is another task.
+        assert line.values["grad_norm"] > 0
+        assert 0 < line.values["kl_mean_term"] < 1
+    (result,) = [message.result for message in heard if isinstance(message, EvalReady)]
+    assert all(map(math.isfinite, result.all_returns))
+    assert isinstance(heard[-1], Finished)
