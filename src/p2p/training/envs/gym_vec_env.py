@@ -1,0 +1,190 @@
+"""Any Gymnasium environment with vectors in and out, N instances in a loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mujoco
+import numpy as np
+from gymnasium.spaces import Box
+
+from p2p.training.envs.batch_data import BatchData
+from p2p.training.envs.batched_env import F64, TRAJECTORY_FIELDS, Array, Bools, StepBatch
+from p2p.training.envs.gym_registry import make_single
+from p2p.training.envs.gym_state import load_rows, save_rows
+from p2p.training.envs.reached_states import ReachedStates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import gymnasium as gym
+
+
+class GymVecEnv:
+    """A BatchedEnv over ``gym.make(env_id)``, for environments that have no batched form.
+
+    Args:
+        env_id: A registered environment whose spaces are one-dimensional boxes.
+        num_envs: Rows.
+        max_episode_steps: Steps until truncation; None for the registered number.
+        terminate_when_unhealthy: Whether bad states end an episode; None as registered.
+
+    Raises:
+        UnknownEnvironmentError: It is not registered.
+        ValueError: Its spaces are others, or a setting does not apply.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        *,
+        max_episode_steps: int | None = None,
+        terminate_when_unhealthy: bool | None = None,
+    ) -> None:
+        self.env_id, self.num_envs = env_id, num_envs
+        self.envs = [make_single(env_id, max_episode_steps, terminate_when_unhealthy)]
+        self.single_observation_space = _vector_space(self.envs[0], "observation")
+        self.single_action_space = _vector_space(self.envs[0], "action")
+        for _ in range(1, num_envs):
+            self.envs.append(make_single(env_id, max_episode_steps, terminate_when_unhealthy))
+        self.max_episode_steps = int(self.envs[0].spec.max_episode_steps)  # type: ignore[union-attr, arg-type]
+        self._bases: list[Any] = [env.unwrapped for env in self.envs]
+        self.dt = _seconds_per_step(self._bases[0])
+        self._obs: F64 = np.zeros((num_envs, *self.single_observation_space.shape))
+        self._reached: ReachedStates | None = None
+        self._batch_data: BatchData | None = None
+        if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
+            self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
+
+    def reset_batch(self, seed: int | None = None) -> F64:
+        """Start every row anew, row i seeded with seed + i; None goes on with their generators."""
+        for i, env in enumerate(self.envs):
+            self._obs[i] = env.reset(seed=None if seed is None else int(seed) + i)[0]
+        self._show(range(self.num_envs))
+        return self._obs.copy()
+
+    def restart(self, rows: Bools) -> F64:
+        """Start new episodes in these rows; return the observations of all rows."""
+        ids = np.flatnonzero(rows).tolist()
+        for i in ids:
+            self._obs[i] = self.envs[i].reset()[0]
+        self._show(ids)
+        return self._obs.copy()
+
+    def step_batch(self, action: Array) -> StepBatch:
+        """Step every row with its action, (N, A), unclipped; auto-reset the rows that ended.
+
+        A key that only some rows report is NaN in the others (None where it is no number).
+        """
+        self._show(range(self.num_envs))
+        steps = [env.step(a) for env, a in zip(self.envs, action, strict=True)]
+        next_obs = np.array([step[0] for step in steps], dtype=np.float64)
+        reward = np.array([step[1] for step in steps], dtype=np.float64)
+        terminated = np.array([step[2] for step in steps], dtype=np.bool_)
+        truncated = np.array([step[3] for step in steps], dtype=np.bool_)
+        info = stack_infos([step[4] for step in steps])
+        self._obs = next_obs.copy()
+        ended = np.flatnonzero(terminated | truncated).tolist()
+        if self._reached is not None:
+            self._reached.end_rows(ended)
+        for i in ended:
+            self._obs[i] = self.envs[i].reset()[0]
+        return StepBatch(next_obs, self._obs.copy(), reward, terminated, truncated, info)
+
+    def side_info(self) -> dict[str, Any]:
+        """``mj_model`` and ``mj_data`` of the transition just made, fields being (N, ...)."""
+        if self._batch_data is None:
+            field = self._mujoco().field
+            self._batch_data = BatchData(self._bases[0].model, field)
+        return {"mj_model": self._bases[0].model, "mj_data": self._batch_data}
+
+    def row_side_info(self, i: int) -> dict[str, Any]:
+        """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
+        return {"mj_data": self._mujoco().row(i), "mj_model": self._bases[0].model}
+
+    def trajectory_fields(self) -> dict[str, Array]:
+        """TRAJECTORY_FIELDS of the states just reached; none if this is not MuJoCo."""
+        if self._reached is None:
+            return {}
+        return {name: self._reached.field(name) for name in TRAJECTORY_FIELDS}
+
+    def state_dict(self) -> dict[str, Array]:
+        """Everything needed to go on from here, as arrays.
+
+        Covers the physics, the generators and the time limits; what an environment keeps in
+        attributes of its own is not covered.
+
+        Raises:
+            NotImplementedError: This is not a MuJoCo environment.
+        """
+        self._check_mujoco()
+        return {"obs": self._obs.copy(), **save_rows(self.envs)}
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        """Go on from where state_dict() was taken, in an environment made alike.
+
+        Raises:
+            NotImplementedError: This is not a MuJoCo environment.
+        """
+        self._check_mujoco()
+        load_rows(self.envs, state)
+        self._obs = np.array(state["obs"])
+        self._show(range(self.num_envs))
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self.envs:
+            env.close()
+
+    def _show(self, ids: Sequence[int]) -> None:
+        if self._reached is not None:
+            self._reached.begin_rows(ids)
+
+    def _mujoco(self) -> ReachedStates:
+        if self._reached is None:
+            raise ValueError(f"{self.env_id} is not a MuJoCo environment: no side information")
+        return self._reached
+
+    def _check_mujoco(self) -> None:
+        if self._reached is None:
+            raise NotImplementedError(
+                f"{self.env_id} is not a MuJoCo environment: its state cannot be saved, so a run "
+                "on it cannot be resumed"
+            )
+
+
+def stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """One (N, ...) array per key that any row has: NaN where missing, None if not numbers."""
+    keys = dict.fromkeys(key for info in infos for key in info)
+    return {key: _stack([info.get(key) for info in infos]) for key in keys}
+
+
+def _stack(values: list[Any]) -> Array:
+    given = [np.asarray(value) for value in values if value is not None]
+    same_shape = len({array.shape for array in given}) == 1
+    if not same_shape or any(array.dtype.kind not in "biuf" for array in given):
+        objects = np.full(len(values), None, dtype=object)
+        for i, value in enumerate(values):
+            objects[i] = value
+        return objects
+    if len(given) == len(values):
+        return np.stack(given)
+    missing = np.full(given[0].shape, np.nan)
+    return np.stack([missing if value is None else np.asarray(value) for value in values])
+
+
+def _vector_space(env: gym.Env[Any, Any], kind: str) -> Box:
+    space = getattr(env, f"{kind}_space")
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        name = env.spec.id if env.spec else str(env)
+        raise ValueError(
+            f"{name} has the {kind} space {space}; training needs a one-dimensional Box"
+        )
+    return space
+
+
+def _seconds_per_step(base: Any) -> float:
+    """The environment's dt; failing that its frame time, failing that one."""
+    fps = base.metadata.get("render_fps")
+    return float(getattr(base, "dt", 1.0 / fps if fps else 1.0))

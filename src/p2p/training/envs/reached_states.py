@@ -1,0 +1,102 @@
+"""The states a transition reached, readable although ended rows have already been reset.
+
+A reward sees the last state of an episode, not the first of the next. So rows that end are
+copied before their reset. Where no MjData are kept (BatchEngine), the first request replays the
+transition from the states it began in, which gives the same bits, and goes on with a RowEngine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mujoco
+import numpy as np
+
+from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, RowEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from p2p.training.envs.batched_env import Array, Bools
+
+
+class ReachedStates:
+    """Side information of the transition just made, as Gymnasium's own MjData shows it.
+
+    Args:
+        model: Of all rows.
+        rows: The MjData that are stepped, one per row.
+    """
+
+    def __init__(self, model: mujoco.MjModel, rows: Sequence[mujoco.MjData]) -> None:
+        self._model, self._rows = model, rows
+        self._ended: dict[int, mujoco.MjData] = {}
+        self._spare: list[mujoco.MjData] = []  # making one is dear, so they are used again
+        self._fields: dict[str, Array] = {}
+        self._views: dict[str, list[Array]] = {}
+
+    def begin_step(self) -> None:
+        """The rows are about to step."""
+        self.begin_rows(list(self._ended))
+
+    def end_rows(self, ids: Sequence[int]) -> None:
+        """These rows have ended and are about to be reset."""
+        for i in ids:
+            final = self._spare.pop() if self._spare else mujoco.MjData(self._model)
+            mujoco.mj_copyData(final, self._model, self._rows[i])
+            self._ended[i] = final
+
+    def begin_rows(self, ids: Sequence[int]) -> None:
+        """These rows show their present states again, be it that they were restarted."""
+        self._spare += [self._ended.pop(i) for i in ids if i in self._ended]
+        self._fields = {}
+
+    def row(self, i: int) -> mujoco.MjData:
+        """A real MjData of row i; it changes with the next step."""
+        return self._ended[i] if i in self._ended else self._rows[i]
+
+    def field(self, name: str) -> Array:
+        """One MjData field of all rows, (N, ...), read-only and never written again."""
+        if name not in self._fields:
+            array = self._collect(name)
+            for i, final in self._ended.items():
+                array[i] = getattr(final, name)
+            array.flags.writeable = False
+            self._fields[name] = array
+        return self._fields[name]
+
+    def _collect(self, name: str) -> Array:
+        shape = np.shape(getattr(self._rows[0], name))
+        if not shape:
+            return np.array([getattr(data, name) for data in self._rows])
+        # An MjData's arrays keep their place in memory, so views are taken only once.
+        if name not in self._views:
+            self._views[name] = [getattr(data, name).reshape(-1) for data in self._rows]
+        return np.concatenate(self._views[name]).reshape(len(self._rows), *shape)
+
+
+def replay(
+    engine: BatchEngine, stepped: Bools, ended: list[int], substeps: int
+) -> tuple[RowEngine, ReachedStates]:
+    """Go on with a RowEngine, and show the transition that a BatchEngine has just made.
+
+    Args:
+        engine: The engine to leave.
+        stepped: The rows that took part in its last step and were not restarted since.
+        ended: Those of them that ended with it and were reset.
+        substeps: Of that step.
+    """
+    states = engine.states()
+    rows = RowEngine(engine.model, engine.num_rows, engine.num_threads, tuple(engine.fields))
+    rows.load(states)
+    for i in np.flatnonzero(stepped).tolist():
+        data = rows.data[i]
+        mujoco.mj_resetData(rows.model, data)
+        mujoco.mj_setState(rows.model, data, engine.started[i], FULL_STATE)
+        mujoco.mj_step(rows.model, data, substeps)
+        mujoco.mj_rnePostConstraint(rows.model, data)
+    reached = ReachedStates(rows.model, rows.data)
+    reached.end_rows(ended)
+    for i in ended:
+        mujoco.mj_setState(rows.model, rows.data[i], states[i], FULL_STATE)
+    return rows, reached
