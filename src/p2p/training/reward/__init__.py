@@ -1,0 +1,1 @@
+"""Calling, checking and describing a reward function."""

@@ -1,0 +1,211 @@
+"""Try a reward on its real environment, in a jail, and say what is wrong with it.
+
+`check_reward` always comes back with a report, whatever the reward does: hang, exit, eat memory or
+flood its output. The side that runs in the jail is reward_check_worker.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from p2p.contracts import Record, RewardSpec
+from p2p.sandbox import Jail, JailedProcess, JailExit, explain_problems, start
+from p2p.training.own_modules import own_folders
+from p2p.training.reward_function import RewardLoadError
+from p2p.training.reward_loader import DEFAULT_NAME, read_source
+
+WORKER = "p2p.training.reward.check_worker"
+SETUP_SECONDS = 120.0
+GIB = 1 << 30
+
+Text = Annotated[str, Field(max_length=20_000)]
+
+
+class CheckFinding(Record):
+    """One thing about a reward. An error means that it cannot be trained on."""
+
+    level: Literal["error", "warning", "info"]
+    code: Annotated[str, Field(max_length=40)]
+    message: Text
+    line: int | None = None
+    term: Annotated[str, Field(max_length=200)] | None = None
+
+
+class TermRange(Record):
+    """What values a term took under random and zero actions."""
+
+    name: Annotated[str, Field(max_length=200)]
+    minimum: float
+    mean: float
+    maximum: float
+
+
+class CheckResult(Record):
+    """What was measured of a reward that ran through."""
+
+    spec: RewardSpec
+    stateful: bool
+    batched: bool
+    """Whether training may call it once for all environments."""
+    batch_reason: Text = ""
+    total: TermRange
+    terms: Annotated[tuple[TermRange, ...], Field(max_length=1000)]
+    steps: int
+    num_envs: int
+    us_per_step: float
+    """Microseconds per environment and step, called as training will call it."""
+    us_single: float
+    """The same when called for each environment."""
+    us_batched: float | None
+    """The same when called for all at once; None if that does not work."""
+    memory_mb: float
+    """By how much the process grew while the reward ran."""
+
+
+class CheckReport(Record):
+    """The outcome of a check."""
+
+    env_id: str
+    name: str
+    findings: tuple[CheckFinding, ...]
+    result: CheckResult | None
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the reward can be trained on."""
+        return self.result is not None and all(f.level != "error" for f in self.findings)
+
+
+def check_reward(
+    reward: str | Path,
+    env_id: str,
+    *,
+    unsafe_local: bool = False,
+    side_info: bool = False,
+    num_envs: int = 8,
+    steps: int = 200,
+    seed: int = 0,
+    seconds: float = 30.0,
+    memory_bytes: int = 4 * GIB,
+    engine: str = "mujoco",
+) -> CheckReport:
+    """Check a reward file, or source text, on `env_id`.
+
+    `reward` is a path, or a string that is source text if it has a line break. `seconds` is how
+    long the reward's own work may take. Raises JailUnavailable where there is no jail and
+    `unsafe_local` is not given.
+    """
+    began = time.monotonic()
+    findings: list[CheckFinding] = []
+    name = DEFAULT_NAME if _is_code(reward) else str(reward)
+    result = None
+    try:
+        code = str(reward) if _is_code(reward) else read_source(reward, engine).code
+    except RewardLoadError as error:
+        findings.append(
+            CheckFinding(level="error", code="load", message=str(error), line=error.line)
+        )
+    else:
+        payload = {
+            "code": code, "name": name, "env_id": env_id, "engine": engine, "seed": seed,
+            "num_envs": num_envs, "steps": steps, "side_info": side_info, "seconds": seconds,
+        }  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
+            jail = Jail(
+                folder=Path(folder),
+                memory_bytes=memory_bytes,
+                disk_bytes=GIB // 16,
+                wall_seconds=SETUP_SECONDS + seconds,
+                import_paths=own_folders(),
+                env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                unsafe_local=unsafe_local,
+            )
+            with start(WORKER, payload, jail) as process:
+                result = _follow(process, seconds, findings)
+                end = process.wait()
+        if result is None and not any(f.level == "error" for f in findings):
+            findings.append(_ended(end, name, seconds))
+        findings += [
+            CheckFinding(level="warning", code="jail", message=problem, line=_line(problem))
+            for problem in explain_problems(code)
+            if "syntax error" not in problem
+        ]
+    return CheckReport(
+        env_id=env_id,
+        name=name,
+        findings=tuple(findings),
+        result=result,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _is_code(reward: str | Path) -> bool:
+    return isinstance(reward, str) and "\n" in reward
+
+
+def _follow(
+    process: JailedProcess, seconds: float, findings: list[CheckFinding]
+) -> CheckResult | None:
+    """Read what the worker says. The reward's clock starts when the environment is ready."""
+    deadline: float | None = None
+    result = None
+    for line in process.lines(tick=0.2):
+        if line is None:
+            if deadline is not None and time.monotonic() > deadline:
+                process.kill("wall clock", "the reward took too long")
+            continue
+        try:
+            message = json.loads(line)
+            kind, body = message["type"], message["body"]
+            if kind == "ready":
+                deadline = time.monotonic() + seconds
+            elif kind == "finding" and len(findings) < 100:
+                findings.append(CheckFinding.model_validate(body))
+            elif kind == "result":
+                result = CheckResult.model_validate(body)
+        except (ValueError, KeyError, TypeError, ValidationError) as error:
+            process.kill("protocol", f"it sent something that is no message: {error}")
+    return result
+
+
+def _ended(end: JailExit, name: str, seconds: float) -> CheckFinding:
+    """The process ended before the check did: say how, and if possible in which line."""
+    line = _last_line_of(end.output_tail, name)
+    where = "" if line is None else f" in line {line}"
+    texts = {
+        "wall clock": (
+            "hangs",
+            (
+                f"the reward did not finish {where.strip() or 'its calls'} within {seconds:g} s. "
+                "Remove endless loops and waiting, and use numpy instead of long Python loops"
+            ),
+        ),
+        "memory": ("memory", f"the reward used up its memory{where}: {end.message}"),
+        "failed": ("internal", f"the check itself failed: {end.message}"),
+        "disk": ("disk", f"the reward filled its disk space: {end.message}"),
+    }
+    code, message = texts.get(
+        end.reason,
+        ("exits", (f"the process ended{where} while the reward ran: {end.message}. A reward must "
+         "return its values, not end the program")),
+    )  # fmt: skip
+    return CheckFinding(level="error", code=code, message=message, line=line)
+
+
+def _last_line_of(output: str, name: str) -> int | None:
+    """The first line that a stack dump names in the reward's file: the innermost one."""
+    match = re.search(rf'File "{re.escape(name)}", line (\d+)', output)
+    return int(match[1]) if match else None
+
+
+def _line(problem: str) -> int | None:
+    match = re.match(r"line (\d+)", problem)
+    return int(match[1]) if match else None

@@ -1,0 +1,110 @@
+"""What a reward function is, and how it fails."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2p.contracts import RewardSpec
+
+Rows = NDArray[np.bool_]
+
+
+class RewardError(Exception):
+    """A reward raised, or returned something that cannot be trained on.
+
+    The message stands alone: it names the term, the step and the values that led to it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        term: str | None = None,
+        step: int | None = None,
+        row: int | None = None,
+        value: object = None,
+        line: int | None = None,
+        traceback: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.term = term
+        self.step = step
+        self.row = row
+        self.value = value
+        self.line = line
+        self.traceback = traceback
+        """The frames of the reward's own file, as Python would print them."""
+
+
+class RewardLoadError(RewardError):
+    """A reward file that cannot be loaded; says where and what to do about it."""
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int | None = None, traceback: str = ""
+    ) -> None:
+        where = "" if not file else f"{file}: " if line is None else f"{file}:{line}: "
+        super().__init__(f"{where}{message}", line=line, traceback=traceback)
+        self.file = file
+        self.problem = message
+
+
+class RewardFunction(ABC):
+    """A reward: total and named terms of one transition, or of a batch of them.
+
+    `obs`, `next_obs` and `action` are read-only arrays, one vector each, or (N, ...) for a batch of
+    N environments; the values of `info` are numbers, or arrays of N. Code that takes components
+    as `x[..., i]` and reduces over `axis=-1` runs on both, and is then called once per batch.
+    `info["_episode_start"]` is true on the first transition of an episode.
+    """
+
+    @abstractmethod
+    def compute(self, obs: Any, action: Any, next_obs: Any, info: Any) -> tuple[Any, Any]:
+        """The total reward and its terms, `(total, {name: value})`, with the same names always."""
+
+    @property
+    @abstractmethod
+    def latex(self) -> str:
+        """The reward as a formula."""
+
+    @property
+    @abstractmethod
+    def terms(self) -> Mapping[str, str]:
+        """What each term means."""
+
+    @property
+    def description(self) -> str:
+        """In words; the docstring of the class unless overridden."""
+        return inspect.cleandoc(type(self).__doc__ or "")
+
+    def reset(self, rows: Rows | None = None) -> None:  # noqa: B027 - stateless ones need none
+        """Forget what was kept of past transitions, before the first step of a new episode.
+
+        A hook for rewards with state. `rows` marks the environments of the batch that begin an
+        episode; None is the only one there is, or all of them.
+        """
+
+    def __call__(self, obs: Any, action: Any, next_obs: Any, info: Any) -> tuple[Any, Any]:
+        """The same as `compute`."""
+        return self.compute(obs, action, next_obs, info)
+
+
+def spec_of(reward: RewardFunction) -> RewardSpec:
+    """A reward described, for reward_spec.json; TypeError where it describes itself wrongly."""
+    latex: object = reward.latex
+    terms: object = reward.terms
+    description: object = reward.description
+    if not isinstance(latex, str):
+        raise TypeError(f"latex must be a string, not {type(latex).__name__}")
+    if not isinstance(terms, Mapping) or not all(
+        isinstance(text, str) for pair in terms.items() for text in pair
+    ):
+        raise TypeError("terms must be a dict of term name to description, both strings")
+    if not isinstance(description, str):
+        raise TypeError(f"description must be a string, not {type(description).__name__}")
+    return RewardSpec(latex=latex, terms=dict(terms), description=description)

@@ -1,0 +1,314 @@
+"""Reward files into RewardFunction objects.
+
+Loading executes the file. Do it inside the jail only (p2p.sandbox): nothing here holds hostile
+code back.
+
+A file holds one of
+- a class derived from RewardFunction, that is constructed without arguments;
+- a function `reward_fn(obs, action, next_obs, info)`, described by its docstring;
+- a function `_make_reward()` that returns such a function with state of its own.
+A file with several classes says which one counts with `reward_fn = TheClass()`.
+`np`, `numpy`, `mujoco` and `RewardFunction` are there without an import.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import linecache
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from p2p.training.reward.docstring import best_docstring, parse_docstring
+from p2p.training.reward.state import keeps_state, reads_episode_start
+from p2p.training.reward_function import RewardFunction, RewardLoadError, Rows, spec_of
+from p2p.training.simulator import get_simulator
+
+if TYPE_CHECKING:
+    from p2p.contracts import RewardSpec
+
+PARAMETERS = ("obs", "action", "next_obs", "info")
+DEFAULT_NAME = "reward_fn.py"
+
+Compute = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+
+
+def load_from_file(path: str | Path, engine: str = "mujoco") -> RewardFunction:
+    """The reward of a file. Executes it: inside the jail only. Raises RewardLoadError."""
+    return read_source(path, engine).build()
+
+
+def load_from_code(
+    code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME
+) -> RewardFunction:
+    """The reward of a source text. Executes it: inside the jail only. Raises RewardLoadError."""
+    return parse_source(code, engine, name=name).build()
+
+
+def read_source(path: str | Path, engine: str = "mujoco") -> RewardSource:
+    """Read and compile a file, without executing it."""
+    try:
+        code = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise RewardLoadError("no such file", file=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise RewardLoadError(f"not a UTF-8 text file ({error})", file=str(path)) from None
+    return parse_source(code, engine, name=str(path))
+
+
+def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME) -> RewardSource:
+    """Compile a source text, without executing it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # "\|" in a LaTeX string is common, harmless
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            tree = ast.parse(code, name)
+            compiled = compile(tree, name, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            text = f"\n    {error.text.strip()}" if error.text else ""
+            problem = f"syntax error: {error.msg}{text}"
+            raise RewardLoadError(problem, file=name, line=error.lineno) from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise RewardLoadError(f"cannot be compiled: {error}", file=name) from None
+    return RewardSource(
+        code=code,
+        name=name,
+        engine=engine,
+        compiled=compiled,
+        stateful=keeps_state(tree),
+        reads_episode_start=reads_episode_start(tree),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSource:
+    """A compiled reward file; `build` makes as many independent rewards of it as are needed."""
+
+    code: str
+    name: str
+    engine: str
+    compiled: CodeType
+    stateful: bool
+    reads_episode_start: bool
+
+    def build(self) -> RewardFunction:
+        """Execute the file afresh, so that not even its module's variables are shared."""
+        module = self._execute()
+        chosen = self._choose(module)
+        reward = self._to_reward(chosen, module)
+        try:
+            spec_of(reward)
+        except Exception as error:
+            raise self.error(f"the reward's description fails: {say(error)}", error) from error
+        return reward
+
+    def remember_lines(self) -> None:
+        """Let tracebacks show this source, also where no such file lies on disk."""
+        lines = self.code.splitlines(keepends=True)
+        linecache.cache[self.name] = (len(self.code), None, lines, self.name)
+
+    def error(
+        self, problem: str, cause: BaseException | None = None, line: int | None = None
+    ) -> RewardLoadError:
+        """A load error that points into this file."""
+        text = ""
+        if cause is not None:
+            self.remember_lines()
+            text, found = own_frames(cause, self.name)
+            line = line if found is None else found
+        return RewardLoadError(problem, file=self.name, line=line, traceback=text)
+
+    def _execute(self) -> ModuleType:
+        self.remember_lines()
+        digest = hashlib.sha256(self.code.encode("utf-8", "replace")).hexdigest()[:12]
+        module = ModuleType(f"p2p_reward_{digest}")
+        module.__dict__.update({"__file__": self.name, **_namespace(self.engine)})
+        sys.modules[module.__name__] = module  # dataclasses and type hints look themselves up there
+        try:
+            exec(self.compiled, module.__dict__)  # noqa: S102 - what a loader is for; jailed
+        except (Exception, SystemExit) as error:
+            del sys.modules[module.__name__]
+            raise self.error(f"fails while it is loaded: {say(error)}", error) from error
+        return module
+
+    def _choose(self, module: ModuleType) -> object:
+        classes = _leaf_classes(module)
+        named = module.__dict__.get("reward_fn")
+        maker = module.__dict__.get("_make_reward")
+        if isinstance(named, RewardFunction) or (isinstance(named, type) and named in classes):
+            return named
+        found = [f"class {c.__name__}" for c in classes]
+        found += ["function reward_fn"] if callable(named) else []
+        found += ["function _make_reward"] if callable(maker) and not callable(named) else []
+        if not found:
+            raise self.error(
+                "there is no reward in this file. Define a class derived from RewardFunction, or "
+                "`def reward_fn(obs, action, next_obs, info)`"
+                + (f"; `reward_fn` is a {type(named).__name__}" if named is not None else "")
+            )
+        if len(found) > 1:
+            raise self.error(
+                f"several rewards in one file ({', '.join(found)}). Keep one, or name the one that "
+                "counts at the end of the file: `reward_fn = TheClass()`"
+            )
+        if classes:
+            return classes[0]
+        return self._call(maker, "_make_reward()") if named is None and maker else named
+
+    def _to_reward(self, chosen: object, module: ModuleType) -> RewardFunction:
+        if isinstance(chosen, type):
+            missing = sorted(getattr(chosen, "__abstractmethods__", ()))
+            if missing:
+                raise self.error(
+                    f"class {chosen.__name__} lacks {', '.join(missing)}. A reward class defines "
+                    "compute(self, obs, action, next_obs, info) and the properties latex and terms",
+                    line=_line(chosen),
+                )
+            chosen = self._call(chosen, f"{chosen.__name__}()")
+        if isinstance(chosen, RewardFunction):
+            self._check_signature(chosen.compute, f"{type(chosen).__name__}.compute", "self, ")
+            return chosen
+        if not callable(chosen):
+            raise self.error(
+                f"_make_reward() must return a function, but returned {type(chosen).__name__}"
+            )
+        self._check_signature(chosen, getattr(chosen, "__name__", "reward_fn"), "")
+        docs = (chosen, module.__dict__.get("_make_reward"), module)
+        doc = best_docstring(*(getattr(thing, "__doc__", None) for thing in docs))
+        return FunctionReward(chosen, parse_docstring(doc), self if self.stateful else None)
+
+    def _call(self, maker: Callable[[], object], what: str) -> object:
+        try:
+            return maker()
+        except (Exception, SystemExit) as error:
+            raise self.error(f"{what} fails: {say(error)}", error) from error
+
+    def _check_signature(self, function: Callable[..., Any], name: str, first: str) -> None:
+        wanted = f"{name}({first}{', '.join(PARAMETERS)})"
+        signature = inspect.signature(function)
+        names = [p.name for p in signature.parameters.values()]
+        given = f"{name}({first}{', '.join(names)})"
+        try:
+            signature.bind(*PARAMETERS)
+        except TypeError:
+            raise self.error(
+                f"wrong parameters: {given} is called with four positional arguments and must be "
+                f"{wanted}",
+                line=_line(function),
+            ) from None
+        if names[:4] != list(PARAMETERS) and set(names[:4]) == set(PARAMETERS):
+            raise self.error(
+                f"parameters in the wrong order: {given} must be {wanted}", line=_line(function)
+            )
+
+
+class FunctionReward(RewardFunction):
+    """A plain `reward_fn`, described by its docstring.
+
+    One with state begins every episode anew: its file is executed again, unless the function
+    has a `reset` of its own.
+    """
+
+    def __init__(
+        self, function: Compute, spec: RewardSpec, source: RewardSource | None = None
+    ) -> None:
+        self._function = function
+        self._spec = spec
+        self._source = source
+        self._used = False
+
+    @property
+    def latex(self) -> str:
+        """From the `LaTeX:` line."""
+        return self._spec.latex
+
+    @property
+    def terms(self) -> Mapping[str, str]:
+        """From the `Terms:` block."""
+        return self._spec.terms
+
+    @property
+    def description(self) -> str:
+        """The rest of the docstring."""
+        return self._spec.description
+
+    @property
+    def function(self) -> Compute:
+        """The function that is called now."""
+        return self._function
+
+    @property
+    def has_state(self) -> bool:
+        """Whether `reset` does anything."""
+        return self._source is not None or callable(getattr(self._function, "reset", None))
+
+    def compute(self, obs: Any, action: Any, next_obs: Any, info: Any) -> tuple[Any, Any]:
+        """Call the function."""
+        self._used = True
+        return self._function(obs, action, next_obs, info)
+
+    def reset(self, rows: Rows | None = None) -> None:
+        """Start anew; in a batch only when all rows do, the rest is up to `_episode_start`."""
+        own = getattr(self._function, "reset", None)
+        if callable(own):
+            reset_hook(own)(rows)
+        elif self._source is not None and self._used and (rows is None or bool(rows.all())):
+            fresh = self._source.build()
+            self._function = fresh.function if isinstance(fresh, FunctionReward) else fresh
+            self._used = False
+
+
+def reset_hook(reset: Callable[..., object]) -> Callable[[Rows | None], object]:
+    """`reset(rows)` and `reset()` alike, called with rows."""
+    try:
+        inspect.signature(reset).bind(None)
+    except TypeError:
+        return lambda _rows: reset()
+    return reset
+
+
+def own_frames(error: BaseException, file: str) -> tuple[str, int | None]:
+    """The part of a traceback from the reward's file on, and the last line of that file in it."""
+    stack = traceback.extract_tb(error.__traceback__)
+    mine = [i for i, frame in enumerate(stack) if frame.filename == file]
+    shown = stack[mine[0] :] if mine else stack[len(stack) :]
+    text = "".join([*traceback.format_list(shown), *traceback.format_exception_only(error)])
+    return text, stack[mine[-1]].lineno if mine else None
+
+
+def _namespace(engine: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"np": np, "numpy": np, "RewardFunction": RewardFunction}
+    get_simulator(engine).inject_reward_namespace(names)
+    return names
+
+
+def _leaf_classes(module: ModuleType) -> list[type[RewardFunction]]:
+    """Reward classes defined in the file that no other one there derives from."""
+    classes = [
+        value
+        for value in dict.fromkeys(v for v in module.__dict__.values() if isinstance(v, type))
+        if issubclass(value, RewardFunction) and value.__module__ == module.__name__
+    ]
+    return [c for c in classes if not any(issubclass(d, c) for d in classes if d is not c)]
+
+
+def _line(thing: object) -> int | None:
+    if isinstance(thing, type):
+        functions = [f for f in vars(thing).values() if inspect.isfunction(f)]
+        return min((f.__code__.co_firstlineno for f in functions), default=None)
+    code = getattr(getattr(thing, "__func__", thing), "__code__", None)
+    return getattr(code, "co_firstlineno", None)
+
+
+def say(error: BaseException) -> str:
+    """The last line of a traceback."""
+    return "".join(traceback.format_exception_only(error)).strip()

@@ -1,0 +1,177 @@
+from pathlib import Path
+
+import pytest
+from test_reward_loader import CLASS, FUNCTION, MAKER
+
+from p2p.rewards import find_reward
+from p2p.training.reward.check import check_reward
+
+ENV = "InvertedPendulum-v5"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
+
+
+def function(*lines, doc="LaTeX: r\n    Terms:\n        a: something"):
+    body = "\n".join(f"    {line}" for line in lines)
+    return f'def reward_fn(obs, action, next_obs, info):\n    """{doc}"""\n{body}\n'
+
+
+def check(code, env_id=ENV, **options):
+    return check_reward(code, env_id, num_envs=4, steps=40, **options)
+
+
+def codes(report, level=None):
+    return {f.code for f in report.findings if level in {None, f.level}}
+
+
+def only_error(report):
+    assert not report.ok
+    (error,) = [f for f in report.findings if f.level == "error"]
+    return error
+
+
+def test_a_good_reward_passes_without_a_word():
+    reward = find_reward("halfcheetah_run_forward")
+    report = check_reward(reward.path, reward.env_id)
+    assert report.ok
+    assert report.findings == ()
+    result = report.result
+    assert result.batched
+    assert not result.stateful
+    assert [term.name for term in result.terms] == ["speed", "ctrl", "level"]
+    assert result.terms[1].maximum == 0.0 > result.terms[1].minimum
+    assert 0 < result.us_per_step == result.us_batched
+    assert result.us_single > 0
+    assert result.spec.terms["level"] == "cost of pitching the torso"
+
+
+@pytest.mark.parametrize("name", ["speed_class.py", "speed_function.py"])
+def test_the_documented_examples_pass_and_are_called_per_environment(name):
+    report = check_reward(EXAMPLES / name, "HalfCheetah-v5", steps=40)
+    assert report.ok
+    assert not report.result.batched
+    assert codes(report) == {"per_environment"}
+    assert "TypeError" in report.result.batch_reason
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "line", "said"),
+    [
+        ("def reward_fn(obs\n    pass\n", "load", 1, "syntax error"),
+        ("x = 1\n", "load", None, "there is no reward in this file"),
+        ("def reward_fn(obs, action):\n    return 0.0, {}\n", "load", 1, "four positional"),
+        ("import math\nmath.sqrt(-1)\n", "load", 2, "ValueError"),
+        (CLASS + FUNCTION, "load", None, "several rewards"),
+        (function("return info['speed'], {}"), "raises", 5, "info has reward_survive"),
+        (function("import sys", "sys.exit(3)"), "raises", 6, "must not exit"),
+        (function("a = np.log(-1.0) + 0 * obs[0]", "return a, {'a': a}"), "not_finite", None,
+         "term 'a' is nan"),
+        (function("return next_obs, {}"), "returns", None, "the total has shape (4,)"),
+        (function("return 'high', {}"), "returns", None, "the total is a str"),
+        (function("return 1.0"), "returns", None, "must return (total, {term: value})"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_line(code, kind, line, said):
+    error = only_error(check(code))
+    assert (error.code, error.line) == (kind, line)
+    assert said in error.message
+
+
+def test_hanging_ends_with_the_line_it_hangs_in():
+    error = only_error(check(function("while True:", "    pass"), seconds=2.0))
+    assert error.code == "hangs"
+    assert error.line in {5, 6}
+    assert "within 2 s" in error.message
+
+
+def test_hanging_in_c_and_while_loading_end_too():
+    code = "import time\ntime.sleep(1000)\n" + FUNCTION
+    error = only_error(check(code, seconds=2.0))
+    assert (error.code, error.line) == ("hangs", 2)
+
+
+def test_allocating_50_gb_ends():
+    error = only_error(check(function("x = np.ones(50 * 2**27)", "return x[0], {}")))
+    assert error.code in {"raises", "memory"}
+    assert "memory" in error.message.lower()
+
+
+def test_allocating_bit_by_bit_ends():
+    code = "kept = []\n" + function("kept.append(np.ones(2**24))", "return 0.0, {}")
+    error = only_error(check(code, memory_bytes=1 << 30))
+    assert error.code in {"raises", "memory"}
+    assert "memory" in error.message.lower()
+
+
+def test_leaving_the_process_ends():
+    error = only_error(check(function("import os", "os._exit(0)")))
+    assert error.code == "exits"
+    assert "must return its values" in error.message
+
+
+def test_a_crash_names_the_line():
+    code = function("import ctypes", "ctypes.string_at(0)", "return 0.0, {}")
+    error = only_error(check(code))
+    assert (error.code, error.line) == ("exits", 6)
+
+
+def test_printing_is_told_and_a_flood_ends():
+    code = function("print('hello')", "a = next_obs[..., 1]", "return a, {'a': a}")
+    report = check(code)
+    assert report.ok
+    assert codes(report) == {"prints"}
+    flood = function("import os", "while True: os.write(1, b'x' * 65536)")
+    assert only_error(check(flood, seconds=2.0)).code == "hangs"
+
+
+def test_false_messages_on_the_pipe_end_the_check():
+    lines = ["import os", "for fd in range(3, 20):", "    try: os.write(fd, b'{}\\n')"]
+    error = only_error(check(function(*lines, "    except OSError: pass", "return 0.0, {}")))
+    assert "no message" in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (function("a = next_obs[..., 1]", "return 2 * a, {'a': a}"), "terms_do_not_sum"),
+        (function("a = next_obs[..., 1]", "return a, {'a': a, 'b': 0.0}"), "dead_term"),
+        (function("a = next_obs[..., 1]", "return a + 1, {'a': a, 'b': 1.0}"), "constant_term"),
+        (function("return 1.0, {'a': 1.0}"), "constant_reward"),
+        (function("return next_obs[..., 1], {}"), "no_terms"),
+        (function("b = next_obs[..., 1]", "return b, {'b': b}"), "undescribed_terms"),
+        (function("b = next_obs[..., 1]", "return b, {'b': b}"), "unknown_terms"),
+        (function("a = next_obs[..., 1]", "return a, {'a': a}", doc=""), "no_latex"),
+        (function("a = abs(next_obs[1])", "return a, {'a': a}"), "per_environment"),
+        (function("a = next_obs[..., 1] / 0.0 * 0", "return 0.0 * action[..., 0], {'a': 0.0}"),
+         "runtime_warning"),
+        (function("import json", "a = next_obs[..., 1]", "return a, {'a': a}"), "jail"),
+        (CLASS.replace("v = ", "self.last = v = "), "state_not_reset"),
+        (function("for _ in range(40000): pass", "return next_obs[1], {}"), "slow"),
+    ],
+)  # fmt: skip
+def test_doubtful_things_are_told_and_let_pass(code, expected):
+    report = check(code)
+    assert report.ok, report.findings
+    assert expected in codes(report) - codes(report, "error")
+
+
+def test_a_closure_is_stateful_and_begins_anew():
+    report = check(MAKER)
+    assert report.ok
+    assert report.result.stateful
+    assert report.result.terms[0].maximum < 40
+    assert "state_not_reset" not in codes(report)
+
+
+def test_side_information_is_there_when_asked_for():
+    code = function("a = info['mj_data'].qpos[..., 1]", "return a, {'a': a}")
+    assert only_error(check(code)).code == "raises"
+    assert check(code, side_info=True).ok
+
+
+def test_unknown_environments_and_files_are_errors():
+    assert only_error(check(FUNCTION, "Nothing-v5")).code == "environment"
+    assert "no such file" in only_error(check("none.py")).message
+
+
+def test_without_a_jail_it_runs_when_told_so():
+    assert check(FUNCTION, unsafe_local=True).result is not None
