@@ -1,0 +1,260 @@
+"""What a policy does when it does its best: deterministic episodes on fixed seeds.
+
+Seeds: episode e of an evaluation starts from `seed + e`, the same at every checkpoint and in every
+run, so that curves and configurations compare on equal starts. Training rows are seeded from
+TrainConfig.seed, below 2**32; evaluation seeds begin there, so no episode is both trained on and
+measured. A confirmation on fresh starts takes another block of `evaluation_seed`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2p.contracts import ROLLOUT_LABELS, EvalResult
+from p2p.training.trajectory import NAMES_KEY, TERM_PREFIX, Trajectory
+
+if TYPE_CHECKING:
+    from p2p.training.envs.batched_env import BatchedEnv
+    from p2p.training.reward.runner import RewardRunner
+
+F64 = NDArray[np.float64]
+Act = Callable[[F64], NDArray[np.float32]]
+
+RECORD_BYTES = 256 << 20
+"""Memory for recording. Where all episodes would take more, only the first rows are recorded, and
+the labelled episodes are chosen among those; the statistics always cover every episode."""
+QUANTILES = dict(zip(ROLLOUT_LABELS, (0.1, 0.5, 0.9), strict=True))
+ALIVE_EVERY_S = 1.0
+
+
+def evaluation_seed(block: int = 0) -> int:
+    """The seed to pass to `evaluate`. Blocks share no episode: up to 2**20 episodes each."""
+    return (1 << 32) + block * (1 << 20)
+
+
+def evaluate(
+    env: BatchedEnv,
+    reward: RewardRunner,
+    act: Act,
+    *,
+    rounds: int,
+    seed: int,
+    step: int,
+    stride: int = 1,
+    side_info: bool = False,
+    alive: Callable[[], None] = lambda: None,
+    record_bytes: int = RECORD_BYTES,
+    episodes: int | None = None,
+) -> tuple[EvalResult, dict[str, Trajectory]]:
+    """Play rounds x env.num_envs episodes; measure all, keep the p10, median and p90 one.
+
+    The result depends on nothing but its arguments: environment and reward are started anew. Each
+    row plays one episode per round; what a row does after its episode ended is ignored.
+
+    Args:
+        env: An environment of its own, not the one that training steps.
+        reward: A reward of its own, for as many rows as env has.
+        act: Observations (N, D) to actions (N, A), deterministic.
+        rounds: How many episodes each row plays.
+        seed: Episode e = round * num_envs + row is seeded with seed + e.
+        step: The training step of this policy.
+        stride: Keep every stride-th step of the recorded episodes, and the last.
+        side_info: Give the reward `mj_model` and `mj_data`.
+        alive: Called about once a second.
+        record_bytes: See RECORD_BYTES.
+        episodes: Count only so many of them, the first; None counts all.
+
+    Returns:
+        The result and the trajectory of each label. With fewer than three episodes, labels share.
+    """
+    n = env.num_envs
+    beat = _Beat(alive)
+    played: list[_Round] = []
+    for number in range(rounds):
+        reward.restart()
+        recorder = _Recorder(env, stride, record_bytes // rounds)
+        begin = env.reset_batch(seed + number * n)
+        source = env if side_info else None
+        played.append(_play(env, reward, act, begin, source=source, recorder=recorder, beat=beat))
+    returns = np.concatenate([each.returns for each in played])[:episodes]
+    lengths = np.concatenate([each.lengths for each in played])[:episodes]
+    terms = {
+        name: np.concatenate([each.terms[name] for each in played])[:episodes]
+        for name in played[0].terms
+    }
+    recorded = [e for e in range(len(returns)) if e % n < played[0].recorder.rows]
+    chosen = representative_episodes(returns[recorded])
+    rollouts = {label: recorded[i] for label, i in chosen.items()}
+    kept = {
+        label: played[e // n].recorder.trajectory(e % n, int(lengths[e]), tuple(terms))
+        for label, e in rollouts.items()
+    }
+    return summarize(step, returns, lengths, terms, rollouts), kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One episode of each row."""
+
+    returns: F64
+    lengths: NDArray[np.int64]
+    terms: dict[str, F64]
+    recorder: _Recorder
+
+
+def _play(
+    env: BatchedEnv,
+    reward: RewardRunner,
+    act: Act,
+    obs: F64,
+    *,
+    source: BatchedEnv | None,
+    recorder: _Recorder,
+    beat: _Beat,
+) -> _Round:
+    n = env.num_envs
+    returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+    terms: dict[str, F64] = defaultdict(lambda: np.zeros(n))
+    active, start = np.ones(n, np.bool_), np.ones(n, np.bool_)
+    for t in range(env.max_episode_steps):
+        action = act(obs)
+        batch = env.step_batch(action)
+        value, parts = reward(
+            obs, action, batch.next_obs, batch.info, episode_start=start, side_info=source
+        )
+        start = batch.terminated | batch.truncated
+        returns += np.where(active, value, 0.0)
+        for name, part in parts.items():
+            terms[name] += np.where(active, part, 0.0)
+        lengths[active] = t + 1
+        last = bool((active & start).any()) or t == env.max_episode_steps - 1
+        if recorder.wants(t, last):
+            recorder.add(
+                t,
+                {
+                    "obs": obs,
+                    "action": action,
+                    "next_obs": batch.next_obs,
+                    "reward": value,
+                    "cumulative_reward": returns,
+                    "terminated": batch.terminated,
+                    "truncated": batch.truncated,
+                    **{TERM_PREFIX + name: part for name, part in parts.items()},
+                    **env.trajectory_fields(),
+                },
+            )
+        active &= ~start
+        if not active.any():
+            break
+        obs = batch.obs
+        beat()
+    return _Round(returns, lengths, dict(terms), recorder)
+
+
+def representative_episodes(returns: Sequence[float] | F64) -> dict[str, int]:
+    """The index of the p10, median and p90 episode, by nearest rank; three of them if there are."""
+    order = np.argsort(returns, kind="stable")
+    return {label: int(order[math.ceil(q * len(order)) - 1]) for label, q in QUANTILES.items()}
+
+
+def summarize(
+    step: int,
+    returns: F64,
+    lengths: NDArray[np.int64],
+    terms: Mapping[str, F64],
+    rollouts: Mapping[str, int],
+) -> EvalResult:
+    """The statistics of episodes. Percentiles are interpolated, as numpy's are."""
+    p10, median, p90 = (float(p) for p in np.percentile(returns, [10, 50, 90]))
+    return EvalResult(
+        global_step=step,
+        all_returns=tuple(returns.tolist()),
+        episode_lengths=tuple(lengths.tolist()),
+        mean_return=float(returns.mean()),
+        std_return=float(returns.std()),
+        min_return=float(returns.min()),
+        max_return=float(returns.max()),
+        median_return=median,
+        p10_return=p10,
+        p90_return=p90,
+        episode_length=float(lengths.mean()),
+        total_reward=float(returns[rollouts["median"]]),
+        reward_terms={name: float(sums.mean()) for name, sums in terms.items()},
+        rollouts=dict(rollouts),
+    )
+
+
+class _Beat:
+    """Calls back about once a second, however often it is called."""
+
+    def __init__(self, alive: Callable[[], None]) -> None:
+        self._alive, self._last = alive, time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._last > ALIVE_EVERY_S:
+            self._last = now
+            self._alive()
+
+
+class _Recorder:
+    """The steps of one round: for the first rows, float32, one array per step and column."""
+
+    def __init__(self, env: BatchedEnv, stride: int, max_bytes: int) -> None:
+        self.rows = 0
+        self._dt, self._stride, self._max_bytes = env.dt, stride, max_bytes
+        self._max_steps, self._num_envs = -(-env.max_episode_steps // stride), env.num_envs
+        self._steps: list[int] = []
+        self._columns: dict[str, list[NDArray[Any]]] = defaultdict(list)
+        self._reached: NDArray[Any] | None = None
+
+    def wants(self, step: int, last: bool) -> bool:
+        """Whether to add this step; `last`: some episode ends with it."""
+        return last or step % self._stride == 0
+
+    def add(self, step: int, values: Mapping[str, NDArray[Any]]) -> None:
+        if not self._steps:
+            per_step = sum(_small(value[:1]).nbytes for value in values.values())
+            fitting = self._max_bytes // (per_step * self._max_steps)
+            # Below three rows there would be nothing to choose from.
+            self.rows = min(self._num_envs, max(3, fitting))
+        # While no row ends, an observation is the very array that the last step reached: kept once.
+        same = self._columns["next_obs"][-1] if values["obs"] is self._reached else None
+        self._steps.append(step)
+        for name, value in values.items():
+            small = same if same is not None and name == "obs" else _small(value[: self.rows])
+            self._columns[name].append(small)
+        self._reached = values["next_obs"]
+
+    def trajectory(self, row: int, length: int, terms: tuple[str, ...]) -> Trajectory:
+        """The row's own episode: strided, with its last step, nothing of what came after."""
+        kept = [
+            i
+            for i, step in enumerate(self._steps)
+            if step < length and (step % self._stride == 0 or step == length - 1)
+        ]
+        steps = np.array([self._steps[i] for i in kept], np.int64)
+        columns = {
+            name: np.stack([column[i][row] for i in kept]) for name, column in self._columns.items()
+        }
+        return Trajectory.from_arrays(
+            {
+                "step": steps,
+                "timestamp": (steps + 1) * self._dt,
+                **columns,
+                NAMES_KEY: np.array(terms, dtype=np.str_),
+            }
+        )
+
+
+def _small(value: NDArray[Any]) -> NDArray[Any]:
+    """A copy: float32, or as it is if not a float."""
+    return value.astype(np.float32 if value.dtype.kind == "f" else value.dtype)

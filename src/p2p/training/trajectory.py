@@ -1,0 +1,226 @@
+"""A recorded episode: one array per quantity, one row per kept step, in a plain .npz file.
+
+Row i is a transition. `obs` and `action` belong to its beginning; `next_obs`, `timestamp` and the
+engine's fields (qpos, qvel, ...) to the state it reached, before any reset. Numbers are float32,
+qpos and qvel too: at 100 m from the origin that is still 8 micrometres, far below what a picture or
+a judge can tell, and it halves the file. Physics is never continued from a trajectory.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Column = NDArray[Any]
+
+TERM_PREFIX = "reward_term_"
+NAMES_KEY = "_reward_term_names"  # the underscore keeps it apart from a term called "names"
+SCALAR_COLUMNS = (
+    "step",
+    "timestamp",
+    "reward",
+    "cumulative_reward",
+    "terminated",
+    "truncated",
+)
+VECTOR_COLUMNS = ("obs", "action", "next_obs")
+ENGINE_COLUMNS = ("qpos", "qvel", "ctrl", "xpos", "xquat", "cvel", "cfrc_ext")
+"""There when the simulator gives them."""
+MAX_BYTES = 1 << 30
+"""Uncompressed size beyond which a file is refused unread."""
+
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError,
+               zipfile.BadZipFile, zlib.error)  # fmt: skip
+"""What numpy and zipfile raise for damaged files: found by damaging thousands of them."""
+
+
+class TrajectoryFileError(ValueError):
+    """The file is not a trajectory; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The kept steps of one episode. Arrays are read-only; build one with `from_arrays`."""
+
+    columns: Mapping[str, Column]
+    """Everything but the reward terms, by name. `step` counts from 0; `timestamp` is the seconds
+    since the episode began; `cumulative_reward` includes steps that the stride left out."""
+    reward_terms: Mapping[str, Column]
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Column]) -> Self:
+        """Check and take the arrays of a file or a recorder.
+
+        Raises:
+            TrajectoryFileError: a column is missing, has another length or an odd type.
+        """
+        names = _term_names(arrays)
+        length = _check_columns(arrays)
+        ready: dict[str, Column] = {}
+        for key, array in arrays.items():
+            if key == NAMES_KEY:
+                continue
+            if array.ndim == 0 or len(array) != length:
+                rows = "no rows" if array.ndim == 0 else f"{len(array)} rows"
+                raise TrajectoryFileError(f"column {key!r} has {rows}, but 'step' has {length}")
+            ready[key] = _compact(key, array)
+        terms = {name: ready.pop(TERM_PREFIX + name) for name in names}
+        return cls(columns=ready, reward_terms=terms)
+
+    @property
+    def length(self) -> int:
+        """How many steps were kept."""
+        return len(self.columns["step"])
+
+    @property
+    def total_reward(self) -> float:
+        """The episode's return, over all its steps."""
+        return float(self.columns["cumulative_reward"][-1])
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+    def arrays(self) -> dict[str, Column]:
+        """As the file holds them."""
+        terms = {TERM_PREFIX + name: column for name, column in self.reward_terms.items()}
+        return {
+            **self.columns,
+            **terms,
+            NAMES_KEY: np.array(list(self.reward_terms), dtype=np.str_),
+        }
+
+    def rows(self) -> Rows:
+        """The steps as judge functions read them: a sequence of dicts, each made when asked for."""
+        return Rows(self)
+
+    def save(self, path: Path) -> None:
+        """Write a compressed .npz, atomically. `numpy.load` reads it without pickle."""
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        # numpy's own writer compresses at level 6: four times the time for 3 % less.
+        with (
+            partial.open("wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        ):
+            for name, array in self.arrays().items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(
+                        member, np.ascontiguousarray(array), allow_pickle=False
+                    )
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path, max_bytes: int = MAX_BYTES) -> Self:
+        """Read a file that `save` wrote.
+
+        Raises:
+            TrajectoryFileError: it cannot be read, is too large, or is not a trajectory.
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            arrays = _read(path) if size <= max_bytes else None
+        except _UNREADABLE as error:
+            raise TrajectoryFileError(f"{path}: not a readable .npz of arrays ({error})") from error
+        if arrays is None:
+            raise TrajectoryFileError(f"{path}: {size} bytes unpacked, {max_bytes} allowed")
+        try:
+            return cls.from_arrays(arrays)
+        except TrajectoryFileError as error:
+            raise TrajectoryFileError(f"{path}: {error}") from None
+
+
+class Rows(Sequence[dict[str, Any]]):
+    """Steps as dicts: numbers as Python numbers, vectors as (read-only) arrays, terms as a dict."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self._trajectory = trajectory
+
+    def __len__(self) -> int:
+        return self._trajectory.length
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [self._row(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self._row(index)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self._row(i) for i in range(len(self)))
+
+    def _row(self, i: int) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            name: column[i].item() if column.ndim == 1 else column[i]
+            for name, column in self._trajectory.columns.items()
+        }
+        row["reward_terms"] = {
+            name: float(column[i]) for name, column in self._trajectory.reward_terms.items()
+        }
+        return row
+
+
+def _read(path: Path) -> dict[str, Column]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _compact(name: str, array: Column) -> Column:
+    if array.dtype.kind not in "fiub":
+        raise TrajectoryFileError(f"column {name!r} holds {array.dtype}, not numbers")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32)
+    elif array.flags.writeable:
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _term_names(arrays: Mapping[str, Column]) -> tuple[str, ...]:
+    listed = arrays.get(NAMES_KEY)
+    if listed is None:
+        raise TrajectoryFileError(f"no {NAMES_KEY!r}")
+    # An empty list of names has no characters to give it a type.
+    if listed.ndim != 1 or (listed.dtype.kind != "U" and listed.size):
+        raise TrajectoryFileError(f"{NAMES_KEY!r} is not a list of names")
+    names = tuple(str(name) for name in listed)
+    there = {key.removeprefix(TERM_PREFIX) for key in arrays if key.startswith(TERM_PREFIX)}
+    if set(names) != there or len(there) != len(names):
+        raise TrajectoryFileError(f"reward terms listed {sorted(names)}, columns {sorted(there)}")
+    for name in names:
+        if arrays[TERM_PREFIX + name].ndim != 1:
+            raise TrajectoryFileError(f"reward term {name!r} is not one number per step")
+    return names
+
+
+def _check_columns(arrays: Mapping[str, Column]) -> int:
+    missing = [key for key in (*SCALAR_COLUMNS, *VECTOR_COLUMNS) if key not in arrays]
+    if missing:
+        raise TrajectoryFileError(f"missing columns: {', '.join(missing)}")
+    for key in SCALAR_COLUMNS:
+        if arrays[key].ndim != 1:
+            raise TrajectoryFileError(f"column {key!r} is not one number per step")
+    for key in VECTOR_COLUMNS:
+        if arrays[key].ndim < 2:
+            raise TrajectoryFileError(f"column {key!r} is not one vector per step")
+    for key, kind in (("step", "iu"), ("terminated", "b"), ("truncated", "b")):
+        if arrays[key].dtype.kind not in kind:
+            raise TrajectoryFileError(f"column {key!r} holds {arrays[key].dtype}")
+    if not len(arrays["step"]):
+        raise TrajectoryFileError("no steps")
+    return len(arrays["step"])

@@ -1,0 +1,1 @@
+"""Recorded episodes as video, drawn in a process of their own."""

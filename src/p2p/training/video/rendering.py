@@ -1,0 +1,255 @@
+"""Videos of recorded episodes, made by a process of their own.
+
+The parent hands over jobs (environment, trajectory file, output) and goes on; `python -m
+p2p.training.video.rendering` draws the recorded states. No reward code is loaded anywhere here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from p2p.contracts import Record
+from p2p.training.own_modules import own_folders
+from p2p.training.video.encode import partial_path
+from p2p.training.video.support import drawing_environment, rendering_available
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from p2p.training.trajectory import Trajectory
+    from p2p.training.video.encode import Frame
+
+SECONDS_PER_JOB = 300.0
+"""Default limit. A 1,000-step episode takes under 15 s on one busy core."""
+
+
+class RenderJob(Record):
+    """One video to make."""
+
+    env_id: str
+    trajectory: Path
+    output: Path
+    title: str = ""
+    max_fps: Annotated[float, Field(gt=0, le=240)] = 30.0
+    max_frames: Annotated[int, Field(ge=1)] | None = None
+    """A longer episode is shown whole, at fewer frames per second."""
+    width: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 480
+    height: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 480
+
+
+class RenderOutcome(Record):
+    """What became of a job. `ok` means that the video is at its place, whole."""
+
+    output: Path
+    ok: bool
+    frames: int = 0
+    seconds: float = 0.0
+    """CPU time."""
+    error: str = ""
+
+
+_JOBS: TypeAdapter[tuple[RenderJob, ...]] = TypeAdapter(tuple[RenderJob, ...])
+
+
+class RenderProcess:
+    """Jobs being rendered. Ask for outcomes at any time; in the end there is one per job."""
+
+    def __init__(self, jobs: Sequence[RenderJob], time_limit: float) -> None:
+        self.jobs = tuple(
+            job.model_copy(
+                update={"trajectory": job.trajectory.absolute(), "output": job.output.absolute()}
+            )
+            for job in jobs
+        )
+        self._deadline = time.monotonic() + time_limit
+        self._limit = time_limit
+        self._ended = ""  # why it ended, when it was not on its own
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        support = rendering_available()
+        if not support.ok or support.backend is None:
+            self._ended = support.message()
+        elif self.jobs:
+            self._process = self._start(support.backend)
+
+    def _start(self, backend: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "p2p.training.video.rendering", str(self._limit)],
+            env=drawing_environment(backend, os.environ) | {"PYTHONPATH": _import_path()},
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._errors,
+            start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
+        )
+        assert process.stdin is not None
+        try:
+            process.stdin.write(_JOBS.dump_json(self.jobs))
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it died at once; wait() says of what
+        return process
+
+    def running(self) -> bool:
+        """Whether it still works. Past its time limit it is ended here."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None and time.monotonic() > self._deadline:
+            self._end(f"not done within {self._limit:.0f} s")
+        return self._process.poll() is None
+
+    def wait(self) -> tuple[RenderOutcome, ...]:
+        """Wait for the end, at most until the time limit; returns all outcomes, in job order."""
+        if self._process is not None:
+            try:
+                self._process.wait(max(0.0, self._deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self._end(f"not done within {self._limit:.0f} s")
+        return self.outcomes()
+
+    def cancel(self) -> tuple[RenderOutcome, ...]:
+        """End it now. Videos already made stay; no half of one is left."""
+        if self.running():
+            self._end("cancelled")
+        return self.outcomes()
+
+    def outcomes(self) -> tuple[RenderOutcome, ...]:
+        """Of the jobs done so far; once it has ended, of all jobs."""
+        ended = not self.running()
+        self._output.seek(0)
+        lines = self._output.read().splitlines(keepends=True)
+        done = [RenderOutcome.model_validate_json(line) for line in lines if line.endswith(b"\n")]
+        if ended and len(done) < len(self.jobs):
+            why = self._ended or self._last_words()
+            for job in self.jobs[len(done) :]:
+                partial_path(job.output).unlink(missing_ok=True)
+                done.append(RenderOutcome(output=job.output, ok=False, error=why))
+        return tuple(done)
+
+    def _end(self, why: str) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+            self._ended = why
+
+    def _last_words(self) -> str:
+        code = self._process.returncode if self._process is not None else 0
+        self._errors.seek(0)
+        tail = self._errors.read()[-500:].decode(errors="replace").strip()
+        return f"the render process ended with {code}: {tail}"
+
+
+def render_async(jobs: Sequence[RenderJob], time_limit: float | None = None) -> RenderProcess:
+    """Start rendering these jobs, one after the other, in one process.
+
+    Without rendering on this machine nothing is started, and each outcome says why.
+    """
+    limit = SECONDS_PER_JOB * max(1, len(jobs)) if time_limit is None else time_limit
+    return RenderProcess(jobs, limit)
+
+
+def render(job: RenderJob, time_limit: float | None = None) -> RenderOutcome:
+    """Make one video and wait for it."""
+    return render_async([job], time_limit).wait()[0]
+
+
+# --- inside the render process --------------------------------------------------------------------
+
+
+def render_here(job: RenderJob) -> int:
+    """Make the video in this process; returns its number of frames."""
+    from p2p.training.trajectory import Trajectory
+    from p2p.training.video.encode import sampled_steps, write_video
+    from p2p.training.video.scene import pictures
+
+    trajectory = Trajectory.load(job.trajectory)
+    times = trajectory["timestamp"].astype(np.float64)
+    dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / job.max_fps
+    rows, fps = sampled_steps(trajectory.length, dt, job.max_fps, job.max_frames)
+    job.output.parent.mkdir(parents=True, exist_ok=True)
+    plain = pictures(job.env_id, trajectory, rows, job.width, job.height)
+    return write_video(job.output, _with_text(plain, job.title, trajectory, rows), fps)
+
+
+def _with_text(
+    frames: Iterator[Frame], title: str, trajectory: Trajectory, rows: list[int]
+) -> Iterator[Frame]:
+    from p2p.training.video.encode import TextBand
+
+    for frame, row in zip(frames, rows, strict=True):
+        height, width = frame.shape[:2]
+        band = TextBand(width, size=max(8, min(16, width // 30)))
+        if title:
+            band.draw(frame, 0, (title,))
+        band.draw(frame, height - band.height, overlay_texts(trajectory, row))
+        yield frame
+
+
+def overlay_texts(trajectory: Trajectory, row: int) -> tuple[str, str, str]:
+    """Time, step of all steps, return so far of the whole return."""
+    now, whole = trajectory["cumulative_reward"][row], trajectory.total_reward
+    return (
+        f"{trajectory['timestamp'][row]:.2f} s",
+        f"step {int(trajectory['step'][row]) + 1} / {int(trajectory['step'][-1]) + 1}",
+        f"return {_number(now)} / {_number(whole)}",
+    )
+
+
+def _number(value: float) -> str:
+    """Short enough for the band, whatever the reward's scale."""
+    if abs(value) >= 1e7 or 0 < abs(value) < 0.05:
+        return f"{value:.2g}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+
+
+def _import_path() -> str:
+    """So that the child finds this package as the parent did, installed or not."""
+    source = str(Path(__file__).parents[3])
+    folders = (source, *map(str, own_folders()), os.environ.get("PYTHONPATH", ""))
+    return os.pathsep.join(filter(None, folders))
+
+
+def main() -> None:
+    """Read jobs from stdin, write one outcome per line to stdout."""
+    if len(sys.argv) > 1:
+        # Ends this process even in a hung driver and with the parent gone.
+        signal.alarm(int(float(sys.argv[1])) + 5)
+    os.nice(5)  # training goes first
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # drivers print where they like; stdout carries outcomes only
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)  # MuJoCo leaves a log where it runs
+        for job in _JOBS.validate_python(json.load(sys.stdin)):
+            out.write(_attempt(job).model_dump_json() + "\n")
+            out.flush()
+
+
+def _attempt(job: RenderJob) -> RenderOutcome:
+    began = time.process_time()
+    try:
+        frames, error = render_here(job), ""
+    # One video that cannot be made must not cost the others; the outcome carries the error.
+    except Exception as failure:  # noqa: BLE001
+        frames, error = 0, f"{type(failure).__name__}: {failure}"
+    return RenderOutcome(
+        output=job.output,
+        ok=not error,
+        frames=frames,
+        seconds=time.process_time() - began,
+        error=error,
+    )
+
+
+if __name__ == "__main__":
+    main()
