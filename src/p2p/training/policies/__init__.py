@@ -1,0 +1,1 @@
+"""Networks, their inputs, and the files that policies are saved in."""
