@@ -1,0 +1,237 @@
+"""The reference backend, in this process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecNormalize
+
+from p2p.config import TrainConfig
+from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved, WorkerMessage
+from p2p.training import fast_trainer, sb3_trainer
+from p2p.training.assembly import make_environment
+from p2p.training.context import TrainContext, TrainingDivergedError
+from p2p.training.policies.policy import Policy
+from p2p.training.resume import adopt_state, load_state, save_state
+from p2p.training.reward.runner import RewardRunner
+from p2p.training.sb3.measure import MeasuredPPO
+from p2p.training.sb3.state import load_learner, save_learner
+from p2p.training.sb3.vec_env import RewardedVecEnv
+from p2p.training.sb3_trainer import make_model
+
+SCALAR = """
+def reward_fn(obs, action, next_obs, info):
+    if next_obs[0] > 0.0:
+        return 1.0, {"up": 1.0}
+    return 0.5, {"up": 0.5}
+"""
+FROM_THE_STATE = """
+def reward_fn(obs, action, next_obs, info):
+    height = info["mj_data"].qpos[..., 1]
+    return height, {"height": height}
+"""
+
+Make = Callable[..., PPO]
+
+
+@pytest.fixture
+def hopper(small_config: TrainConfig) -> TrainConfig:
+    """A run of four rollouts, with episodes that end both ways."""
+    return small_config.with_updates(env_id="Hopper-v5", max_episode_steps=60, backend="sb3")
+
+
+def normalised(config: TrainConfig, code: str) -> VecNormalize:
+    env = make_environment(config, config.num_envs, backend="gym")
+    reward = RewardRunner(code, config.num_envs, batched=True)
+    return VecNormalize(RewardedVecEnv(env, reward, config.seed, lambda *_: None))
+
+
+def train(
+    config: TrainConfig, code: str, folder: Path, backend: Any = sb3_trainer
+) -> list[WorkerMessage]:
+    heard: list[WorkerMessage] = []
+
+    def send(message: WorkerMessage) -> None:
+        heard.append(message)
+        if isinstance(message, StateSaved):
+            adopt_state(folder, message.file)
+
+    backend.train(TrainContext(config, code, folder, send))
+    return heard
+
+
+def of(kind: type[Any], messages: list[WorkerMessage]) -> list[Any]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def last_policy(messages: list[WorkerMessage], folder: Path) -> Policy:
+    return Policy.load(folder / of(EvalReady, messages)[-1].policy_file)
+
+
+def test_a_restored_learner_is_the_saved_one_and_continues_exactly(
+    tmp_path: Path, hopper: TrainConfig, batched_reward: str
+) -> None:
+    first = make_model(hopper, normalised(hopper, batched_reward))
+    first.learn(2 * hopper.batch_size)
+    saved = save_learner(first, first.get_env())  # type: ignore[arg-type]
+    adopt_state(tmp_path, save_state(tmp_path, 1, saved, {}))
+    first.train()
+
+    other = hopper.with_updates(seed=99)
+    second = make_model(other, normalised(other, batched_reward))
+    state = load_state(tmp_path)
+    assert state is not None
+    load_learner(state[0], second, second.get_env())  # type: ignore[arg-type]
+    restored = save_learner(second, second.get_env())  # type: ignore[arg-type]
+    assert restored.keys() == saved.keys()
+    assert {name.split("/")[0] for name in saved} == {
+        "weight", "adam", "observations", "returns", "random",
+    }  # fmt: skip
+    for name, array in saved.items():
+        np.testing.assert_array_equal(restored[name], array, err_msg=name)
+
+    # The same data, the restored shuffles and moments: the same weights after another update.
+    second.rollout_buffer = copy.deepcopy(first.rollout_buffer)
+    second._current_progress_remaining = first._current_progress_remaining
+    second.train()
+    for mine, their in zip(second.policy.parameters(), first.policy.parameters(), strict=True):
+        assert torch.equal(mine, their)
+
+
+def test_a_learner_that_never_stepped_can_be_restored(
+    hopper: TrainConfig, batched_reward: str
+) -> None:
+    model = make_model(hopper, normalised(hopper, batched_reward))
+    saved = save_learner(model, model.get_env())  # type: ignore[arg-type]
+    load_learner(saved, model, model.get_env())  # type: ignore[arg-type]
+    assert model.policy.optimizer.state_dict()["state"] == {}
+
+
+def test_measuring_changes_nothing_and_sees_the_norm_before_clipping(
+    hopper: TrainConfig, batched_reward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[dict[str, float]] = []
+    norms: list[float] = []
+    original = torch.nn.utils.clip_grad_norm_
+
+    def spy(*args: Any, **kwargs: Any) -> torch.Tensor:
+        norm = original(*args, **kwargs)
+        norms.append(float(norm))
+        return norm
+
+    def learn(make: Make) -> PPO:
+        model = make(
+            "MlpPolicy", normalised(hopper, batched_reward), n_steps=hopper.num_steps,
+            batch_size=hopper.minibatch_size, n_epochs=hopper.update_epochs, max_grad_norm=0.3,
+            seed=hopper.seed, device="cpu",
+        )  # fmt: skip
+        model.set_logger(Logger(folder=None, output_formats=[]))
+        return model.learn(2 * hopper.batch_size)
+
+    with_measures = learn(partial(MeasuredPPO, after_update=lambda m, _: measured.append(m)))
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spy)
+    plain = learn(PPO)
+    for mine, their in zip(
+        with_measures.policy.parameters(), plain.policy.parameters(), strict=True
+    ):
+        assert torch.equal(mine, their)
+    assert max(norms) > 0.3, "nothing was clipped"
+    per_update = np.reshape(norms, (2, -1)).mean(axis=1)
+    assert [m["grad_norm"] for m in measured] == pytest.approx(per_update.tolist())
+
+
+def test_an_interrupted_run_continues_from_its_last_state(
+    tmp_path: Path, hopper: TrainConfig, batched_reward: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    heard: list[WorkerMessage] = []
+
+    def send(message: WorkerMessage) -> None:
+        heard.append(message)
+        if isinstance(message, StateSaved):
+            adopt_state(tmp_path, message.file)
+        if len(of(ScalarsReady, heard)) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        sb3_trainer.train(TrainContext(hopper, batched_reward, tmp_path, send))
+    state = load_state(tmp_path)
+    assert state is not None
+    rest = train(hopper, batched_reward, tmp_path)
+    assert of(Started, rest)[0].start_step == 2 * hopper.batch_size
+    lines = [message.scalars for message in of(ScalarsReady, rest)]
+    assert [line.global_step for line in lines] == [768, 1024]
+    assert [line.iteration for line in lines] == [3, 4]
+    assert lines[0].values["elapsed_time"] > state[1]["elapsed"]
+    assert of(Finished, rest)[0].global_step == 1024
+    # Gradient steps of four updates: none was lost, none was made twice.
+    end = load_state(tmp_path)
+    assert end is not None
+    expected = 4 * hopper.update_epochs * hopper.num_minibatches
+    assert float(end[0]["learner/adam/0/step"]) == expected
+
+
+def test_a_reward_for_one_transition_is_called_per_environment(
+    tmp_path: Path, hopper: TrainConfig
+) -> None:
+    heard = train(hopper, SCALAR, tmp_path)
+    assert of(Started, heard)[0].reward_calls == "per_env"
+    assert "reward_term_up" in of(ScalarsReady, heard)[-1].scalars.values
+
+
+def test_the_reward_is_given_the_simulators_state_if_asked(
+    tmp_path: Path, hopper: TrainConfig
+) -> None:
+    heard = train(hopper.with_updates(side_info=True), FROM_THE_STATE, tmp_path)
+    result = of(EvalReady, heard)[-1].result
+    # A hopper stands at 1.25 m.
+    assert 0.5 < result.mean_return / result.episode_length < 1.5
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_unhealthy_states_end_episodes_only_if_they_shall(
+    tmp_path: Path, hopper: TrainConfig, batched_reward: str, ends: bool
+) -> None:
+    config = hopper.with_updates(
+        terminate_when_unhealthy=ends, max_episode_steps=200, log_std_init=0.5
+    )
+    heard = train(config, batched_reward, tmp_path)
+    ended = sum(m.scalars.values["episodes_per_rollout"] for m in of(ScalarsReady, heard))
+    # 256 steps in each of the four environments are one whole episode of 200.
+    assert (ended > 4) is ends
+
+
+@pytest.mark.parametrize("backend", [sb3_trainer, fast_trainer])
+def test_the_policy_is_built_as_configured(
+    tmp_path: Path, hopper: TrainConfig, batched_reward: str, backend: Any
+) -> None:
+    config = hopper.with_updates(
+        net_arch=(24, 16, 8), activation="relu", log_std_init=-1.5, num_evals=1, obs_clip=3.0,
+        backend="auto", learning_rate=1e-5,
+    )  # fmt: skip
+    policy = last_policy(train(config, batched_reward, tmp_path, backend), tmp_path)
+    assert policy.shape.net_arch == (24, 16, 8)
+    assert policy.shape.activation == "relu"
+    assert policy.tensors["mlp_extractor.policy_net.2.weight"].shape == (16, 24)
+    assert policy.tensors["log_std"] == pytest.approx(-1.5, abs=0.01)
+    assert policy.obs_clip == 3.0
+
+
+@pytest.mark.parametrize("backend", [sb3_trainer, fast_trainer])
+def test_a_run_whose_parameters_are_no_numbers_says_so(
+    tmp_path: Path, hopper: TrainConfig, batched_reward: str, backend: Any
+) -> None:
+    config = hopper.with_updates(learning_rate=1e30, backend="auto")
+    with pytest.raises(TrainingDivergedError, match=r"no longer finite.* a lower learning_rate"):
+        train(config, batched_reward, tmp_path, backend)
