@@ -1,0 +1,1 @@
+"""Session and iteration directories, and the loop over them."""

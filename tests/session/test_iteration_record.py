@@ -1,0 +1,333 @@
+"""Iteration folders of both layouts: what is written reads back, what is broken never raises."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from p2p.config import TrainConfig
+from p2p.contracts import (
+    ConfigAggregation,
+    IterationAggregation,
+    JudgmentResult,
+    RewardSpec,
+    RunRecord,
+    TrainSummary,
+)
+from p2p.session.iteration_record import IterationRecord, SessionRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUMMARY = TrainSummary(
+    env_id="HalfCheetah-v5", seed=1, backend="fast", total_timesteps=1000, training_time_s=1.5,
+    total_episodes=3, final_episodic_return=None, reward_calls="batch",
+)  # fmt: skip
+
+
+def _eval_line(step: int) -> dict[str, Any]:
+    numbers = dict.fromkeys(
+        ("mean_return", "std_return", "min_return", "max_return", "median_return", "p10_return",
+         "p90_return", "episode_length", "total_reward"), 1.0)  # fmt: skip
+    return {
+        "type": "eval",
+        "global_step": step,
+        "all_returns": [1.0],
+        "episode_lengths": [5],
+        **numbers,
+    }
+
+
+def _write_lines(record: IterationRecord, *lines: object, tail: str = "") -> None:
+    record.scalars_path.parent.mkdir(parents=True, exist_ok=True)
+    record.scalars_path.write_text("".join(json.dumps(x) + "\n" for x in lines) + tail)
+
+
+def _finished(path: Path, **changes: Any) -> IterationRecord:
+    """A run with every file that a finished one has."""
+    record = IterationRecord(path)
+    record.save_config(TrainConfig(total_timesteps=1000, **changes))
+    record.save_reward_source("def reward_fn(obs, action, next_obs, info): return 0.0, {}\n")
+    record.save_reward_spec(RewardSpec(latex="r = 0"))
+    record.save_summary(SUMMARY)
+    _write_lines(record, {"type": "train", "global_step": 500}, _eval_line(1000))
+    for name in ("policy.zip", "policy.safetensors"):
+        folder = record.checkpoints_dir / "step_1000"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    record.videos_dir.mkdir()
+    (record.videos_dir / "eval_1000_median.mp4").write_bytes(b"x")
+    np.savez(record.trajectory_file(1000, "median"), obs=np.zeros(3))
+    record.set_status("completed")
+    return record
+
+
+def test_paths_are_those_of_the_layout(tmp_path):
+    record = IterationRecord(tmp_path / "iter_3")
+    assert record.iteration_id == "iter_3"
+    relative = {
+        name: str(getattr(record, name).relative_to(record.path))
+        for name in dir(IterationRecord)
+        if name.endswith(("_path", "_dir"))
+    }
+    assert relative == {
+        "aggregation_path": "aggregation.json",
+        "checkpoints_dir": "checkpoints",
+        "config_path": "config.json",
+        "events_path": "events.jsonl",
+        "judgment_path": "judgment.json",
+        "prompt_path": "prompt.txt",
+        "revised_reward_path": "reward_fn_revised.py",
+        "reward_fn_path": "reward_fn.py",
+        "reward_spec_path": "reward_spec.json",
+        "scalars_path": "metrics/scalars.jsonl",
+        "status_path": "status.json",
+        "summary_path": "summary.json",
+        "trajectory_path": "trajectory.jsonl",
+        "videos_dir": "videos",
+        "work_dir": "work",
+    }
+
+
+def test_what_is_saved_reads_back(tmp_path):
+    record: RunRecord = IterationRecord(tmp_path)
+    assert isinstance(record, IterationRecord)
+    config = TrainConfig(net_arch=(32, 16), target_kl=0.02)
+    record.save_config(config)
+    assert record.read_train_config() == config
+    assert record.read_config() == json.loads(config.to_json())
+    record.save_summary(SUMMARY)
+    assert record.read_summary() == SUMMARY
+    judgment = JudgmentResult(intent_score=None, failure_tags=("a",))
+    record.save_judgment(judgment)
+    assert record.read_judgment() == judgment
+    record.save_reward_spec(RewardSpec(terms={"a": "b"}))
+    assert record.read_reward_spec().terms == {"a": "b"}
+    record.save_reward_source("x = 'ä'")
+    assert record.read_reward_source() == "x = 'ä'"
+    record.save_revised_reward("y")
+    assert record.revised_reward_path.read_text() == "y"
+    aggregation = IterationAggregation(
+        configs=(ConfigAggregation(config_id="a", per_seed=()),),
+        best_config_id=None,
+        best_run_id=None,
+    )
+    record.save_aggregation(aggregation)
+    assert record.read_aggregation() == aggregation
+
+
+BROKEN = [
+    b"", b"{", b"[]", b"null", b"3", b"\xff\xfe", b'{"alien": 1}', b'{"status": "running"}',
+    b'{"a": ' * 50_000, b'{"total_timesteps": "x"}', b'{"total_timesteps": NaN}',
+]  # fmt: skip
+FILES = (
+    "config.json", "summary.json", "judgment.json", "reward_spec.json", "status.json",
+    "aggregation.json", "metrics/scalars.jsonl", "reward_fn.py",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [*BROKEN, None])
+def test_readers_never_raise_and_validate_reports_each_broken_file(tmp_path, content):
+    record = _finished(tmp_path / "iter_1")
+    for name in FILES:
+        file = record.path / name
+        file.unlink(missing_ok=True)
+        if content is None:
+            file.mkdir()  # a folder in the way of each file
+        else:
+            file.write_bytes(content)
+    assert record.read_summary() is None
+    assert record.read_judgment() is None
+    assert record.read_aggregation() is None
+    assert record.read_status() is None
+    assert record.read_train_config() is None
+    assert isinstance(record.read_reward_source(), str)
+    assert record.parse_scalars() == ([], [])
+    assert record.compute_progress() is None
+    assert record.derive_status() == "unknown"
+    problems = record.validate()
+    for name in FILES:
+        is_source = name == "reward_fn.py" and content not in (None, b"", b"\xff\xfe")
+        is_empty_log = name.endswith("jsonl") and content == b""
+        assert is_source or is_empty_log or any(p.startswith(name) for p in problems), problems
+
+
+def test_absent_files_give_the_empty_values(tmp_path):
+    record = IterationRecord(tmp_path / "nothing")
+    assert record.read_config() is None
+    assert record.read_reward_source() == ""
+    assert record.read_reward_spec() == RewardSpec()
+    assert record.parse_scalars() == ([], [])
+    assert record.video_filenames() == []
+    assert record.runs() == []
+    assert record.compute_progress() is None
+    assert record.derive_status() == "unknown"
+    assert record.validate() == ["nothing: no such folder"]
+    record.touch_heartbeat()
+    assert not record.path.exists()
+
+
+def test_a_finished_run_is_valid_and_each_missing_piece_is_named(tmp_path):
+    record = _finished(tmp_path / "iter_1")
+    assert record.validate() == []
+    for name, said in (
+        ("config.json", "config.json: missing"),
+        ("reward_fn.py", "reward_fn.py: missing"),
+        ("summary.json", "summary.json: missing"),
+        ("metrics/scalars.jsonl", "metrics/scalars.jsonl: missing"),
+        ("checkpoints/step_1000/policy.zip", "checkpoints/step_1000/policy.zip: missing"),
+    ):
+        copy = tmp_path / "copy"
+        shutil.copytree(record.path, copy)
+        (copy / name).unlink()
+        assert IterationRecord(copy).validate() == [said]
+        shutil.rmtree(copy)
+
+
+def test_torn_and_foreign_pieces_are_named(tmp_path):
+    record = _finished(tmp_path / "iter_1")
+    record.trajectory_file(1000, "p90").write_bytes(b"PK torn")
+    (record.videos_dir / "eval_1000_p90.mp4").touch()
+    (record.path / "notes.docx").touch()
+    (record.path / ".config.json.0.tmp").touch()
+    with record.scalars_path.open("a") as stream:
+        stream.write('foreign\n{"global_step": true}\n{"global_st')
+    assert record.validate() == [
+        "metrics/scalars.jsonl: line 3 is not a record",
+        "metrics/scalars.jsonl: line 4 is not a record",
+        "metrics/scalars.jsonl: torn last line",
+        "trajectory_1000_p90.npz: not a NumPy archive",
+        "videos/eval_1000_p90.mp4: empty",
+        ".config.json.0.tmp: left by a killed writer",
+        "notes.docx: foreign",
+    ]
+    assert len(record.parse_scalars()[0]) == 1
+
+
+def test_scalars_are_split_by_kind_and_a_resumed_run_counts_once(tmp_path):
+    record = IterationRecord(tmp_path)
+    train = [{"type": "train", "global_step": s, "run": 1} for s in (100, 200, 300)]
+    again = [{"type": "train", "global_step": s, "run": 2} for s in (200, 300, 400)]
+    others = [{"type": "alien", "global_step": 9}, {"global_step": 500}]
+    lines = [*train, _eval_line(300), *again, _eval_line(300), *others]
+    _write_lines(record, *lines, tail='{"type": "train", "global_step": 60')
+    training, evaluation = record.parse_scalars()
+    assert [(t["global_step"], t.get("run")) for t in training] == [
+        (100, 1), (200, 2), (300, 2), (400, 2), (500, None),
+    ]  # fmt: skip
+    assert [e["global_step"] for e in evaluation] == [300]
+
+
+def test_progress_of_a_run_is_its_last_whole_line(tmp_path):
+    record = IterationRecord(tmp_path / "iter_1")
+    assert record.compute_progress() is None
+    record.save_config(TrainConfig(total_timesteps=1000))
+    assert record.compute_progress() == 0.0
+    _write_lines(record, {"global_step": 250}, tail='{"global_step": 99')
+    assert record.compute_progress() == 0.25
+    _write_lines(record, {"global_step": 250}, "foreign", {"x": 1}, {"global_step": None})
+    assert record.compute_progress() == 0.25
+    _write_lines(record, {"global_step": 1024})  # the last rollout may pass the end
+    assert record.compute_progress() == 1.0
+
+
+def test_progress_reads_the_end_of_a_big_file_only(tmp_path):
+    record = IterationRecord(tmp_path / "iter_1")
+    record.save_config(TrainConfig(total_timesteps=1000))
+    record.scalars_path.parent.mkdir()
+    with record.scalars_path.open("wb") as stream:
+        stream.seek(1 << 33)
+        stream.write(b'\n{"global_step": 500}\n')
+    assert record.compute_progress() == 0.5
+
+
+def test_progress_of_a_loop_iteration_is_the_mean_of_its_runs(tmp_path):
+    iteration = IterationRecord(tmp_path / "iter_1")
+    for seed, step in ((1, 500), (2, 0), (3, 250)):
+        run = IterationRecord(iteration.path / f"base_seed_{seed}")
+        run.save_config(TrainConfig(total_timesteps=1000, seed=seed))
+        _write_lines(run, {"global_step": step})
+    assert iteration.compute_progress() == 0.25
+    iteration.runs()[1].set_status("error", "it failed, so nothing more will come")
+    assert iteration.compute_progress() == pytest.approx((0.5 + 1 + 0.25) / 3)
+    torn = iteration.path / "base_seed_4"
+    torn.mkdir()
+    (torn / "config.json").write_text("{")
+    assert iteration.compute_progress() == pytest.approx((0.5 + 1 + 0.25) / 4)
+
+
+def test_the_latest_trajectory_is_by_step_and_its_median(tmp_path):
+    record = IterationRecord(tmp_path)
+    for step, label in ((900, "median"), (1000, "p90"), (1000, "median"), (1000, "p10")):
+        record.trajectory_file(step, label).touch()
+    assert record.trajectory_path.name == "trajectory_1000_median.npz"
+
+
+def test_videos_come_by_step_and_only_finished_ones(tmp_path):
+    record = IterationRecord(tmp_path)
+    record.videos_dir.mkdir()
+    for name in ("eval_1000_p10.mp4", "eval_200_p90.mp4", "eval_200_median.mp4", ".x.mp4", "x.tmp"):
+        (record.videos_dir / name).touch()
+    assert record.video_filenames() == [
+        "eval_200_median.mp4", "eval_200_p90.mp4", "eval_1000_p10.mp4",
+    ]  # fmt: skip
+
+
+def test_runs_of_a_loop_iteration_come_by_configuration_and_seed(tmp_path):
+    for name in ("b_seed_10", "b_seed_9", "a_seed_1", "work", "seed_1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "c_seed_1").touch()
+    assert [r.iteration_id for r in IterationRecord(tmp_path).runs()] == [
+        "a_seed_1", "b_seed_9", "b_seed_10",
+    ]  # fmt: skip
+
+
+def test_a_loop_iteration_is_validated_through_its_runs(tmp_path):
+    iteration = IterationRecord(tmp_path / "iter_1")
+    _finished(iteration.path / "base_seed_1")
+    run = _finished(iteration.path / "base_seed_2")
+    iteration.set_status("completed")
+    assert iteration.validate() == []
+    run.summary_path.write_text("{}")
+    (problem, *_) = iteration.validate()
+    assert problem.startswith("base_seed_2/summary.json: env_id")
+
+
+@pytest.mark.parametrize("layout", ["single", "loop"])
+def test_a_session_finds_iterations_of_both_layouts_in_order(tmp_path, layout):
+    session = SessionRecord(tmp_path / "session_x")
+    for n in (10, 2, 1):
+        folder = session.path / f"iter_{n}"
+        _finished(folder if layout == "single" else folder / "base_seed_1")
+    (session.path / "iter_notes.txt").write_text("")
+    (session.path / "iter_3").write_text("a file, not a folder")
+    (session.path / "other").mkdir()
+    found = session.iteration_records()
+    assert [r.iteration_id for r in found] == ["iter_1", "iter_2", "iter_10"]
+    assert session.get_iteration("iter_10") == found[2]
+    assert found[2].derive_status() == "completed"
+    for bad in ("iter_4", "iter_3", "other", "..", "", "a/b", "../session_x/iter_1", "iter_1\0"):
+        assert session.get_iteration(bad) is None
+
+
+def test_an_iteration_with_a_name_of_its_own_is_found_too(tmp_path):
+    session = SessionRecord(tmp_path)
+    _finished(session.path / "my_run")
+    _finished(session.path / "iter_1")
+    assert [r.iteration_id for r in session.iteration_records()] == ["iter_1", "my_run"]
+    assert session.get_iteration("my_run") is not None
+
+
+def test_new_iterations_are_numbered_on_and_names_are_not_taken_twice(tmp_path):
+    session = SessionRecord(tmp_path / "s")
+    assert session.create_iteration().iteration_id == "iter_1"
+    (session.path / "iter_9").mkdir()
+    assert session.create_iteration().iteration_id == "iter_10"
+    with pytest.raises(FileExistsError):
+        session.create_iteration("iter_10")
+    with pytest.raises(ValueError, match="not a valid name"):
+        session.create_iteration("../x")
