@@ -1,0 +1,156 @@
+"""One training run from the command line: `python -m p2p.executor --reward-fn reward.py`.
+
+The last line of standard output is the iteration directory; everything else goes to standard
+error. Exit status: 0 trained, 1 the run failed, 2 bad arguments or files, 130 cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from pydantic import ValidationError
+
+from p2p.config import TrainConfig
+from p2p.contracts import ScalarsReady, WorkerMessage
+from p2p.session.iteration_record import IterationRecord
+from p2p.session.session_id import new_session_id
+from p2p.settings import get_settings
+from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
+
+EXAMPLE = """examples:
+  python -m p2p.executor --reward-fn reward.py
+  python -m p2p.executor --reward-fn reward.py --config config.json --env-id Ant-v5
+  python -m p2p.executor --reward-fn reward.py --runs-dir runs/session_x --iteration-id iter_1
+
+Called again on a directory whose run was killed, it goes on from the last saved state; on one
+whose run is complete, it does nothing.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m p2p.executor",
+        description="Train one policy on one reward file.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--reward-fn", type=Path, required=True, help="Python file with the reward")
+    made.add_argument("--config", type=Path, help="JSON file with TrainConfig fields")
+    made.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs/)")
+    made.add_argument("--env-id", help="environment; overrides env_id of the config file")
+    made.add_argument("--iteration-id", help="name of the iteration directory (default: iter_1)")
+    made.add_argument("--no-videos", action="store_true", help="do not render evaluation videos")
+    made.add_argument("--no-progress", action="store_true", help="do not print progress")
+    made.add_argument(
+        "--unsafe-local",
+        action="store_true",
+        help="train outside the kernel's jail where there is none: the reward can then read your "
+        "files and use the network",
+    )
+    return made
+
+
+class BadInput(Exception):
+    """An argument or a file that cannot be used; the message names it."""
+
+
+def read_inputs(arguments: argparse.Namespace) -> tuple[TrainConfig, str]:
+    """The configuration and the reward's source."""
+    config = TrainConfig()
+    if arguments.config is not None:
+        try:
+            config = TrainConfig.from_json(_read(arguments.config, "--config"))
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}"
+                for item in error.errors()
+            )
+            raise BadInput(f"{arguments.config}: {problems}") from error
+    flags = {"env_id": arguments.env_id, "iteration_id": arguments.iteration_id}
+    for name, value in flags.items():
+        if value is not None:
+            try:
+                config = config.with_updates(**{name: value})
+            except ValidationError as error:
+                flag = f"--{name.replace('_', '-')}"
+                raise BadInput(f"{flag}: {value!r}: {error.errors()[0]['msg']}") from error
+    return config, _read(arguments.reward_fn, "--reward-fn")
+
+
+def _read(path: Path, flag: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise BadInput(f"{flag}: {path} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{flag}: {path} cannot be read: {error}") from error
+
+
+def iteration_directory(runs_dir: Path | None, iteration_id: str) -> Path:
+    """Where the run goes: straight into a session's or iteration's folder, else a new session."""
+    base = runs_dir if runs_dir is not None else get_settings().runs_dir
+    name = iteration_id or "iter_1"
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise BadInput(f"--iteration-id: {name!r} is not a plain directory name")
+    inside = base.name.startswith(("session_", "iter_"))
+    return (base if inside else base / new_session_id()) / name
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def _print_progress(message: WorkerMessage) -> None:
+    if isinstance(message, ScalarsReady):
+        values = message.scalars.values
+        shown = values.get("episodic_return")
+        print(  # noqa: T201 - this is a command's output
+            f"step {message.scalars.global_step:>10,}  "
+            f"return {'-' if shown is None else f'{shown:.1f}':>9}  "
+            f"{values.get('sps', 0):>8,.0f} steps/s",
+            file=sys.stderr,
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        config, reward_code = read_inputs(arguments)
+        folder = iteration_directory(arguments.runs_dir, config.iteration_id)
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        run_training(
+            config,
+            reward_code,
+            IterationRecord(folder),
+            options=RunOptions(
+                videos=not arguments.no_videos,
+                unsafe_local=arguments.unsafe_local,
+                lock_patience_s=math.inf,
+            ),
+            on_message=(lambda _: None) if arguments.no_progress else _print_progress,
+        )
+    except TrainingFailed as failure:
+        print(f"error: {failure}", file=sys.stderr)  # noqa: T201
+        if failure.detail:
+            print(failure.detail, file=sys.stderr)  # noqa: T201
+        return 1
+    except (KeyboardInterrupt, TrainingCancelled):
+        print("cancelled", file=sys.stderr)  # noqa: T201
+        return 130
+    print(folder)  # noqa: T201 - the interface: the iteration directory, last
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""A run as a folder to share, laid out as Stable-Baselines3 users on the hub expect it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from p2p import atomic
+from p2p.config import TrainConfig
+from p2p.contracts import RunRecord
+from p2p.training.checkpoints import checkpoint_dir, load_checkpoint
+
+CARD = """---
+library_name: stable-baselines3
+tags:
+- {env_id}
+- deep-reinforcement-learning
+- reinforcement-learning
+- stable-baselines3
+- prompt2policy
+model-index:
+- name: PPO
+  results:
+  - task:
+      type: reinforcement-learning
+      name: reinforcement-learning
+    dataset:
+      name: {env_id}
+      type: {env_id}
+    metrics:
+    - type: mean_reward
+      value: {mean:.2f} +/- {std:.2f}
+      name: mean_reward
+      verified: false
+---
+
+# PPO on {env_id}
+
+A policy for `{env_id}`, trained by PPO for {steps:,} steps (seed {seed}) on a reward of its own, which is in
+[`reward_fn.py`](reward_fn.py). `mean_reward` is the return under **that** reward, over {episodes} deterministic episodes; it cannot be
+compared with returns under the environment's default reward.
+
+{description}{formula}{replay}
+## Use
+
+```python
+import gymnasium as gym
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+env = DummyVecEnv([lambda: gym.make({make})])
+env = VecNormalize.load("vec_normalize.pkl", env)  # observations are normalised as in training
+model = PPO.load("{zip_name}")
+
+obs = env.reset()
+for _ in range(1000):
+    action, _ = model.predict(obs, deterministic=True)
+    obs, reward, done, info = env.step(action)
+```
+
+The zip and the pickle are read with pickle, as all of Stable-Baselines3's files are: load them only from people you trust.
+`policy.safetensors` holds the same weights and statistics without it.
+
+## Files
+
+| file | what it is |
+|---|---|
+| `{zip_name}` | the policy, for `PPO.load` |
+| `vec_normalize.pkl` | observation statistics, for `VecNormalize.load` |
+| `policy.safetensors` | weights and statistics as plain arrays |
+| `config.json` | every training setting |
+| `reward_fn.py`, `reward_spec.json` | the reward and its description |
+| `metrics/scalars.jsonl` | training and evaluation curves |
+| `results.json` | the evaluation above |
+{replay_row}"""
+
+
+def zip_name(env_id: str) -> str:
+    """The policy's file name by the hub's convention: algorithm, environment."""
+    return f"ppo-{env_id.rsplit(':', 1)[-1].replace('/', '-')}.zip"
+
+
+class ExportError(Exception):
+    """The run lacks a file that an export needs; the message names it."""
+
+
+def export_run(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> list[Path]:
+    """Write the folder, as a whole or not at all; returns its files.
+
+    Raises:
+        FileExistsError: the folder has something in it.
+        ExportError: the run lacks a file.
+        OSError: it cannot be written.
+    """
+    if folder.is_dir() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name a folder")
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=folder.absolute().parent) as scratch:
+        made = Path(scratch) / "made"
+        _write(record, config, step, made)
+        made.rename(folder)  # replaces an empty folder
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _write(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> None:
+    from p2p.training.policies.sb3_export import save_vec_normalize
+
+    result = _evaluation_at(record, step)
+    source = checkpoint_dir(record, step)
+    (folder / "metrics").mkdir(parents=True)
+    wanted = {
+        source / "policy.zip": zip_name(config.env_id),
+        source / "policy.safetensors": "policy.safetensors",
+        record.scalars_path: "metrics/scalars.jsonl",
+        **{
+            record.path / name: name for name in ("config.json", "reward_fn.py", "reward_spec.json")
+        },
+    }
+    for path, name in wanted.items():
+        try:
+            shutil.copyfile(path, folder / name)
+        except FileNotFoundError as error:
+            raise ExportError(f"{path} is missing: this run cannot be exported") from error
+    has_replay = _write_replay(record, config, step, folder / "replay.mp4")
+    save_vec_normalize(load_checkpoint(record, step), config, folder / "vec_normalize.pkl")
+    atomic.write_json(
+        folder / "results.json",
+        {
+            "mean_reward": result["mean_return"],
+            "std_reward": result["std_return"],
+            "is_deterministic": True,
+            "n_eval_episodes": len(result["all_returns"]),
+            "eval_datetime": datetime.now(UTC).isoformat(),
+        },
+    )
+    card = model_card(record, config, step, result, replay=has_replay)
+    atomic.write_text(folder / "README.md", card)
+
+
+def _write_replay(record: RunRecord, config: TrainConfig, step: int, target: Path) -> bool:
+    """The video that training made, else one made now; False where neither can be had."""
+    from p2p.training.video.rendering import RenderJob, render
+
+    video = record.videos_dir / f"eval_{step}_median.mp4"
+    if video.exists():
+        shutil.copyfile(video, target)
+        return True
+    trajectory = record.trajectory_file(step, "median")
+    if not trajectory.exists():
+        return False
+    title = f"{config.env_id}  step {step:,}"
+    job = RenderJob(env_id=config.env_id, trajectory=trajectory, output=target, title=title)
+    return render(job).ok
+
+
+def model_card(
+    record: RunRecord, config: TrainConfig, step: int, result: dict[str, Any], *, replay: bool
+) -> str:
+    """The README of an exported policy."""
+    spec = record.read_reward_spec()
+    return CARD.format(
+        env_id=config.env_id,
+        make=_make_arguments(config),
+        mean=result["mean_return"],
+        std=result["std_return"],
+        steps=step,
+        seed=config.seed,
+        episodes=len(result["all_returns"]),
+        description=f"{spec.description}\n\n" if spec.description else "",
+        formula=f"$$ {spec.latex} $$\n\n" if spec.latex else "",
+        replay="![A replay](replay.mp4)\n" if replay else "",
+        replay_row="| `replay.mp4` | the median evaluation episode |\n" if replay else "",
+        zip_name=zip_name(config.env_id),
+    )
+
+
+def _make_arguments(config: TrainConfig) -> str:
+    """What `gym.make` needs to make the environment as it was trained on."""
+    given = {
+        "max_episode_steps": config.max_episode_steps,
+        "terminate_when_unhealthy": config.terminate_when_unhealthy,
+    }
+    options = (f", {name}={value}" for name, value in given.items() if value is not None)
+    return f'"{config.env_id}"' + "".join(options)
+
+
+def _evaluation_at(record: RunRecord, step: int) -> dict[str, Any]:
+    _, evaluations = record.parse_scalars()
+    for line in evaluations:
+        if line["global_step"] == step:
+            return line
+    raise ExportError(f"{record.scalars_path} has no evaluation at step {step}")

@@ -1,0 +1,334 @@
+"""One training run, from a reward's source to a finished iteration directory.
+
+This process owns every file of the directory. The training itself, with the reward in it, happens
+in the jail; what comes out of there is checked here before it is published.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import ValidationError
+
+from p2p import atomic
+from p2p.config import TrainConfig
+from p2p.contracts import (
+    WORKER_MESSAGE,
+    CheckpointInfo,
+    EvalReady,
+    Failed,
+    Finished,
+    RunRecord,
+    ScalarsReady,
+    Started,
+    StateSaved,
+    TrainSummary,
+    WorkerMessage,
+)
+from p2p.sandbox import Jail, JailedProcess, JailExit, JailUnavailable, UntrustedResultError
+from p2p.sandbox import start as start_jail
+from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
+from p2p.training.metrics.tracking import Tracking
+from p2p.training.metrics.writer import MissingExtraError
+from p2p.training.own_modules import own_folders
+from p2p.training.resume import adopt_state, forget_leftovers
+from p2p.training.video.queue import RenderQueue
+from p2p.training.worker import MODULE as WORKER_MODULE
+
+HEARTBEAT_S = 5.0
+TICK_S = 0.5
+
+
+class TrainingFailed(Exception):
+    """A run ended without a result.
+
+    Attributes:
+        kind: `reward` when the reward function is to blame, which rewriting it may mend.
+        detail: the traceback or output behind the message, if there is one.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["reward", "environment", "config", "internal"],
+        message: str,
+        detail: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.detail = detail
+
+
+class TrainingCancelled(Exception):
+    """The run was cancelled through its status file."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What is not part of the configuration, because it does not change the result."""
+
+    videos: bool = True
+    unsafe_local: bool = False
+    memory_bytes: int = 8 * 2**30
+    disk_bytes: int = 4 * 2**30
+    stall_seconds: float = 120.0
+    """Without a word from the trainer for so long, the reward is taken to hang."""
+    lock_patience_s: float = 1.0
+    """How long to wait for another process that trains in the same directory."""
+    trackers: tuple[str, ...] = ()
+    """Where metrics go besides scalars.jsonl and TensorBoard: names of metrics_writer.WRITERS."""
+
+
+def run_training(
+    config: TrainConfig,
+    reward_code: str,
+    record: RunRecord,
+    *,
+    options: RunOptions | None = None,
+    on_message: Callable[[WorkerMessage], None] = lambda _: None,
+) -> TrainSummary:
+    """Train, evaluate, publish; the record's directory then holds all of it.
+
+    Called again with the same configuration and reward, a run that was killed or cancelled goes on
+    from its last saved state, and one that is complete is not done again.
+
+    Raises:
+        TrainingFailed: the run has no result; status.json says why.
+        TrainingCancelled: status.json was set to `cancelled` by someone else.
+        KeyboardInterrupt: passed on after everything is stopped; the status is `cancelled`.
+    """
+    options = options or RunOptions()
+    try:
+        with atomic.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
+            done = finished_before(record, config, reward_code)
+            return done or _run(_Run(config, reward_code, record, options, on_message))
+    except TimeoutError as error:
+        raise TrainingFailed(
+            "config", f"another process is training in {record.path} at this moment"
+        ) from error
+
+
+def finished_before(
+    record: RunRecord, config: TrainConfig, reward_code: str
+) -> TrainSummary | None:
+    """The summary of this very run if it is complete, None if there is work left.
+
+    Raises TrainingFailed if the directory holds another run.
+    """
+    known = record.read_config()
+    if known is None:
+        return None
+    source = record.read_reward_source()
+    if known != config.model_dump(mode="json") or (source and source != reward_code):
+        raise TrainingFailed(
+            "config",
+            f"{record.path} holds a run with another configuration or reward; "
+            "choose another --iteration-id, or delete the directory",
+        )
+    status = record.read_status()
+    complete = status is not None and status.status == "completed"
+    return record.read_summary() if complete else None
+
+
+def _run(run: _Run) -> TrainSummary:
+    record = run.record
+    record.save_reward_source(run.reward_code)
+    record.save_config(run.config)
+    record.work_dir.mkdir(exist_ok=True)
+    forget_leftovers(record.work_dir)
+    # A run that is started again is no longer cancelled.
+    if not record.set_status_if("running", {"cancelled"}):
+        record.set_status("running")
+    try:
+        summary = run.train()
+    except (KeyboardInterrupt, TrainingCancelled):
+        record.set_status("cancelled")
+        raise
+    except TrainingFailed as failure:
+        record.set_status("failed" if failure.kind == "reward" else "error", str(failure))
+        raise
+    except BaseException as error:
+        record.set_status("error", f"{type(error).__name__}: {error}")
+        raise
+    record.save_summary(summary)
+    record.set_status("completed")
+    shutil.rmtree(record.work_dir, ignore_errors=True)
+    return summary
+
+
+@dataclass
+class _Run:
+    """A run under way, as the parent sees it."""
+
+    config: TrainConfig
+    reward_code: str
+    record: RunRecord
+    options: RunOptions
+    on_message: Callable[[WorkerMessage], None]
+    started: Started | None = None
+    finished: Finished | None = None
+    tracking: Tracking | None = None
+    warnings: list[str] = field(default_factory=list)
+    last_beat: float = -math.inf
+    last_step: int = 0
+
+    def train(self) -> TrainSummary:
+        """Start the jail and follow it to its end."""
+        began = time.monotonic()
+        try:
+            with (
+                RenderQueue(
+                    self.record, self.config.env_id, enabled=self.options.videos
+                ) as renders,
+                self._start() as process,
+            ):
+                self._follow(process, renders)
+                end = process.wait()
+                if self.finished is None:
+                    raise TrainingFailed("reward", self._why_it_ended(end), end.output_tail)
+                self.warnings += renders.finish()
+        except UntrustedResultError as error:
+            raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
+        except (JailUnavailable, MissingExtraError) as error:
+            raise TrainingFailed("config", str(error)) from error
+        except OSError as error:  # a full disk, a folder that went away
+            raise TrainingFailed("environment", f"{self.record.path}: {error}") from error
+        return self._summary(time.monotonic() - began)
+
+    def _start(self) -> JailedProcess:
+        folder = self.record.work_dir.absolute()
+        jail = Jail(
+            folder=folder,
+            memory_bytes=self.options.memory_bytes,
+            disk_bytes=self.options.disk_bytes,
+            stall_seconds=self.options.stall_seconds,
+            import_paths=own_folders(),
+            env={"OMP_NUM_THREADS": "1"},
+            unsafe_local=self.options.unsafe_local,
+        )
+        payload = {
+            "config": self.config.model_dump(mode="json"),
+            "reward_code": self.reward_code,
+            "folder": str(folder),
+        }
+        return start_jail(WORKER_MODULE, payload, jail)
+
+    def _follow(self, process: JailedProcess, renders: RenderQueue) -> None:
+        """Read the trainer's messages to their end, publishing what they announce."""
+        try:
+            for line in process.lines(tick=TICK_S):
+                self._beat(renders)
+                if line is not None:
+                    message = parse_message(line)
+                    self._take(message, renders)
+                    self.on_message(message)
+        finally:
+            if self.tracking is not None:
+                self.warnings += self.tracking.close()
+
+    def _beat(self, renders: RenderQueue) -> None:
+        """Every few seconds: say that the run goes on, unless it was cancelled."""
+        now = time.monotonic()
+        if now - self.last_beat < HEARTBEAT_S:
+            return
+        self.last_beat = now
+        status = self.record.read_status()
+        if status is not None and status.status == "cancelled":
+            raise TrainingCancelled
+        self.record.touch_heartbeat()
+        renders.advance()
+
+    def _take(self, message: WorkerMessage, renders: RenderQueue) -> None:
+        match message:
+            case Started():
+                self.started = message
+                self.record.save_reward_spec(message.reward)
+                self.tracking = Tracking(
+                    self.record.scalars_path.parent,
+                    f"{self.record.path.parent.name}-{self.record.path.name}",
+                    self.options.trackers,
+                    after_step=message.start_step,
+                )
+                for step in checkpoint_steps(self.record):
+                    renders.add(step)  # of before a restart
+            case ScalarsReady() if self.tracking is not None:
+                self.last_step = message.scalars.global_step
+                self.tracking.write(message.scalars)
+            case EvalReady() if self.tracking is not None:
+                publish_checkpoint(self.record, self.config, message)
+                self.tracking.write(message.result)
+                renders.add(message.result.global_step)
+            case StateSaved():
+                try:
+                    adopt_state(self.record.work_dir, message.file)
+                except FileNotFoundError as error:
+                    raise UntrustedResultError(f"{message.file} is not there") from error
+            case Finished():
+                self.finished = message
+            case Failed():
+                raise TrainingFailed(message.kind, message.message, message.traceback)
+            case _:
+                pass
+
+    def _why_it_ended(self, end: JailExit) -> str:
+        """For a trainer that ended without a word of its own: the reward is in its process."""
+        if end.reason == "stalled":
+            return (
+                f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
+                f"after step {self.last_step:,}"
+            )
+        return f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+
+    def _summary(self, seconds: float) -> TrainSummary:
+        from p2p.analysis.guardrails import check_run
+
+        if self.started is None or self.finished is None:
+            raise TrainingFailed("reward", "training ended without having begun")
+        training, evaluation = self.record.parse_scalars()
+        checkpoints = tuple(
+            CheckpointInfo(
+                step=line["global_step"],
+                mean_return=line["mean_return"],
+                std_return=line["std_return"],
+            )
+            for line in evaluation
+        )
+        found = (warning.message for warning in check_run(training, evaluation))
+        return TrainSummary(
+            env_id=self.config.env_id,
+            seed=self.config.seed,
+            backend=self.started.backend,
+            total_timesteps=self.finished.global_step,
+            training_time_s=round(seconds, 3),
+            total_episodes=self.finished.total_episodes,
+            final_episodic_return=self.finished.final_episodic_return,
+            reward_calls=self.started.reward_calls,
+            checkpoints=checkpoints,
+            selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
+            warnings=(*self.warnings, *found),
+        )
+
+
+def parse_message(line: bytes) -> WorkerMessage:
+    """A line from the jail; raises UntrustedResultError if it is not a message."""
+    try:
+        return WORKER_MESSAGE.validate_json(line)
+    except ValidationError as error:
+        raise UntrustedResultError(
+            f"the trainer sent something that is not a message: {line[:200]!r}"
+        ) from error
+
+
+def select_checkpoint(
+    checkpoints: tuple[CheckpointInfo, ...], rule: Literal["last", "best"]
+) -> int | None:
+    """The step of the checkpoint that stands for the run; the later one of equals."""
+    if not checkpoints:
+        return None
+    if rule == "last":
+        return checkpoints[-1].step
+    return max(checkpoints, key=lambda info: (info.mean_return, info.step)).step

@@ -1,0 +1,124 @@
+"""An exported run, as those who get it use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from p2p.config import TrainConfig
+from p2p.contracts import RunRecord
+from p2p.session.iteration_record import IterationRecord
+from p2p.training.checkpoints import load_checkpoint
+from p2p.training.export import ExportError, export_run, zip_name
+
+FILES = {
+    "README.md", "config.json", "metrics/scalars.jsonl", "policy.safetensors", "replay.mp4",
+    "ppo-HalfCheetah-v5.zip", "results.json", "reward_fn.py", "reward_spec.json",
+    "vec_normalize.pkl",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def config(trained_run: IterationRecord) -> TrainConfig:
+    return TrainConfig.model_validate(trained_run.read_config())
+
+
+@pytest.fixture(scope="module")
+def exported(
+    tmp_path_factory: pytest.TempPathFactory, trained_run: IterationRecord, config: TrainConfig
+) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "ppo-HalfCheetah-v5"
+    files = export_run(trained_run, config, 1024, folder)
+    assert {str(path.relative_to(folder)) for path in files} == FILES
+    return folder
+
+
+def test_nothing_else_is_left_beside_it(exported: Path) -> None:
+    assert list(exported.parent.iterdir()) == [exported]
+    assert {str(p.relative_to(exported)) for p in exported.rglob("*") if p.is_file()} == FILES
+
+
+def test_sb3_reads_it_and_acts_as_our_policy_does(
+    exported: Path, trained_run: IterationRecord
+) -> None:
+    import gymnasium as gym
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    policy = load_checkpoint(trained_run, 1024)
+    env = DummyVecEnv([lambda: gym.make("HalfCheetah-v5")])
+    env.seed(3)
+    normalised = VecNormalize.load(str(exported / "vec_normalize.pkl"), env)
+    model = PPO.load(exported / "ppo-HalfCheetah-v5.zip", device="cpu")
+    obs = normalised.reset()
+    for _ in range(20):
+        action, _ = model.predict(obs, deterministic=True)
+        np.testing.assert_allclose(
+            action, policy.act(normalised.get_original_obs().astype(float)), atol=1e-5
+        )
+        obs, *_ = normalised.step(action)
+
+
+def test_the_code_of_the_model_card_runs_as_printed(exported: Path) -> None:
+    card = (exported / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert 'gym.make("HalfCheetah-v5", max_episode_steps=40)' in code
+    code += "assert model.num_timesteps is not None and obs.shape == (1, 17)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=exported, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_card_says_what_was_measured(exported: Path, trained_run: IterationRecord) -> None:
+    card = (exported / "README.md").read_text()
+    results = json.loads((exported / "results.json").read_text())
+    _, evaluations = trained_run.parse_scalars()
+    assert results["mean_reward"] == evaluations[-1]["mean_return"]
+    assert results["n_eval_episodes"] == len(evaluations[-1]["all_returns"])
+    assert f"value: {results['mean_reward']:.2f} +/- {results['std_reward']:.2f}" in card
+    assert "r = v_x - 0.1 |a|^2" in card
+    assert card.startswith("---\nlibrary_name: stable-baselines3\n")
+    rows = "".join(re.findall(r"^\| (`.*?) \|", card.split("## Files")[1], re.MULTILINE))
+    assert set(re.findall(r"`(.*?)`", rows)) == FILES - {"README.md"}
+
+
+def test_the_replay_of_a_run_without_videos_is_made_now(
+    tmp_path: Path, trained_run: IterationRecord, config: TrainConfig
+) -> None:
+    class WithoutVideos(IterationRecord):
+        @property
+        def videos_dir(self) -> Path:
+            return tmp_path / "none"
+
+    record: RunRecord = WithoutVideos(trained_run.path)
+    export_run(record, config, 512, tmp_path / "out")
+    with av.open(tmp_path / "out" / "replay.mp4") as video:
+        assert video.streams.video[0].codec_context.name == "h264"
+
+
+def test_what_cannot_be_exported_leaves_nothing(
+    tmp_path: Path, trained_run: IterationRecord, config: TrainConfig
+) -> None:
+    with pytest.raises(ExportError, match="no evaluation at step 7"):
+        export_run(trained_run, config, 7, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="not empty"):
+        export_run(trained_run, config, 1024, tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
+    (tmp_path / "empty").mkdir()
+    assert export_run(trained_run, config, 1024, tmp_path / "empty")
+
+
+def test_zip_names_follow_the_hub() -> None:
+    assert zip_name("Ant-v5") == "ppo-Ant-v5.zip"
+    assert zip_name("my_package.envs:robots/Crab-v0") == "ppo-robots-Crab-v0.zip"

@@ -1,0 +1,347 @@
+"""Whole runs: jail, training, evaluation, publishing, failing, resuming."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from p2p.config import TrainConfig
+from p2p.contracts import Started, WorkerMessage
+from p2p.session.iteration_record import IterationRecord
+from p2p.training.policies.policy import Policy
+from p2p.training.runner import (
+    RunOptions,
+    TrainingCancelled,
+    TrainingFailed,
+    run_training,
+    select_checkpoint,
+)
+from p2p.training.trajectory import Trajectory
+
+QUIET = RunOptions(videos=False)
+
+
+def test_a_run_leaves_policies_curves_videos_and_trajectories(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    from stable_baselines3 import PPO
+
+    record = IterationRecord(tmp_path / "iter_1")
+    messages: list[WorkerMessage] = []
+    summary = run_training(small_config, batched_reward, record, on_message=messages.append)
+
+    assert record.derive_status() == "completed"
+    assert record.validate() == []
+    assert summary.backend == "fast"
+    assert summary.reward_calls == "batch"
+    assert [info.step for info in summary.checkpoints] == [512, 1024]
+    assert summary.selected_step == 1024
+    assert next(m for m in messages if isinstance(m, Started)).reward.terms == {
+        "speed": "forward velocity",
+        "ctrl": "control penalty",
+    }
+    assert record.read_reward_spec().latex == "r = v_x - 0.1 |a|^2"
+    training, evaluation = record.parse_scalars()
+    assert [line["global_step"] for line in training] == [256, 512, 768, 1024]
+    assert {"policy_loss", "grad_norm", "kl_mean_term", "reward_term_speed"} <= training[-1].keys()
+    assert [line["global_step"] for line in evaluation] == [512, 1024]
+    for step in (512, 1024):
+        folder = record.checkpoints_dir / f"step_{step}"
+        policy = Policy.load(folder / "policy.safetensors")
+        obs = np.random.default_rng(0).normal(size=(5, 17))
+        predicted, _ = PPO.load(folder / "policy.zip").predict(
+            policy.normalized(obs), deterministic=True
+        )
+        np.testing.assert_allclose(predicted, policy.act(obs), atol=1e-6)
+        for label in ("p10", "median", "p90"):
+            trajectory = Trajectory.load(record.trajectory_file(step, label))
+            assert trajectory.length == 40
+            with av.open(str(record.videos_dir / f"eval_{step}_{label}.mp4")) as video:
+                stream = video.streams.video[0]
+                assert stream.codec_context.name == "h264"
+                assert sum(1 for _ in video.decode(stream)) >= 20
+    assert not record.work_dir.exists()
+
+
+def test_the_same_seed_gives_the_same_policy(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    weights = []
+    for name in ("a", "b"):
+        record = IterationRecord(tmp_path / name)
+        run_training(small_config, batched_reward, record, options=QUIET)
+        weights.append((record.checkpoints_dir / "step_1024" / "policy.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+def test_a_complete_run_is_not_done_again(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    first = run_training(small_config, batched_reward, record, options=QUIET)
+    heard: list[WorkerMessage] = []
+    again = run_training(
+        small_config, batched_reward, record, options=QUIET, on_message=heard.append
+    )
+    assert again == first
+    assert heard == []
+
+
+def test_a_directory_of_another_run_is_refused_and_kept(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    run_training(small_config, batched_reward, record, options=QUIET)
+    with pytest.raises(TrainingFailed, match="another configuration"):
+        run_training(small_config.with_updates(seed=2), batched_reward, record, options=QUIET)
+    assert record.derive_status() == "completed"
+
+
+REWARD = "def reward_fn(obs, action, next_obs, info):\n    {body}\n    return 0.0, {{'a': 0.0}}\n"
+# Well after the trial calls before training; kept where no new episode resets it.
+LATER = "import builtins as b; b.n = getattr(b, 'n', 0) + 1\n    if b.n > 400: "
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (LATER + "raise KeyError('x_speed')", "x_speed"),
+        (LATER + "return float('nan'), {'a': float('nan')}", "nan"),
+        (LATER + "return np.zeros(3), {'a': 0.0}", "shape"),
+        (LATER + "return 'fast', {'a': 0.0}", "the total is a str"),
+        (LATER + "import sys; sys.exit(3)", "ended the process|SystemExit"),
+        (LATER + "import os; os._exit(0)", r"training ended at step \d+ .*os\._exit"),
+        (LATER + "bytearray(50 * 2**30)", "[Mm]emory"),
+        (LATER + "import os; os.fork()", "not permitted|PermissionError"),
+        (LATER + "import socket; socket.socket()", "not permitted|PermissionError"),
+        (LATER + "open('/etc/passwd').read()", "denied|PermissionError"),
+    ],
+)
+def test_a_bad_reward_ends_the_run_with_its_reason_while_the_parent_goes_on(
+    tmp_path: Path, small_config: TrainConfig, body: str, told: str
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    options = RunOptions(videos=False, memory_bytes=6 * 2**30)
+    with pytest.raises(TrainingFailed, match=told) as caught:
+        run_training(small_config, REWARD.format(body=body), record, options=options)
+    assert caught.value.kind == "reward"
+    status = record.read_status()
+    assert status is not None
+    assert status.status == "failed"
+    assert status.error == str(caught.value)
+    assert record.read_summary() is None
+
+
+def test_a_reward_that_hangs_is_stopped_and_named(
+    tmp_path: Path, small_config: TrainConfig
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    code = REWARD.format(body=LATER + "[0 for _ in iter(int, 1)]")
+    options = RunOptions(videos=False, stall_seconds=15)
+    with pytest.raises(TrainingFailed, match=r"the reward hangs: .* no progress for 15 s"):
+        run_training(small_config, code, record, options=options)
+    assert record.derive_status() == "failed"
+
+
+def test_a_reward_that_does_not_load_names_its_line(
+    tmp_path: Path, small_config: TrainConfig
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    with pytest.raises(TrainingFailed, match=r"reward_fn\.py:2"):
+        run_training(small_config, "x = 1\ndef reward_fn(:\n", record, options=QUIET)
+    assert record.derive_status() == "failed"
+
+
+def test_an_unknown_environment_is_an_error_that_names_near_ones(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    with pytest.raises(TrainingFailed, match="HalfCheetah-v5") as caught:
+        run_training(
+            small_config.with_updates(env_id="HalfCheeta-v5"), batched_reward, record, options=QUIET
+        )
+    assert caught.value.kind == "config"
+
+
+def test_a_cancelled_status_stops_the_run_and_stays(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.training.runner.HEARTBEAT_S", 0.2)
+    record = IterationRecord(tmp_path / "iter_1")
+
+    def cancel_when_running() -> None:
+        while record.derive_status() != "running":
+            time.sleep(0.05)
+        time.sleep(1)
+        record.set_status("cancelled")
+
+    thread = threading.Thread(target=cancel_when_running)
+    thread.start()
+    with pytest.raises(TrainingCancelled):
+        run_training(
+            small_config.with_updates(total_timesteps=50_000_000),
+            batched_reward,
+            record,
+            options=QUIET,
+        )
+    thread.join()
+    assert record.derive_status() == "cancelled"
+
+
+def test_the_reference_backend_gives_the_same_files_and_metrics(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    fast, reference = IterationRecord(tmp_path / "fast"), IterationRecord(tmp_path / "sb3")
+    run_training(small_config, batched_reward, fast, options=QUIET)
+    summary = run_training(
+        small_config.with_updates(backend="sb3"), batched_reward, reference, options=QUIET
+    )
+    assert summary.backend == "sb3"
+
+    def files(record: IterationRecord) -> set[str]:
+        paths = (path.relative_to(record.path) for path in record.path.rglob("*"))
+        return {str(path) for path in paths if "tensorboard" not in path.parts}
+
+    assert files(fast) == files(reference)
+    lines = [record.parse_scalars() for record in (fast, reference)]
+    assert lines[0][0][-1].keys() == lines[1][0][-1].keys()
+    assert lines[0][1][-1].keys() == lines[1][1][-1].keys()
+
+
+def test_any_gymnasium_environment_trains(tmp_path: Path) -> None:
+    config = TrainConfig(
+        env_id="Pendulum-v1", num_envs=2, num_steps=64, num_minibatches=2, update_epochs=1,
+        total_timesteps=256, max_episode_steps=30, num_evals=1, num_eval_rounds=1,
+    )  # fmt: skip
+    code = (
+        "def reward_fn(obs, action, next_obs, info):\n    return obs[..., 0], {'up': obs[..., 0]}"
+    )
+    record = IterationRecord(tmp_path / "iter_1")
+    summary = run_training(config, code, record)
+    assert summary.backend == "sb3"
+    assert summary.reward_calls == "batch"
+    # There is no MuJoCo state to draw, which costs the videos and nothing else.
+    assert any("no video" in warning for warning in summary.warnings)
+    assert (record.checkpoints_dir / "step_256" / "policy.zip").exists()
+
+
+def test_the_best_checkpoint_is_the_later_one_of_equals() -> None:
+    from p2p.contracts import CheckpointInfo
+
+    made = tuple(
+        CheckpointInfo(step=step, mean_return=value, std_return=0)
+        for step, value in ((1, 3.0), (2, 5.0), (3, 5.0), (4, 1.0))
+    )
+    assert select_checkpoint(made, "best") == 3
+    assert select_checkpoint(made, "last") == 4
+    assert select_checkpoint((), "last") is None
+
+
+def test_metrics_hold_no_bare_nan(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    run_training(
+        small_config.with_updates(max_episode_steps=1000), batched_reward, record, options=QUIET
+    )
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    for line in record.scalars_path.read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    training, _ = record.parse_scalars()
+    assert "episodic_return" not in training[0]
+
+
+OWN_MODULE = '''
+import gymnasium as gym
+from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
+
+class MyPendulum(InvertedPendulumEnv):
+    """An environment of a user's own."""
+
+gym.register("MyPendulum-v0", entry_point=MyPendulum, max_episode_steps=30)
+'''
+
+
+def test_an_environment_of_the_users_own_trains_and_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from p2p.settings import get_settings
+
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "my_environments.py").write_text(OWN_MODULE)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    config = TrainConfig(
+        env_id="my_environments:MyPendulum-v0", num_envs=2, num_steps=32, num_minibatches=2,
+        update_epochs=1, total_timesteps=64, num_evals=1, num_eval_rounds=1,
+    )  # fmt: skip
+    code = "def reward_fn(obs, action, next_obs, info):\n    return 1.0, {'alive': 1.0}"
+    with pytest.raises(TrainingFailed, match="P2P_ENV_PATH"):
+        run_training(config, code, IterationRecord(tmp_path / "a"), options=QUIET)
+    monkeypatch.setenv("P2P_ENV_PATH", str(folder))
+    get_settings.cache_clear()
+    try:
+        record = IterationRecord(tmp_path / "b")
+        run_training(config, code, record)
+    finally:
+        get_settings.cache_clear()
+    assert record.derive_status() == "completed"
+    assert "eval_64_median.mp4" in record.video_filenames()
+
+
+FILES = "for n in os.listdir('.'): n.startswith('{start}') and {act}"
+
+
+@pytest.mark.parametrize(
+    ("mischief", "told"),
+    [
+        (FILES.format(start="state_", act="os.remove(n)"), "state_"),
+        (FILES.format(start="policy_", act="open(n, 'wb').write(b'x')"), "policy_"),
+        ("os.write(int(sys.argv[1]), b'{}\\n')", "not a message"),
+    ],
+)
+def test_a_reward_that_meddles_with_the_results_fails_its_run(
+    tmp_path: Path, small_config: TrainConfig, mischief: str, told: str
+) -> None:
+    # A thread, so that it acts between the trainer's own steps.
+    code = f"""
+import os, sys, threading, time
+
+def meddle():
+    while True:
+        try:
+            {mischief}
+        except OSError:
+            pass
+
+threading.Thread(target=meddle, daemon=True).start()
+
+def reward_fn(obs, action, next_obs, info):
+    time.sleep(0.002)
+    return 0.0, {{"a": 0.0}}
+"""
+    record = IterationRecord(tmp_path / "iter_1")
+    with pytest.raises(TrainingFailed, match=told):
+        run_training(small_config, code, record, options=QUIET)
+    assert record.derive_status() in ("failed", "error")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_not_a_traceback(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    record.path.mkdir()
+    record.checkpoints_dir.write_text("a file where a folder must be")
+    with pytest.raises(TrainingFailed, match="iter_1"):
+        run_training(small_config, batched_reward, record, options=QUIET)
+    assert record.derive_status() == "error"
