@@ -1,0 +1,141 @@
+"""CPU cores, shared by every process of this user on this machine.
+
+A core is a file, and holding the core is holding the kernel's lock on that file. A process that
+dies, however it dies, gives its cores back; there is no table that could go stale.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from p2p.resource_auto import detect_machine
+
+
+def lock_folder() -> Path:
+    """Where the core files lie: private to the user, the same for all of their processes."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    base = Path(runtime) if runtime else Path(tempfile.gettempdir())
+    return base / f"p2p-cores-{os.getuid()}"
+
+
+def default_pool() -> tuple[int, ...]:
+    """The cores this process may run on; only the first of them where a cgroup grants fewer."""
+    return tuple(sorted(os.sched_getaffinity(0))[: detect_machine().cores])
+
+
+@dataclass
+class CoreLease:
+    """Cores held until `release`, or until this process ends."""
+
+    cores: tuple[int, ...]
+    _open: list[int]
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The open locks; a child that inherits them keeps the cores held after this process."""
+        return tuple(self._open)
+
+    def release(self) -> None:
+        """Give the cores back. Doing it twice is harmless."""
+        while self._open:
+            os.close(self._open.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class CPUManager:
+    """Hands out cores of a pool; no core is held twice on this machine.
+
+    Args:
+        pool: the cores to hand out; by default those this process may run on, as many as it is
+            granted.
+        folder: where the locks lie; by default one folder per user.
+    """
+
+    def __init__(self, pool: Sequence[int] | None = None, folder: Path | None = None) -> None:
+        self.pool = tuple(sorted(set(default_pool() if pool is None else pool)))
+        if not self.pool:
+            raise ValueError("the pool of cores is empty")
+        self.folder = folder or lock_folder()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.folder.is_symlink() or self.folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{self.folder} does not belong to this user")
+
+    def _try_core(self, core: int) -> int | None:
+        descriptor = os.open(
+            self.folder / f"core_{core}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def try_allocate(self, count: int) -> CoreLease | None:
+        """Hold `count` cores, or None when so many are not free now."""
+        if not 1 <= count <= len(self.pool):
+            raise ValueError(f"{count} cores asked of a pool of {len(self.pool)}")
+        # One allocation at a time, so that two processes never hold half of what each needs.
+        gate = os.open(self.folder / "gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held: dict[int, int] = {}
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            for core in self.pool:
+                if len(held) == count:
+                    break
+                descriptor = self._try_core(core)
+                if descriptor is not None:
+                    held[core] = descriptor
+        finally:
+            os.close(gate)
+        lease = CoreLease(tuple(held), list(held.values()))
+        if len(held) == count:
+            return lease
+        lease.release()
+        return None
+
+    def allocate(
+        self,
+        count: int,
+        *,
+        timeout: float | None = None,
+        poll: float = 0.2,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> CoreLease | None:
+        """Wait until `count` cores are free. None after `timeout` seconds or when cancelled."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            lease = self.try_allocate(count)
+            if lease is not None:
+                return lease
+            if cancelled() or (deadline is not None and time.monotonic() >= deadline):
+                return None
+            time.sleep(poll)
+
+    def free_cores(self) -> tuple[int, ...]:
+        """Cores of the pool that nobody holds at this moment."""
+        free = []
+        for core in self.pool:
+            descriptor = self._try_core(core)
+            if descriptor is not None:
+                os.close(descriptor)
+                free.append(core)
+        return tuple(free)

@@ -1,0 +1,103 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from p2p.training.cpu_manager import CPUManager
+
+HOLD = textwrap.dedent(
+    """
+    import sys, time
+    from pathlib import Path
+    from p2p.training.cpu_manager import CPUManager
+    lease = CPUManager(pool=range(4), folder=Path(sys.argv[1])).try_allocate(int(sys.argv[2]))
+    print(*lease.cores, flush=True)
+    time.sleep(60)
+    """
+)
+
+
+def hold(folder: Path, count: int) -> tuple[subprocess.Popen[str], set[int]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), str(count)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, set(map(int, process.stdout.readline().split()))
+
+
+def test_two_processes_never_hold_the_same_core(tmp_path: Path) -> None:
+    process, theirs = hold(tmp_path, 3)
+    try:
+        manager = CPUManager(pool=range(4), folder=tmp_path)
+        assert manager.try_allocate(2) is None
+        lease = manager.try_allocate(1)
+        assert lease is not None
+        assert len(theirs) == 3
+        assert not theirs & set(lease.cores)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_failed_allocation_holds_nothing(tmp_path: Path) -> None:
+    manager = CPUManager(pool=range(4), folder=tmp_path)
+    first = manager.try_allocate(3)
+    assert first is not None
+    assert manager.try_allocate(2) is None
+    assert len(manager.free_cores()) == 1
+
+
+def test_a_killed_process_gives_its_cores_back(tmp_path: Path) -> None:
+    process, _ = hold(tmp_path, 4)
+    manager = CPUManager(pool=range(4), folder=tmp_path)
+    assert manager.free_cores() == ()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert manager.free_cores() == (0, 1, 2, 3)
+
+
+def test_cores_stay_held_by_a_child_that_inherits_them(tmp_path: Path) -> None:
+    manager = CPUManager(pool=range(2), folder=tmp_path)
+    lease = manager.try_allocate(1)
+    assert lease is not None
+    child = subprocess.Popen(["sleep", "60"], pass_fds=lease.descriptors)
+    lease.release()
+    assert len(manager.free_cores()) == 1
+    child.kill()
+    child.wait()
+    assert len(manager.free_cores()) == 2
+
+
+def test_allocate_gives_up_after_its_timeout(tmp_path: Path) -> None:
+    manager = CPUManager(pool=range(1), folder=tmp_path)
+    with manager.try_allocate(1) or pytest.fail("the pool is free"):
+        assert manager.allocate(1, timeout=0.1, poll=0.02) is None
+        assert manager.allocate(1, cancelled=lambda: True) is None
+    assert manager.allocate(1, timeout=0.1) is not None
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_an_impossible_request_is_an_error_not_a_wait(tmp_path: Path, count: int) -> None:
+    with pytest.raises(ValueError, match="pool of 2"):
+        CPUManager(pool=range(2), folder=tmp_path).try_allocate(count)
+
+
+def test_a_lock_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(PermissionError):
+        CPUManager(pool=range(1), folder=tmp_path / "link")
+
+
+def test_the_pool_is_no_larger_than_what_is_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {7, 3, 5})
+    monkeypatch.setattr("p2p.resource_auto._cgroup_cores", lambda: 2)
+    assert CPUManager(folder=tmp_path).pool == (3, 5)
+    monkeypatch.setattr("p2p.resource_auto._cgroup_cores", lambda: None)
+    assert CPUManager(folder=tmp_path).pool == (3, 5, 7)

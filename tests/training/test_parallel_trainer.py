@@ -1,0 +1,387 @@
+"""LocalTrainer with real runs: each a jailed training in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from p2p.config import TrainConfig
+from p2p.contracts import IterationAggregation, RunConfigEntry
+from p2p.session.iteration_record import IterationRecord
+from p2p.training.cpu_manager import CPUManager
+from p2p.training.trainer import LocalTrainer
+
+ROLLOUT = 256
+PLAIN = RunConfigEntry(config_id="plain")
+
+NEEDS_THE_STATE = """
+def reward_fn(obs, action, next_obs, info):
+    forward = info["mj_data"].qvel[..., 0]
+    return forward, {"forward": forward}
+"""
+
+
+@pytest.fixture
+def tiny(small_config: TrainConfig) -> TrainConfig:
+    return small_config.with_updates(
+        total_timesteps=4 * ROLLOUT, num_evals=1, checkpoint_interval=ROLLOUT
+    )
+
+
+@pytest.fixture
+def reward_path(tmp_path: Path, batched_reward: str) -> Path:
+    path = tmp_path / "reward.py"
+    path.write_text(batched_reward)
+    return path
+
+
+@pytest.fixture
+def iteration(tmp_path: Path) -> IterationRecord:
+    return IterationRecord(tmp_path / "session_x" / "iter_1")
+
+
+def trainer(tmp_path: Path, **options: object) -> LocalTrainer:
+    manager = CPUManager(folder=tmp_path / "cores")
+    return LocalTrainer(IterationRecord, cpu_manager=manager, videos=False, **options)  # type: ignore[arg-type]
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def steps(record: IterationRecord) -> int:
+    training, _ = record.parse_scalars()
+    return int(training[-1]["global_step"]) if training else 0
+
+
+def processes_naming(text: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = path.read_bytes().decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if "p2p.executor" in arguments and text in arguments:
+            found.append(int(path.parent.name))
+    return found
+
+
+def with_descendants(pids: list[int]) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents.setdefault(parent, []).append(int(path.parent.name))
+    found = list(pids)
+    for pid in found:
+        found += parents.get(pid, [])
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def files_and_times(record: IterationRecord) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in record.path.rglob("*") if path.is_file()}
+
+
+def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete_ones_kept(
+    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig
+) -> None:
+    reward = tmp_path / "reward.py"
+    reward.write_text(NEEDS_THE_STATE)
+    configs = [
+        RunConfigEntry(config_id="slow", params={"learning_rate": 1e-4}),
+        RunConfigEntry(config_id="quick", label="ten times", params={"learning_rate": 1e-3}),
+        RunConfigEntry(config_id="blind", params={"side_info": False}),
+        RunConfigEntry(config_id="wrong", params={"num_minibatches": 7, "net_arch": [0]}),
+    ]
+    told: list[dict[str, float]] = []
+    local = trainer(tmp_path, on_progress=told.append)
+    base = tiny.with_updates(side_info=True)
+
+    made = local.train(
+        configs, [1, 2], reward_path=reward, base_config=base, iteration_dir=iteration.path
+    )
+    rows = {row.config_id: row for row in made.configs}
+    assert [record.path.name for record in iteration.runs()] == [
+        f"{name}_seed_{seed}" for name in ("blind", "quick", "slow") for seed in (1, 2)
+    ]
+    for name, rate in (("slow", 1e-4), ("quick", 1e-3)):
+        returns = []
+        for seed, result in zip((1, 2), rows[name].per_seed, strict=True):
+            record = IterationRecord(iteration.path / f"{name}_seed_{seed}")
+            config, summary = record.read_train_config(), record.read_summary()
+            assert config is not None
+            assert (config.learning_rate, config.seed) == (rate, seed)
+            assert record.validate() == []
+            assert (record.path / "executor.log").read_text().splitlines()[-1] == str(record.path)
+            assert (result.status, result.error) == ("completed", None)
+            assert summary is not None
+            assert result.final_return == summary.checkpoints[-1].mean_return
+            returns.append(result.final_return)
+        assert returns[0] != returns[1]
+        assert rows[name].mean_return == pytest.approx(statistics.fmean(returns))
+        assert rows[name].std_return == pytest.approx(statistics.pstdev(returns))
+    best = max(("slow", "quick"), key=lambda name: rows[name].mean_return or 0)
+    assert made.best_config_id == best
+    assert (made.best_run_id or "").startswith(f"{best}_seed_")
+
+    for result in rows["blind"].per_seed:
+        assert result.status == "failed"
+        assert "mj_data" in (result.error or "")
+    for result in rows["wrong"].per_seed:
+        assert result.status == "error"
+        assert "net_arch" in (result.error or "")
+    assert rows["blind"].mean_return is rows["wrong"].mean_return is None
+    assert told[-1] == dict.fromkeys((record.path.name for record in iteration.runs()), 1.0)
+
+    complete = [record for record in iteration.runs() if record.derive_status() == "completed"]
+    assert len(complete) == 4
+    before = [files_and_times(record) for record in complete]
+    again = local.train(
+        configs[:2], [1, 2], reward_path=reward, base_config=base, iteration_dir=iteration.path
+    )
+    assert again.configs == made.configs[:2]
+    assert [files_and_times(record) for record in complete] == before
+
+
+def test_a_killed_run_is_reported_and_resumed_by_the_next_call(
+    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
+) -> None:
+    rollouts = 30
+    reference = RunConfigEntry(
+        config_id="reference", params={"backend": "sb3", "total_timesteps": rollouts * ROLLOUT}
+    )
+    victim = IterationRecord(iteration.path / "reference_seed_1")
+    other = IterationRecord(iteration.path / "plain_seed_1")
+
+    def kill() -> None:
+        wait_until(lambda: steps(victim) >= 3 * ROLLOUT)
+        status = victim.read_status()
+        assert status is not None
+        assert status.pid is not None
+        os.kill(status.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    local = trainer(tmp_path)
+
+    def train() -> IterationAggregation:
+        return local.train(
+            [reference, PLAIN], [1], reward_path=reward_path, base_config=tiny,
+            iteration_dir=iteration.path,
+        )  # fmt: skip
+
+    made = train()
+    killer.join()
+    killed, whole = (row.per_seed[0] for row in made.configs)
+    assert killed.status == "error"
+    assert "the run's process ended with code -9" in (killed.error or "")
+    assert whole.status == "completed"
+    assert made.best_run_id == "plain_seed_1"
+    assert [row.mean_return for row in made.configs] == [None, whole.final_return]
+
+    first, untouched = victim.parse_scalars()[0][0], files_and_times(other)
+    made = train()
+    assert [row.per_seed[0].status for row in made.configs] == ["completed", "completed"]
+    assert files_and_times(other) == untouched
+    lines = [json.loads(line) for line in victim.scalars_path.read_text().splitlines()]
+    trained = [line for line in lines if line["type"] == "train"]
+    assert [line["global_step"] for line in trained] == [ROLLOUT * (i + 1) for i in range(rollouts)]
+    # Times are measured: had the run begun anew, its first line would be another one.
+    assert trained[0] == first
+    summary = victim.read_summary()
+    assert summary is not None
+    assert (summary.backend, summary.total_timesteps) == ("sb3", rollouts * ROLLOUT)
+
+
+def test_cancelling_stops_every_run_and_leaves_no_process_and_runs_see_no_secret(
+    tmp_path: Path,
+    iteration: IterationRecord,
+    tiny: TrainConfig,
+    reward_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-very-secret")
+    monkeypatch.setenv("P2P_DATABASE_PASSWORD", "sk-very-secret")
+    seen: dict[int, bytes] = {}
+
+    def cancelled() -> bool:
+        for pid in with_descendants(processes_naming(str(iteration.path))):
+            # What is read late replaces what was read before the process had its own environment.
+            try:
+                seen[pid] = Path(f"/proc/{pid}/environ").read_bytes() or seen.get(pid, b"")
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                seen.setdefault(pid, b"")
+        return any(steps(record) for record in iteration.runs())
+
+    local = trainer(tmp_path, cancelled=cancelled, max_parallel=2)
+    base = tiny.with_updates(total_timesteps=10**9)
+    made = local.train(
+        [PLAIN], [1, 2, 3, 4], reward_path=reward_path, base_config=base,
+        iteration_dir=iteration.path,
+    )  # fmt: skip
+    assert [result.status for result in made.configs[0].per_seed] == ["cancelled"] * 4
+    assert (made.best_config_id, made.best_run_id) == (None, None)
+    assert [record.derive_status() for record in iteration.runs()] == ["cancelled"] * 4
+    assert len(seen) >= 2
+    assert any(b"PATH=" in environment for environment in seen.values())
+    assert not any(b"sk-very-secret" in environment for environment in seen.values())
+    wait_until(lambda: not any(map(is_there, seen)), seconds=5)
+    manager = CPUManager(folder=tmp_path / "cores")
+    assert manager.free_cores() == manager.pool
+
+
+CALLER = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    from p2p.config import TrainConfig
+    from p2p.contracts import RunConfigEntry
+    from p2p.session.iteration_record import IterationRecord
+    from p2p.training.cpu_manager import CPUManager
+    from p2p.training.trainer import LocalTrainer
+    cores, pool, reward, folder, config, *seeds = sys.argv[1:]
+    manager = CPUManager(pool=eval(pool), folder=Path(cores))
+    LocalTrainer(IterationRecord, cpu_manager=manager, videos=False).train(
+        [RunConfigEntry(config_id="plain")], [int(seed) for seed in seeds],
+        reward_path=Path(reward), base_config=TrainConfig.from_json(config),
+        iteration_dir=Path(folder),
+    )
+    """
+)
+
+
+@pytest.fixture
+def call() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a process with a LocalTrainer in it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", CALLER, *map(str, arguments)])
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_two_callers_share_the_cores(
+    tmp_path: Path, tiny: TrainConfig, call: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    reward = tmp_path / "reward.py"
+    reward.write_text("import time; time.sleep(0.5); raise ValueError('enough')")
+    core = min(os.sched_getaffinity(0))
+    folders = [tmp_path / "session_x" / f"iter_{i}" for i in (1, 2)]
+    callers = [
+        call(tmp_path / "cores", [core], reward, folder, tiny.to_json(), 1, 2) for folder in folders
+    ]
+    most = 0
+    while any(caller.poll() is None for caller in callers):
+        most = max(most, len(processes_naming(str(tmp_path))))
+        time.sleep(0.02)
+    assert [caller.returncode for caller in callers] == [0, 0]
+    assert most == 1
+    for record in (run for folder in folders for run in IterationRecord(folder).runs()):
+        status = record.read_status()
+        assert status is not None
+        assert (status.status, "enough" in (status.error or "")) == ("failed", True)
+
+
+def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
+    tmp_path: Path,
+    iteration: IterationRecord,
+    tiny: TrainConfig,
+    reward_path: Path,
+    call: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    base = tiny.with_updates(total_timesteps=100 * ROLLOUT)
+    caller = call(tmp_path / "cores", None, reward_path, iteration.path, base.to_json(), 1)
+    run = IterationRecord(iteration.path / "plain_seed_1")
+    wait_until(lambda: steps(run) > 0)
+    caller.kill()
+    caller.wait()
+    (orphan,) = processes_naming(str(iteration.path))
+    first = run.parse_scalars()[0][0]
+    # With cores of its own the next caller does not wait for those, but for run.lock.
+    manager = CPUManager(folder=tmp_path / "other_cores")
+    local = LocalTrainer(IterationRecord, cpu_manager=manager, videos=False)
+    made = local.train(
+        [PLAIN], [1], reward_path=reward_path, base_config=base, iteration_dir=iteration.path
+    )
+    assert made.configs[0].per_seed[0].status == "completed"
+    wait_until(lambda: not is_there(orphan), seconds=10)
+    training = run.parse_scalars()[0]
+    assert training[0] == first
+    assert len(training) == 100
+    assert (run.path / "executor.log").read_text().split() == [str(run.path)] * 2
+
+
+def test_a_directory_that_holds_another_run_is_reported_and_kept(
+    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
+) -> None:
+    record = IterationRecord(iteration.path / "plain_seed_1")
+    record.save_config(tiny.with_updates(learning_rate=1e-5))
+    record.set_status("completed")
+    before = files_and_times(record)
+    made = trainer(tmp_path).train(
+        [PLAIN], [1], reward_path=reward_path, base_config=tiny, iteration_dir=iteration.path
+    )
+    (result,) = made.configs[0].per_seed
+    assert result.status == "error"
+    assert "another configuration" in (result.error or "")
+    assert files_and_times(record) == before
+
+
+@pytest.mark.parametrize("params", [{"seed": 3}, {"iteration_id": "x"}, {"learning_rte": 1.0}])
+def test_params_that_make_no_configuration_start_nothing(
+    tmp_path: Path,
+    iteration: IterationRecord,
+    tiny: TrainConfig,
+    reward_path: Path,
+    params: dict[str, object],
+) -> None:
+    made = trainer(tmp_path).train(
+        [RunConfigEntry(config_id="bad", params=params)], [1],
+        reward_path=reward_path, base_config=tiny, iteration_dir=iteration.path,
+    )  # fmt: skip
+    assert next(iter(params)) in (made.configs[0].per_seed[0].error or "")
+    assert not iteration.path.exists()
+
+
+def test_what_cannot_be_one_iteration_is_refused(
+    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
+) -> None:
+    local = trainer(tmp_path)
+    with pytest.raises(ValueError, match=r"twice: plain_seed_1"):
+        local.train(
+            [PLAIN], [1, 1], reward_path=reward_path, base_config=tiny,
+            iteration_dir=iteration.path,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match="named iter_"):
+        local.train(
+            [PLAIN], [1], reward_path=reward_path, base_config=tiny, iteration_dir=tmp_path / "x"
+        )
