@@ -1,0 +1,1 @@
+"""The commands of `p2p`, one module per subject."""

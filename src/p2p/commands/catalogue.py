@@ -1,0 +1,154 @@
+"""`p2p envs` and `p2p rewards`: what there is to train with."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from p2p.commands.console import JsonFlag, UsageError, out, print_json
+
+if TYPE_CHECKING:
+    from p2p.training.env_spec import EnvSpec
+
+
+def envs(
+    env_id: Annotated[str | None, typer.Argument(help="Show one environment in full.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the environments, or describe one: observations by index, actions, joints, bodies.
+
+    Everything shown is read off the live environment.
+
+    [bold]Examples[/]
+
+      p2p envs
+      p2p envs Ant-v5
+      p2p envs my_package.envs:MyRobot-v0 --json
+    """
+    from p2p.training.env_spec import get_env_spec, list_env_ids
+
+    if env_id is not None:
+        spec = _spec(env_id)
+        if as_json:
+            print_json(spec.model_dump(mode="json"))
+        else:
+            _describe(spec)
+        return
+    specs = [get_env_spec(known) for known in list_env_ids()]
+    if as_json:
+        print_json([spec.model_dump(mode="json") for spec in specs])
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("environment", "observations", "actions", "time step", "horizon"):
+        table.add_column(title, no_wrap=True, justify="left" if title == "environment" else "right")
+    for spec in specs:
+        table.add_row(
+            spec.env_id,
+            str(len(spec.observation)),
+            str(len(spec.actions)),
+            f"{spec.dt:g} s",
+            str(spec.max_episode_steps or "none"),
+        )
+    out.print(table)
+    out.print("p2p envs ID describes one; p2p rewards lists what they can be trained on")
+
+
+def _spec(env_id: str) -> EnvSpec:
+    from p2p.training.env_spec import (
+        UnknownEnvironmentError,
+        UnsupportedEnvironmentError,
+        get_env_spec,
+    )
+
+    try:
+        return get_env_spec(env_id)
+    except (UnknownEnvironmentError, UnsupportedEnvironmentError, ImportError) as error:
+        raise UsageError(error) from error
+
+
+def _describe(spec: EnvSpec) -> None:
+    from p2p.training.simulator import get_simulator
+
+    observation = Table("index", "name", "unit", "meaning", box=box.SIMPLE_HEAD, pad_edge=False)
+    for entry in spec.observation:
+        observation.add_row(
+            str(entry.index), escape(entry.name), entry.unit, escape(entry.description)
+        )
+    actions = Table("index", "name", "range", "meaning", box=box.SIMPLE_HEAD, pad_edge=False)
+    for action in spec.actions:
+        bounds = "any" if action.low is None else f"{action.low:g} to {action.high:g}"
+        actions.add_row(str(action.index), escape(action.name), bounds, escape(action.description))
+    info = Table.grid(padding=(0, 2))
+    for key, meaning in spec.info_keys.items():
+        info.add_row(escape(key), escape(meaning))
+    simulator = get_simulator(spec.engine)
+    out.print(f"[bold]{spec.env_id}[/]  {escape(spec.description)}")
+    for title, content in (
+        ("observation: obs[..., index]", observation),
+        ("action: action[..., index]", actions),
+        ("info", info),
+        ("joints", escape(simulator.extract_joint_semantics(spec))),
+        ("bodies", escape(simulator.extract_body_geometry(spec))),
+        ("state", escape(simulator.extract_body_info(spec))),
+        ("camera", escape(simulator.get_camera_description(spec))),
+    ):
+        out.rule(f"[bold]{escape(title)}", align="left")
+        out.print(content)
+
+
+def rewards(
+    name: Annotated[str | None, typer.Argument(help="Print the source of one reward.")] = None,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", "-e", metavar="ID", help="Only those of this environment."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the built-in rewards, or print the source of one to start from.
+
+    Each is a reward file as you would write one.
+
+    [bold]Examples[/]
+
+      p2p rewards --env Ant-v5
+      p2p rewards ant_run_forward > my_reward.py
+    """
+    from p2p.rewards import UnknownRewardError, find_reward, list_rewards
+    from p2p.training.unknown_environment import UnknownEnvironmentError
+
+    if name is not None:
+        try:
+            reward = find_reward(name)
+        except UnknownRewardError as error:
+            raise UsageError(error) from error
+        if as_json:
+            print_json({"name": name, "env_id": reward.env_id, "source": reward.read()})
+        else:
+            typer.echo(reward.read(), nl=False)
+        return
+    found = list_rewards(env)
+    if env is not None and not found:
+        near = UnknownEnvironmentError(env, {item.env_id for item in list_rewards()}).near
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"--env: no built-in reward is written for {env!r}{hint}")
+    if as_json:
+        print_json(
+            [
+                {"name": item.name, "env_id": item.env_id, "description": item.description}
+                for item in found
+            ]
+        )
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for env_id, group in groupby(found, key=lambda item: item.env_id):
+        table.add_row(f"[bold]{env_id}[/]")
+        for item in group:
+            table.add_row(f"  {item.name}", escape(item.description))
+    out.print(table)
+    out.print("\np2p rewards NAME prints one to start from; p2p train NAME trains on it")

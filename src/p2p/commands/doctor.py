@@ -1,0 +1,107 @@
+"""`p2p doctor`: what this machine offers, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from p2p.commands.console import JsonFlag, err, out, print_json
+
+PACKAGES = ("mujoco", "gymnasium", "jax", "torch", "stable-baselines3", "av")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    details: tuple[str, ...]
+    needed: bool = True
+    """Whether there is no training without it."""
+
+
+def doctor(as_json: JsonFlag = False) -> None:
+    """Say whether training, the jail and rendering work here, and how to mend what does not.
+
+    Exit status 1 if something that training needs is missing.
+
+    [bold]Examples[/]
+
+      p2p doctor
+      p2p doctor --json
+    """
+    with err.status("looking around"):
+        findings = [examine() for examine in EXAMINATIONS]
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        table = Table.grid(padding=(0, 2))
+        for finding in findings:
+            missing = "[red]missing[/]" if finding.needed else "[yellow]off[/]"
+            for number, detail in enumerate(finding.details):
+                first = ("[green]ok[/]" if finding.ok else missing, finding.name)
+                table.add_row(*(("", "") if number else first), escape(detail))
+        out.print(table)
+    if not all(finding.ok for finding in findings if finding.needed):
+        raise typer.Exit(1)
+
+
+def _packages() -> Finding:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: list[str] = [f"python {platform.python_version()}"]
+    missing: list[str] = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    details = [", ".join(found)]
+    if missing:
+        details.append(f"pip install {' '.join(missing)}")
+    return Finding("packages", not missing, tuple(details))
+
+
+def _jail() -> Finding:
+    from p2p.sandbox import layers
+
+    found = layers()
+    return Finding("jail", found.available, tuple(found.describe()))
+
+
+def _rendering() -> Finding:
+    from p2p.training.video.support import rendering_available
+
+    support = rendering_available()
+    detail = f"MUJOCO_GL={support.backend}" if support.ok else support.message()
+    return Finding("rendering", support.ok, (detail,), needed=False)
+
+
+def _machine() -> Finding:
+    from p2p.resource_auto import detect_machine
+    from p2p.training.cpu_manager import CPUManager
+
+    machine = detect_machine()
+    free = len(CPUManager().free_cores())
+    memory = machine.memory_bytes / 1e9
+    return Finding("machine", True, (f"{machine.cores} cores ({free} free), {memory:.1f} GB free",))
+
+
+def _folder() -> Finding:
+    from p2p.settings import get_settings
+
+    folder = get_settings().runs_dir
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    ok = existing.is_dir() and os.access(existing, os.W_OK)
+    advice = "" if ok else " cannot be written; set P2P_RUNS_DIR, or give --runs-dir"
+    return Finding("runs", ok, (f"{folder}{advice}",))
+
+
+EXAMINATIONS: tuple[Callable[[], Finding], ...] = (_packages, _machine, _jail, _rendering, _folder)

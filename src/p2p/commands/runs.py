@@ -1,0 +1,238 @@
+"""`p2p evaluate`, `play` and `export`: what to do with a finished run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UnsafeFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    shown,
+)
+from p2p.commands.train_inputs import read_config
+
+if TYPE_CHECKING:
+    from p2p.config import TrainConfig
+    from p2p.session.iteration_record import IterationRecord
+    from p2p.training.replay import Replay
+
+RunArgument = Annotated[Path, typer.Argument(help="Directory of a run (an iteration directory).")]
+StepOption = Annotated[
+    int | None,
+    typer.Option("--checkpoint", "-c", metavar="STEP", help="Step of the checkpoint to take."),
+]
+SEED_HELP = "Block of fresh starts; block 0 is the one that training measures on."
+
+
+def evaluate(
+    run: RunArgument,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Episodes to play.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
+    checkpoint: StepOption = None,
+    unsafe_local: UnsafeFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play a trained policy on fresh starts and print what it returns.
+
+    Equal seeds give equal episodes.
+
+    [bold]Examples[/]
+
+      p2p evaluate runs/session_x/iter_1
+      p2p evaluate runs/session_x/iter_1 --episodes 100 --seed 7 --json
+    """
+    record, config = open_run(run)
+    played = _replay(record, config, checkpoint, episodes, seed, unsafe_local)
+    result = played.result
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+        return
+    out.print(
+        f"step {played.step:,}: {result.mean_return:,.1f} ± {result.std_return:,.1f} over "
+        f"{len(result.all_returns)} episodes"
+    )
+    out.print(
+        f"p10 {result.p10_return:,.1f}   median {result.median_return:,.1f}   "
+        f"p90 {result.p90_return:,.1f}   length {result.episode_length:,.0f}"
+    )
+    for name, value in result.reward_terms.items():
+        out.print(f"  {name:<24} {value:>12,.2f}", markup=False)
+
+
+def play(
+    run: RunArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Video file (default: play.mp4)."),
+    ] = None,
+    window: Annotated[
+        bool | None, typer.Option(help="Play in a window; default: where there is a display.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
+    checkpoint: StepOption = None,
+    size: Annotated[
+        int, typer.Option(min=64, max=2048, metavar="N", help="Width and height in pixels.")
+    ] = 480,
+    unsafe_local: UnsafeFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Watch a trained policy: in a window where there is a display, else as a video.
+
+    One episode, with the reward it was trained on.
+
+    [bold]Examples[/]
+
+      p2p play runs/session_x/iter_1
+      p2p play runs/session_x/iter_1 --output run.mp4 --size 720
+    """
+    from p2p.training.video.window import has_display
+
+    record, config = open_run(run)
+    target = output or Path("play.mp4")
+    if target.suffix.lower() != ".mp4" or target.is_dir():
+        raise UsageError(f"--output: {target} must be a file that ends in .mp4")
+    if window and not has_display():
+        raise UsageError("--window: there is no display here; leave it out to get a video")
+    played = _replay(record, config, checkpoint, 1, seed, unsafe_local)
+    value = played.result.mean_return
+    wanted = has_display() and output is None if window is None else window
+    if wanted and _show(config, played, or_film=window is None):
+        report: dict[str, object] = {"video": None, "return": value}
+    else:
+        frames = _film(config, played, target, size // 2 * 2)
+        report = {"video": str(target.absolute()), "return": value, "frames": frames}
+        if not as_json:
+            out.print(f"return {value:,.1f}, {frames} frames: {shown(target)}", soft_wrap=True)
+    if as_json:
+        print_json(report)
+
+
+def export(
+    run: RunArgument,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; must be empty or new.")
+    ],
+    checkpoint: StepOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a run as a folder to share: policy, normalisation, reward, metrics, replay, model card.
+
+    The layout is the one that Stable-Baselines3 users on the Hugging Face hub
+    expect.
+
+    [bold]Examples[/]
+
+      p2p export runs/session_x/iter_1 --to ppo-HalfCheetah-v5
+      p2p export runs/session_x/iter_1 --to early --checkpoint 250880
+    """
+    from p2p.training.export import ExportError, export_run
+    from p2p.training.replay import NoSuchCheckpoint, choose_step
+
+    record, config = open_run(run)
+    try:
+        with err.status(f"writing {to}"):
+            files = export_run(record, config, choose_step(record, checkpoint), to)
+    except NoSuchCheckpoint as error:
+        raise UsageError(f"--checkpoint: {error}" if checkpoint else error) from error
+    except ExportError as error:
+        raise UsageError(error) from error
+    except FileExistsError as error:
+        raise UsageError(f"--to: {error}") from error
+    except OSError as error:
+        raise CommandError(f"--to: {to} cannot be written: {error}") from error
+    if as_json:
+        print_json({"folder": str(to), "files": [str(path) for path in files]})
+        return
+    for path in files:
+        out.print(escape(shown(path)), soft_wrap=True)
+
+
+def open_run(run: Path) -> tuple[IterationRecord, TrainConfig]:
+    """The record and configuration of a run that the user named."""
+    from p2p.session.iteration_record import IterationRecord
+
+    record = IterationRecord(run)
+    return record, read_config(record, "run")
+
+
+def _replay(
+    record: IterationRecord,
+    config: TrainConfig,
+    checkpoint: int | None,
+    episodes: int,
+    block: int,
+    unsafe_local: bool,
+) -> Replay:
+    from p2p.sandbox import JailUnavailable
+    from p2p.training.evaluation import evaluation_seed
+    from p2p.training.replay import NoSuchCheckpoint, choose_step, replay
+    from p2p.training.runner import TrainingFailed
+
+    try:
+        step = choose_step(record, checkpoint)
+        noun = "episode" if episodes == 1 else "episodes"
+        with err.status(f"playing {episodes} {noun} of step {step:,}"):
+            return replay(
+                record,
+                config,
+                step=step,
+                episodes=episodes,
+                seed=evaluation_seed(block),
+                unsafe_local=unsafe_local,
+            )
+    except NoSuchCheckpoint as error:
+        raise UsageError(f"--checkpoint: {error}" if checkpoint else error) from error
+    except TrainingFailed as failure:
+        raise CommandError(failure, failure.detail) from failure
+    except JailUnavailable as error:
+        raise CommandError(error) from error
+
+
+def _show(config: TrainConfig, played: Replay, *, or_film: bool) -> bool:
+    """Play in a window until it is closed; False: there is none, and a film will do."""
+    from p2p.training.video.window import NoWindowError, play_in_window
+
+    err.print("close the window, or press Ctrl-C, to end", style="dim")
+    try:
+        play_in_window(config.env_id, played.trajectories["median"])
+    except KeyboardInterrupt:
+        pass
+    except NoWindowError as error:
+        if not or_film:
+            raise CommandError(f"--window: {error}; leave it out to get a video") from error
+        err.print(f"{error}: making a video", style="yellow", markup=False)
+        return False
+    return True
+
+
+def _film(config: TrainConfig, played: Replay, target: Path, size: int) -> int:
+    from p2p.training.video.rendering import RenderJob, render
+
+    with tempfile.TemporaryDirectory(prefix="p2p-play-") as folder, err.status("drawing"):
+        source = Path(folder) / "episode.npz"
+        played.trajectories["median"].save(source)
+        outcome = render(
+            RenderJob(
+                env_id=config.env_id,
+                trajectory=source,
+                output=target.absolute(),
+                title=f"{config.env_id}  step {played.step:,}",
+                width=size,
+                height=size,
+            )
+        )
+    if not outcome.ok:
+        raise CommandError(outcome.error)
+    return outcome.frames
