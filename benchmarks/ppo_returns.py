@@ -1,0 +1,245 @@
+"""What is learnt: Stable-Baselines3 and ours on the environments' own rewards, seed by seed.
+
+python benchmarks/ppo_returns.py [--quick] [--jobs 2] [--write]
+
+Both train with the same hyperparameters for the same number of steps. The final policies are then
+played by the same code: deterministically, in plain Gymnasium, on the same fixed seeds, and
+scored by the environment's own reward. With --write, runs that are done are kept in
+results/ppo_returns.json: a benchmark that was interrupted goes on where it stopped, on the same
+machine with the same libraries. One that was finished begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import TYPE_CHECKING, Any
+
+from common import ONE_THREAD, PPO, RESULTS, described, machine, table, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENVS, STEPS, MINIBATCH, EPOCHS = 8, 256, 64, 10
+PLAN = {
+    "HalfCheetah-v5": (300_000, range(1, 7)),  # bimodal: six seeds
+    "Hopper-v5": (200_000, range(1, 4)),
+    "InvertedDoublePendulum-v5": (100_000, range(1, 4)),
+}
+EPISODES, FIRST_EVALUATION_SEED = 20, 10_000
+CONTENDERS = {"sb3": "SB3, DummyVecEnv", "ours": "ours"}
+
+
+# --- one run, in a process of its own ---------------------------------------------------------
+
+
+def train_sb3(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    envs = VecNormalize(make_vec_env(env_id, ENVS, seed=seed))
+    model = stable_baselines3.PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=STEPS,
+        batch_size=MINIBATCH,
+        n_epochs=EPOCHS,
+        clip_range=0.2,
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}},
+        seed=seed,
+        device="cpu",
+        **PPO,
+    )
+    model.learn(steps)
+    return lambda obs: model.predict(envs.normalize_obs(obs), deterministic=True)[0]
+
+
+def train_ours(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
+    from p2p.config import TrainConfig
+    from p2p.rewards import find_reward
+    from p2p.training.context import TrainContext
+    from p2p.training.fast_trainer import train
+    from p2p.training.policies.policy import Policy
+
+    config = TrainConfig(
+        env_id=env_id,
+        seed=seed,
+        total_timesteps=steps,
+        num_envs=ENVS,
+        num_steps=STEPS,
+        num_minibatches=ENVS * STEPS // MINIBATCH,
+        update_epochs=EPOCHS,
+        clip_coef=0.2,
+        net_arch=(64, 64),
+        num_threads=1,
+        num_evals=1,
+        num_eval_envs=1,
+        num_eval_rounds=1,
+        **PPO,
+    )
+    reward = find_reward(f"{env_id.partition('-')[0].lower()}_default").read()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train(TrainContext(config, reward, folder, lambda _: None))
+        (file,) = folder.glob("policy_*.safetensors")
+        policy = Policy.load(file)
+    return lambda obs: policy.act(obs[None])[0]
+
+
+def play(env_id: str, act: Callable[[Any], Any]) -> list[float]:
+    """The return of each evaluation episode."""
+    import gymnasium as gym
+
+    env = gym.make(env_id)
+    returns = []
+    for seed in range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + EPISODES):
+        obs, _ = env.reset(seed=seed)
+        total, over = 0.0, False
+        while not over:
+            obs, reward, terminated, truncated, _ = env.step(act(obs))
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    return returns
+
+
+def one_run(contender: str, env_id: str, seed: int, steps: int) -> dict[str, Any]:
+    began = time.process_time()
+    act = {"sb3": train_sb3, "ours": train_ours}[contender](env_id, seed, steps)
+    trained = time.process_time() - began
+    returns = play(env_id, act)
+    return {
+        "contender": contender,
+        "env_id": env_id,
+        "seed": seed,
+        "steps": steps,
+        "cpu_s": round(trained, 1),
+        "return": mean(returns),
+        "returns": [round(x, 2) for x in returns],
+    }
+
+
+# --- all runs -----------------------------------------------------------------------------------
+
+
+def in_process(job: tuple[str, str, int, int]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", json.dumps(job)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | ONE_THREAD,
+    )
+    if done.returncode:
+        raise SystemExit(f"{job} ended:\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def job_of(run: dict[str, Any]) -> tuple[str, str, int, int]:
+    return run["contender"], run["env_id"], run["seed"], run["steps"]
+
+
+def report(runs: list[dict[str, Any]], plan: dict[str, Any], about: list[str]) -> str:
+    rows, verdicts = [], []
+    for env_id, (steps, seeds) in plan.items():
+        means = {}
+        for contender, title in CONTENDERS.items():
+            mine = sorted(
+                (r for r in runs if job_of(r)[:2] == (contender, env_id) and r["steps"] == steps),
+                key=lambda run: run["seed"],
+            )
+            if not mine:
+                continue
+            returns = [run["return"] for run in mine]
+            means[contender] = mean(returns)
+            spread = f"{stdev(returns):,.0f}" if len(returns) > 1 else ""
+            rows.append(
+                [
+                    f"{env_id}, {steps:,} steps",
+                    title,
+                    f"{len(mine)} of {len(seeds)}",
+                    f"{mean(returns):,.0f}",
+                    spread,
+                    f"{median(returns):,.0f}",
+                    ", ".join(f"{x:,.0f}" for x in returns),
+                    f"{mean(run['cpu_s'] for run in mine):,.0f}",
+                ]
+            )
+        if len(means) == len(CONTENDERS):
+            verdict = "not below" if means["ours"] >= means["sb3"] else "BELOW"
+            verdicts.append(
+                f"- {env_id}: ours {means['ours']:,.0f}, SB3 {means['sb3']:,.0f}: {verdict}"
+            )
+    header = [
+        *("", "", "seeds", "mean return", "standard deviation", "median"),
+        *("return of each seed", "training CPU-s"),
+    ]
+    how = (
+        f"{ENVS} environments x {STEPS} steps, minibatches of {MINIBATCH}, {EPOCHS} epochs, "
+        "64 x 64 networks, observations and rewards normalised, the environments' own rewards "
+        "(ours: the built-in `<env>_default`). A seed's return is the mean of "
+        f"{EPISODES} deterministic episodes of the final policy on fixed seeds, the same for "
+        "both, in plain Gymnasium."
+    )
+    parts = ["# PPO returns", "", how, "", *about, "", "Goal: not below SB3.", "", *verdicts, ""]
+    return "\n".join([*parts, table(header, rows), ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the steps, one seed")
+    parser.add_argument("--fresh", action="store_true", help="do not take over finished runs")
+    parser.add_argument("--write", action="store_true", help="keep the table in results/")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one_run(*json.loads(options.one))))
+        return
+
+    plan: dict[str, Any] = PLAN
+    if options.quick:
+        plan = {env_id: (steps // 10, [1]) for env_id, (steps, _) in PLAN.items()}
+    name = "ppo_returns_quick" if options.quick else "ppo_returns"
+    kept = RESULTS / f"{name}.json"
+    # Seed by seed, so that an unfinished benchmark compares equally many of each.
+    wanted = [
+        (contender, env_id, seed, steps)
+        for env_id, (steps, seeds) in plan.items()
+        for seed in seeds
+        for contender in CONTENDERS
+    ]
+    before, runs = machine(), []
+    if kept.exists() and not options.fresh:
+        earlier = json.loads(kept.read_text())
+        here = ("cpu", "cores", "python", "versions")
+        done = {job_of(run) for run in earlier["runs"]}
+        if not done.issuperset(wanted) and all(earlier["before"][k] == before[k] for k in here):
+            before, runs = earlier["before"], earlier["runs"]
+    done = {job_of(run) for run in runs}
+    text = report(runs, plan, described(before, machine()))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        jobs = [pool.submit(in_process, job) for job in wanted if job not in done]
+        for job in as_completed(jobs):
+            if job.exception() is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+            runs.append(job.result())
+            print("{contender} {env_id} {seed}: {return:,.1f}, {cpu_s} CPU-s".format(**runs[-1]))
+            after = machine()
+            text = report(runs, plan, described(before, after))
+            if options.write:
+                write(name, text, {"before": before, "after": after, "runs": runs})
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
