@@ -1,0 +1,67 @@
+"""What is imported is declared, and what is declared has its reason in the documents."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+IMPORT_NAMES = {"PIL": "pillow"}
+"""Where a distribution is not called as it is imported."""
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^A-Za-z0-9._-]", text)[0] for text in requirements}
+
+
+def documented(heading: str) -> list[list[str]]:
+    """The rows of the first table after a heading, as cells."""
+    text = (ROOT / "docs" / "dependencies.md").read_text().partition(heading)[2]
+    table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert table, f"no table after {heading!r}"
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]
+    ]
+
+
+def names(cell: str) -> set[str]:
+    return set(re.split(r",\s*", cell))
+
+
+def test_everything_imported_is_declared() -> None:
+    declared = {name.replace("-", "_") for name in distributions(PROJECT["dependencies"])}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = [node.module or ""]
+            else:
+                continue
+            for module in modules:
+                top = module.split(".")[0]
+                if top in sys.stdlib_module_names or top in ("p2p", "unstable"):
+                    continue
+                assert IMPORT_NAMES.get(top, top) in declared, f"{path}: {top} is not declared"
+
+
+def test_every_dependency_has_a_row_with_a_reason() -> None:
+    rows = documented("# Dependencies")
+    assert set().union(*(names(row[0]) for row in rows)) == distributions(PROJECT["dependencies"])
+    assert all(len(row) == 2 and row[1] for row in rows)
+
+
+def test_every_extra_has_a_row_with_its_packages() -> None:
+    rows = {row[0].strip("`"): names(row[1]) for row in documented("Extras:")}
+    assert rows == {extra: distributions(needs) for extra, needs in EXTRAS.items()}
+
+
+def test_every_range_has_an_upper_bound() -> None:
+    for requirement in (*PROJECT["dependencies"], *chain.from_iterable(EXTRAS.values())):
+        assert re.search(r">=[\d.]+,<[\d.]+$", requirement), requirement

@@ -1,0 +1,307 @@
+"""What the documents say is so: their code runs, their links, commands and files exist."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from p2p.cli import app
+from p2p.config import TrainConfig
+from p2p.contracts import EvalResult
+from p2p.executor.__main__ import parser
+from p2p.session.iteration_record import IterationRecord
+from p2p.training.env_spec import get_env_spec, list_env_ids
+from p2p.training.reward.runner import decide_batched
+from p2p.training.runner import RunOptions, run_training
+from p2p.training.vec_env import is_fast, make_batched_env
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+}
+README, GUIDE = DOCUMENTS["README.md"], DOCUMENTS["docs/guide.md"]
+ARCHITECTURE = DOCUMENTS["docs/architecture.md"]
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Block:
+    document: str
+    line: int
+    language: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+    @property
+    def is_reward(self) -> bool:
+        return "def reward_fn" in self.code[:80] or "(RewardFunction):" in self.code
+
+
+def blocks() -> list[Block]:
+    found = []
+    for document, text in DOCUMENTS.items():
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(document, line, match[1], match[2]))
+    return found
+
+
+PYTHON = [block for block in blocks() if block.language == "python"]
+REWARDS = [block for block in PYTHON if block.is_reward]
+PROGRAMS = [block for block in PYTHON if not block.is_reward]
+
+
+def section(text: str, heading: str) -> str:
+    """A section, up to the next heading of the same level."""
+    level = heading.split(maxsplit=1)[0]
+    assert f"\n{heading}\n" in text, heading
+    return re.split(rf"^{level} ", text.partition(f"\n{heading}\n")[2], flags=re.MULTILINE)[0]
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of every row of every table, without headings."""
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split(" | ")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    return [
+        row
+        for row, following in zip(rows, [*rows[1:], [""]], strict=True)
+        if not row[0].startswith("---") and not following[0].startswith("---")
+    ]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run that the examples name: runs/session_x/iter_1."""
+    folder = tmp_path_factory.mktemp("documents")
+    config = TrainConfig(
+        num_envs=4, num_steps=64, num_minibatches=4, update_epochs=2, total_timesteps=1024,
+        max_episode_steps=20, num_evals=1, num_eval_rounds=1,
+    )  # fmt: skip
+    reward = REWARDS[0].code
+    run_training(
+        config, reward, IterationRecord(folder / "runs" / "session_x" / "iter_1"),
+        options=RunOptions(videos=False),
+    )  # fmt: skip
+    return folder
+
+
+# --- code ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", REWARDS, ids=str)
+def test_a_documented_reward_is_called_once_per_batch(block: Block) -> None:
+    env = make_batched_env("HalfCheetah-v5", 4, max_episode_steps=20)
+    assert decide_batched(block.code, env) == (True, "")
+    env.close()
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=str)
+def test_a_documented_program_runs(block: Block, place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", block.code],
+        cwd=place, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "MUJOCO_GL": "off"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# --- commands -----------------------------------------------------------------------------
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """(document, words after `p2p `), from code blocks and from text in backquotes."""
+    found = []
+    for document, text in DOCUMENTS.items():
+        lines = re.findall(r"`([^`\n]+)`", text)
+        for block in blocks():
+            lines += block.code.splitlines() if block.document == document else []
+        calls = (re.match(r"(?:\$ )?p2p (\w.*)", line) for line in lines)
+        found += [(document, call[1]) for call in calls if call]
+    return found
+
+
+@pytest.mark.parametrize(("document", "words"), sorted(set(command_lines())))
+def test_a_command_that_is_mentioned_exists_with_its_flags(document: str, words: str) -> None:
+    name, *rest = words.split()
+    assert name in COMMANDS, f"{document}: p2p {name}"
+    known = {
+        flag for option in COMMANDS[name].params for flag in (*option.opts, *option.secondary_opts)
+    }
+    for flag in (word.split("=")[0] for word in rest if word.startswith("-")):
+        assert flag in {*known, "--help"}, f"{document}: p2p {name} {flag}"
+
+
+def test_every_command_is_mentioned_in_the_readme() -> None:
+    assert {words.split()[0] for document, words in command_lines() if document == "README.md"} == {
+        *COMMANDS
+    }
+
+
+def test_the_flags_of_the_executor_are_those_of_the_guide() -> None:
+    flags = {flag for action in parser()._actions for flag in action.option_strings}
+    text = section(GUIDE, "## The executor")
+    assert set(re.findall(r"--[a-z][a-z-]+", text)) == flags - {"-h", "--help"}
+
+
+def test_make_targets_that_are_mentioned_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document, text in DOCUMENTS.items():
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE):
+            assert target in targets, f"{document}: make {target}"
+
+
+# --- links and names ----------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    plain = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", plain, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_relative_links_lead_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", DOCUMENTS[document]):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / document).parent / path if path else ROOT / document
+        assert file.exists(), f"{document}: {target}"
+        if anchor:
+            assert anchor in anchors(file.read_text()), f"{document}: {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_modules_that_are_named_exist(document: str) -> None:
+    for dotted in set(re.findall(r"`((?:p2p|training)(?:\.\w+)+)", DOCUMENTS[document])):
+        name = dotted if dotted.startswith("p2p") else f"p2p.{dotted}"
+        parts = name.split(".")
+        module, end = parts[0], 1
+        while end < len(parts) and importlib.util.find_spec(".".join(parts[: end + 1])):
+            end += 1
+            module = ".".join(parts[:end])
+            if not hasattr(importlib.import_module(module), "__path__"):
+                break
+        found: Any = importlib.import_module(module)
+        for attribute in parts[end:]:
+            assert hasattr(found, attribute), f"{document}: {dotted}"
+            found = getattr(found, attribute)
+
+
+def test_the_seams_are_where_the_architecture_says() -> None:
+    for _, _, place in table(section(ARCHITECTURE, "## Where to add things")):
+        if match := re.match(r"`([A-Z]+)` in `(.+?)\.py`", place):
+            module = importlib.import_module("p2p." + match[2].replace("/", "."))
+            assert getattr(module, match[1])
+
+
+def test_every_package_has_its_paragraph() -> None:
+    packages = {path.parent.name for path in (ROOT / "src").glob("p2p/**/__init__.py")} - {"p2p"}
+    text = section(ARCHITECTURE, "## Packages")
+    assert not {name for name in packages if not re.search(rf"`(?:\w+\.)+{name}`", text)}
+
+
+def test_nothing_tells_of_a_machine() -> None:
+    for document, text in DOCUMENTS.items():
+        assert not re.search(r"/(?:tmp|home|root|work)/", text), document
+
+
+# --- tables -------------------------------------------------------------------------------
+
+
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    documented = [(row[0].strip("`"), row[1].strip("`")) for row in
+                  table(section(GUIDE, "## Configuration"))]  # fmt: skip
+    defaults = json.loads(TrainConfig().to_json())
+    assert documented == [(name, json.dumps(value)) for name, value in defaults.items()]
+
+
+def test_the_table_of_environments_is_that_of_the_code() -> None:
+    documented = table(section(README, "## Environments"))
+    specs = [get_env_spec(env_id) for env_id in list_env_ids()]
+    assert documented == [
+        [s.env_id, str(len(s.observation)), str(len(s.actions)), f"{s.dt:g} s",
+         str(s.max_episode_steps)]
+        for s in specs
+    ]  # fmt: skip
+    assert all(is_fast(spec.env_id) for spec in specs)
+
+
+def test_the_metrics_of_a_run_are_those_of_the_guide(place: Path) -> None:
+    training, _ = IterationRecord(place / "runs/session_x/iter_1").parse_scalars()
+    written = {
+        re.sub(r"^(reward_term_).*", r"\1<name>", name) for line in training for name in line
+    }
+    documented = {
+        name
+        for row in table(section(GUIDE, "## Metrics"))
+        for name in re.findall(r"`([^`]+)`", row[0])
+    }
+    assert documented == (written | set(EvalResult.model_fields)) - {"type"}
+
+
+# --- what a run leaves --------------------------------------------------------------------
+
+
+def layout() -> list[tuple[str, ...]]:
+    """The paths of the two trees of the README."""
+    found = []
+    text = section(README, "## What a run leaves")
+    for tree in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        parents: list[tuple[int, str]] = []
+        for line in tree.splitlines():
+            depth = len(line) - len(line.lstrip())
+            name = line.split()[0].rstrip("/")
+            parents = [parent for parent in parents if parent[0] < depth]
+            parents.append((depth, name))
+            found.append(tuple(part for _, part in parents))
+    return found
+
+
+def test_a_run_has_the_files_of_the_readme(place: Path) -> None:
+    many_runs = next(block for block in PROGRAMS if "LocalTrainer" in block.code)
+    if not (place / "runs" / "session_y").exists():  # its example makes the second layout
+        test_a_documented_program_runs(many_runs, place)
+    named = [parts for parts in layout() if "videos" not in parts]  # not every machine draws
+    assert len(named) > 15
+    for parts in named:
+        pattern = "/".join(re.sub(r"<[^>]+>", "*", part) for part in parts)
+        pattern = pattern.replace("session_*_*_*", "session_*")  # those of the examples are short
+        assert any(place.glob(pattern)), "/".join(parts)
+
+
+def test_a_run_has_no_file_that_its_record_does_not_know(place: Path) -> None:
+    assert IterationRecord(place / "runs" / "session_x" / "iter_1").validate() == []
+
+
+@pytest.mark.parametrize("name", ["speed_class.py", "speed_function.py"])
+def test_a_reward_for_one_transition_is_called_per_environment(name: str) -> None:
+    env = make_batched_env("HalfCheetah-v5", 4, max_episode_steps=20)
+    code = (ROOT / "examples" / "rewards" / name).read_text()
+    batched, why = decide_batched(code, env)
+    env.close()
+    assert not batched
+    assert "on a batch" in why
+
+
+def test_the_speed_table_is_what_the_benchmark_wrote() -> None:
+    script = ROOT / "benchmarks" / "readme_table.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in (ROOT / "README.md").read_text()
