@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from p2p.config import TrainConfig
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from p2p.session.iteration_record import IterationRecord
 
 ROOT = Path(__file__).parent.parent
+
+settings.register_profile("p2p", deadline=None)  # how long an example takes is not what is tested
+settings.load_profile("p2p")
 
 
 def four_short_rollouts() -> TrainConfig:

@@ -31,11 +31,24 @@ _JSON = st.recursive(
 )
 
 
+_SCORE = st.none() | st.floats(0, 1)
 _SPECIAL = {
-    "intent_score": st.none() | st.floats(0, 1),
+    **dict.fromkeys(
+        ("intent_score", "score", "agreement", "confidence", "confirmed_score"), _SCORE
+    ),
+    "id": st.from_regex(r"[a-z][a-z0-9_]{0,39}", fullmatch=True),
+    "title": st.text(min_size=1, max_size=5),
+    "measure": st.text(min_size=1, max_size=5),
+    "threshold": st.floats(allow_nan=False, allow_infinity=False),
+    "weight": st.floats(0, 1, exclude_min=True),
     "config_id": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True),
     "file": st.from_regex(r"state_[0-9]{1,12}\.safetensors", fullmatch=True),
     "values": st.dictionaries(st.sampled_from(["entropy", "sps"]), st.floats()),
+}
+_SPECIAL_OF = {
+    "Lesson": {"text": st.text(min_size=1, max_size=5)},
+    "ModelCall": {"file": st.text(max_size=5)},
+    "Intent": {"criteria": st.deferred(lambda: _task().map(lambda one: (one,)))},
 }
 _PLAIN = {
     str: st.text(max_size=5),
@@ -65,11 +78,16 @@ def _values(annotation: Any) -> st.SearchStrategy[Any]:
 
 
 def _record(record: type[Record]) -> st.SearchStrategy[Record]:
+    special = _SPECIAL | _SPECIAL_OF.get(record.__name__, {})
     fields = {
-        name: _SPECIAL[name] if name in _SPECIAL else _values(field.annotation)
+        name: special[name] if name in special else _values(field.annotation)
         for name, field in record.model_fields.items()
     }
     return st.fixed_dictionaries(fields).map(record.model_validate)
+
+
+def _task() -> st.SearchStrategy[Record]:
+    return _record(contracts.Criterion).map(lambda c: c.model_copy(update={"category": "task"}))
 
 
 def _same(a: object, b: object) -> bool:

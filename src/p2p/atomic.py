@@ -77,6 +77,21 @@ def locked(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]
         os.close(descriptor)
 
 
+def is_free(path: Path) -> bool:
+    """Whether the lock file is there and nobody holds it at this moment."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,4 +1,4 @@
-"""TrainConfig: the one place where a training default stands."""
+"""TrainConfig and LoopConfig: the one place where a default stands."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+
+from p2p.contracts import JudgeStrategy, RunConfigEntry
 
 TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-6, 3e-3),
@@ -226,3 +228,68 @@ def _largest_divisor(batch: int, *, at_most: int, smallest_part: int) -> int:
     """The largest number of equal parts of a batch, each of at least `smallest_part` steps."""
     highest = min(at_most, batch // smallest_part)
     return next((n for n in range(highest, 0, -1) if batch % n == 0), 1)
+
+
+class LoopConfig(BaseModel):
+    """How a session goes from a sentence to a policy. Every field is used."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    train: TrainConfig = TrainConfig()
+    """The base of every run; its env_id is the session's."""
+    configs: Annotated[tuple[RunConfigEntry, ...], Field(min_length=1)] = (
+        RunConfigEntry(config_id="base"),
+    )
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
+    max_iterations: Annotated[int, Field(ge=1, le=1000)] = 5
+    pass_threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """What the score and every `task` criterion must reach, here and on fresh starts."""
+
+    # Who thinks.
+    model: str = ""
+    """`provider:model`; empty: the first provider whose key is set, else `builtin`."""
+    vlm_model: str = ""
+    """Who looks at the frames; empty: nobody does."""
+    thinking_effort: Literal["", "low", "medium", "high"] = ""
+    budget_usd: Annotated[float, Field(ge=0)] | None = None
+    review_reward: bool = True
+    review_judge: bool = True
+    hp_tuning: bool = True
+    """A revision may change hyperparameters, too."""
+    fixed: tuple[str, ...] = ()
+    """TrainConfig fields that the person has set: no revision moves them."""
+
+    # Judging.
+    use_code_judge: bool = True
+    judge_episodes: Annotated[int, Field(ge=1, le=100)] = 8
+    confirm_episodes: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Fresh starts on which a pass has to hold."""
+    judge_every_checkpoint: bool = False
+    """Let the VLM judge early checkpoints, too; the code judge always does, it is free."""
+
+    # Where it runs.
+    max_parallel: Annotated[int, Field(ge=0)] = 0
+    cores_per_run: Annotated[int, Field(ge=0)] = 0
+    videos: bool = True
+    unsafe_local: bool = False
+
+    @model_validator(mode="after")
+    def _every_run_has_a_name_of_its_own(self) -> Self:
+        names = [entry.config_id for entry in self.configs]
+        for field, given in (("configs", names), ("seeds", self.seeds)):
+            if len(set(given)) < len(given):
+                raise ValueError(f"{field}: {', '.join(map(str, given))}: each of them only once")
+        return self
+
+    @model_validator(mode="after")
+    def _someone_judges(self) -> Self:
+        if not self.use_code_judge and not self.vlm_model:
+            raise ValueError("no judge: set use_code_judge, or name a vlm_model")
+        return self
+
+    @property
+    def strategy(self) -> JudgeStrategy:
+        """Who judges."""
+        if not self.vlm_model:
+            return "code"
+        return "both" if self.use_code_judge else "vlm"

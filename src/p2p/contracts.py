@@ -120,14 +120,291 @@ class TrainSummary(Record):
     """What the guardrails, the renderer and the jail had to say."""
 
 
+Score = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""A short name in lower case, as it stands in files and in generated code."""
+
+Category = Literal["task", "gait", "posture", "dynamics", "stability", "efficiency"]
+
+
+class Criterion(Record):
+    """One measurable part of what the person asked for."""
+
+    id: Name
+    title: Annotated[str, Field(min_length=1, max_length=80)]
+    description: str
+    measure: Annotated[str, Field(min_length=1)]
+    """What number is measured on an episode, in words."""
+    comparison: Literal["at_least", "at_most"]
+    threshold: Annotated[float, Field(allow_inf_nan=False)]
+    """Met from here on; short of it a judge gives partial credit."""
+    unit: str = ""
+    weight: Annotated[float, Field(gt=0, le=1)]
+    """Against the other criteria; they need not sum to one."""
+    category: Category
+    """`task` is what was asked for, and no pass without it; the others are how it is done."""
+
+
+class Intent(Record):
+    """intent.json: the sentence, and the rubric it became. Fixed once training begins."""
+
+    prompt: str
+    env_id: str
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=20)]
+    unused_words: tuple[str, ...] = ()
+    """What in the sentence no criterion covers."""
+    note: str = ""
+    author: str
+    """The model that proposed it, or `user`."""
+
+    @field_validator("criteria")
+    @classmethod
+    def _ids_are_unique(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+        ids = [criterion.id for criterion in criteria]
+        if twice := sorted({name for name in ids if ids.count(name) > 1}):
+            raise ValueError(f"criteria with the same id: {', '.join(twice)}")
+        if not any(criterion.category == "task" for criterion in criteria):
+            raise ValueError("no criterion has the category `task`: nothing is asked for")
+        return criteria
+
+
+class AuthoringStep(Record):
+    """One draft, review or check on the way to a reward or a judge."""
+
+    kind: Literal["draft", "review", "check", "ranking", "fix"]
+    ok: bool
+    text: str
+    """What the reviewer or the checker said, or what the author says of the draft."""
+    code: str = ""
+    """The code as it stood after this step, where it changed."""
+
+
+class AuthoredCode(Record):
+    """reward.json or judge.json: generated code and how it came to be."""
+
+    code: str
+    explanation: str = ""
+    author: str
+    valid: bool
+    """Whether it ran, in the jail and on the real environment, without an error."""
+    steps: tuple[AuthoringStep, ...] = ()
+
+
+JudgeName = Literal["code", "vlm"]
+JudgeStrategy = Literal["code", "vlm", "both"]
+
+FAILURE_TAGS: dict[str, str] = {
+    "no_motion": "hardly moves although motion was asked for",
+    "wrong_direction": "moves, but the wrong way",
+    "too_slow": "slower than asked",
+    "too_fast": "faster than asked",
+    "fell": "falls or tips over",
+    "early_end": "the episode ends before its time",
+    "wrong_posture": "height, angle or limbs are not as asked",
+    "unstable": "wobbles or cannot hold what it reached",
+    "drifts": "leaves the place or line it should keep",
+    "jerky": "shakes or jumps in its motion",
+    "wasteful": "spends far more effort than needed",
+    "asymmetric": "one side does another thing than the other",
+    "not_reached": "comes close, but not to the goal",
+    "incomplete": "does a part of a sequence only",
+    "exploit": "earns reward in a way that was not meant",
+    "other": "see the diagnosis",
+}
+"""The controlled list; what does not fit goes into the diagnosis."""
+
+
+class CriterionScore(Record):
+    """How well one criterion is met: 1 is met."""
+
+    id: Name
+    score: Score | None
+    """None: could not be judged."""
+    std: float | None = None
+    """Over the episodes."""
+    value: float | None = None
+    """The number measured, where there is one; its mean over the episodes."""
+    evidence: str = ""
+
+
+class JudgeOpinion(Record):
+    """What one judge says of one episode. A judge that cannot judge says why, not zero."""
+
+    judge: JudgeName
+    available: bool
+    reason: str = ""
+    """Why it is not available."""
+    score: Score | None = None
+    criteria: tuple[CriterionScore, ...] = ()
+    diagnosis: str = ""
+    failure_tags: tuple[str, ...] = ()
+
+
+class RolloutJudgment(Record):
+    """One episode, judged."""
+
+    label: str
+    """`seed_<seed>`, or p10, median, p90 for an evaluation's own episodes."""
+    seed: int | None = None
+    score: Score | None
+    criteria: tuple[CriterionScore, ...] = ()
+    opinions: tuple[JudgeOpinion, ...] = ()
+    diagnosis: str = ""
+    failure_tags: tuple[str, ...] = ()
+
+
 class JudgmentResult(Record):
     """judgment.json: what the judges made of a run."""
 
-    intent_score: Annotated[float, Field(ge=0, le=1)] | None
+    intent_score: Score | None
     """0 to 1; None when no judge could judge, which is not a zero."""
     passed: bool = False
     diagnosis: str = ""
     failure_tags: tuple[str, ...] = ()
+    strategy: JudgeStrategy = "code"
+    step: int | None = None
+    """The checkpoint that was judged."""
+    score_std: float | None = None
+    """Over the episodes."""
+    criteria: tuple[CriterionScore, ...] = ()
+    rollouts: tuple[RolloutJudgment, ...] = ()
+    agreement: Score | None = None
+    """Of the two judges, 1 is full agreement; None with one judge."""
+    confidence: Score | None = None
+    unavailable: dict[JudgeName, str] = Field(default_factory=dict)
+    """Judges that were asked for and could not judge, and why."""
+
+
+LessonTier = Literal["HARD", "STRONG", "SOFT", "RETIRED"]
+
+
+class LessonCheck(Record):
+    """A lesson in a form that code can hold a proposal against."""
+
+    kind: Literal["hyperparameter_at_most", "hyperparameter_at_least", "term_required",
+                  "term_forbidden", "code_forbidden"]  # fmt: skip
+    name: str
+    """The hyperparameter, the reward term, or the text."""
+    value: float | None = None
+
+
+class Lesson(Record):
+    """What an iteration taught."""
+
+    text: Annotated[str, Field(min_length=1, max_length=500)]
+    tier: LessonTier = "STRONG"
+    learned_at: int
+    """The iteration."""
+    reason: str = ""
+    """Why it has its tier."""
+    check: LessonCheck | None = None
+
+
+class LineageNode(Record):
+    """An iteration in the tree."""
+
+    iteration: int
+    parent: int | None = None
+    score: Score | None = None
+    """None: not judged. It is then neither best nor a lesson."""
+    score_std: float | None = None
+    passed: bool = False
+    final_return: float | None = None
+    failure_tags: tuple[str, ...] = ()
+    diagnosis: str = ""
+    lesson: str = ""
+    changes: str = ""
+    """What was changed against the parent."""
+    hp_changes: dict[str, Any] = Field(default_factory=dict)
+    reward_digest: str = ""
+    """SHA-256 of the reward's source, to know a proposal that was tried before."""
+
+
+class LineageData(Record):
+    """lineage.json: the tree of iterations and what was learnt."""
+
+    nodes: tuple[LineageNode, ...] = ()
+    lessons: tuple[Lesson, ...] = ()
+
+
+class Revision(Record):
+    """revision.json: what the next iteration does differently, and why."""
+
+    based_on: int
+    """The iteration whose reward was changed."""
+    diagnosis: str
+    lesson: str = ""
+    changes: str
+    reward_code: str
+    hp_changes: dict[str, Any] = Field(default_factory=dict)
+    """Against the configuration of `based_on`."""
+    lessons: tuple[Lesson, ...] = ()
+    """All lessons as they stand after this revision."""
+    remarks_taken_up: str = ""
+    """How the person's remarks were followed."""
+    notes: tuple[str, ...] = ()
+    """What had to be refused or clamped."""
+    author: str
+
+
+class SteeringOrder(Record):
+    """steering/<number>.json: what a person wants changed before the next iteration."""
+
+    pause: bool | None = None
+    """True: stop after this iteration until told to go on. False: go on."""
+    remark: str = ""
+    score: Score | None = None
+    """The person's own score of the last judged iteration; it counts instead of the judges'."""
+    criteria: tuple[Criterion, ...] | None = None
+    reward_code: str | None = None
+    hp_changes: dict[str, Any] = Field(default_factory=dict)
+    given_at: datetime
+
+
+class SessionResult(Record):
+    """result.json: how a session ended, and where what it made lies (relative to the session)."""
+
+    status: StatusLiteral
+    message: str = ""
+    best_iteration: int | None = None
+    run_id: str | None = None
+    step: int | None = None
+    score: Score | None = None
+    confirmed_score: Score | None = None
+    """On fresh starts; None unless the score passed."""
+    policy: str | None = None
+    videos: tuple[str, ...] = ()
+    iterations: int = 0
+    seconds: float = 0.0
+    model_calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class SessionAnalysis(Record):
+    """analysis.json: an after-the-fact report of a session."""
+
+    summary: str
+    worked: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    author: str
+
+
+class ModelCall(Record):
+    """One request to a model, as it is counted. The exchange itself lies in its own file."""
+
+    number: int
+    role: str
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    """None: nobody knows the price of this model."""
+    latency_s: float = 0.0
+    retries: int = 0
+    file: str = ""
 
 
 class RunConfigEntry(Record):

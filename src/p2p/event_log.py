@@ -165,6 +165,12 @@ def tail(path: Path, offset: int = 0) -> tuple[list[Event], int]:
     return [e.model_copy(update={"data": shorten(e.data)}) for e in events], offset
 
 
+def last_event(path: Path) -> Event | None:
+    """The newest event; None if there is none yet."""
+    lines = lines_backward(path) if path.exists() else ()
+    return next((event for line in lines if (event := _event(line)) is not None), None)
+
+
 def follow(
     path: Path, *, offset: int = 0, stop: Callable[[], bool], poll_s: float = 0.2
 ) -> Iterator[Event]:
