@@ -11,7 +11,7 @@ from p2p import settings
 def _clean(monkeypatch, tmp_path):
     for name in (
         "P2P_RUNS_DIR", "RUNS_DIR", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY",
-        "GOOGLE_API_KEY",
+        "GOOGLE_API_KEY", "OPENROUTER_API_KEY", "VLLM_API_KEY", "OLLAMA_API_KEY",
     ):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)

@@ -18,13 +18,15 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 _BENCHMARK_CASE = re.compile(r"(bm_(?:\d{8}_\d{6}_)?[0-9a-f]+)_(case\d+)")
 _SHORTEST_SECRET = 8
 
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
 
 class Settings(BaseSettings):
     """Settings of this process; an environment variable counts more than `.env`."""
 
     model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
 
-    runs_dir: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
+    runs_dir: AbsolutePath = Field(
         default=Path("runs"),
         validate_default=True,
         validation_alias=AliasChoices("P2P_RUNS_DIR", "RUNS_DIR"),
@@ -40,9 +42,32 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("GEMINI_API_KEY", "GOOGLE_API_KEY")
     )
 
-    @field_validator("anthropic_api_key", "openai_api_key", "gemini_api_key", mode="before")
+    openrouter_api_key: SecretStr | None = None
+    vllm_api_key: SecretStr | None = None
+    ollama_api_key: SecretStr | None = None
+
+    llm_model: str = ""
+    """`provider:model` for every agent, unless a session says otherwise."""
+    vlm_model: str = ""
+    """`provider:model` that looks at frames, unless a session says otherwise."""
+    anthropic_base_url: str | None = None
+    openai_base_url: str | None = None
+    """Also where `openai-compatible` models are found."""
+    google_gemini_base_url: str | None = None
+    ollama_url: str = "http://localhost:11434"
+    vllm_host: str = "127.0.0.1"
+    vllm_port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    prices: AbsolutePath | None = Field(default=None, validation_alias="P2P_PRICES")
+    """A JSON file with prices that count more than the known ones."""
+
+    @field_validator(
+        "anthropic_api_key", "openai_api_key", "gemini_api_key", "openrouter_api_key",
+        "vllm_api_key", "ollama_api_key", "anthropic_base_url", "openai_base_url",
+        "google_gemini_base_url", "prices",
+        mode="before",
+    )  # fmt: skip
     @classmethod
-    def _blank_means_no_key(cls, value: object) -> object:
+    def _blank_means_not_set(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
 
     def env_folders(self) -> tuple[Path, ...]:
@@ -52,8 +77,8 @@ class Settings(BaseSettings):
 
     def secrets(self) -> tuple[str, ...]:
         """The values that must never reach a file, a log, a command line or a job."""
-        keys = (self.anthropic_api_key, self.openai_api_key, self.gemini_api_key)
-        return tuple(key.get_secret_value() for key in keys if key is not None)
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
 
 
 @lru_cache(maxsize=1)

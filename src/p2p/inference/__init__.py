@@ -1,0 +1,1 @@
+"""How models are asked: made, metered, recorded and bounded in one place."""

@@ -1,0 +1,183 @@
+"""The folder of a session's exchanges with models: what was asked, answered and spent.
+
+One file per request, `NNNN_role.json`. An answer that an earlier process has paid for is found
+here again, and the budget is kept over all processes of a session.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from p2p.atomic import locked, write_text
+from p2p.contracts import ModelCall
+from p2p.inference.question import BudgetExhausted, InferenceError
+from p2p.settings import redact
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from p2p.inference.prices import Estimate
+
+_NAME = re.compile(r"(\d{4,})_\w+\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An answer that was there already."""
+
+    path: Path
+    call: ModelCall
+    response: Any
+    """As `exchanges.read_response` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a request under way may cost."""
+
+    max_tokens: int
+    dollars: float
+
+
+class Ledger:
+    """A session's exchanges and its budget, for any number of clients and threads."""
+
+    def __init__(self, folder: Path, budget_usd: float | None = None) -> None:
+        self.folder = folder
+        self.budget_usd = budget_usd
+        self.calls = 0
+        self.tokens = 0
+        self.cost_usd = 0.0
+        self._held = 0.0
+        self._holders = 0
+        self._lock = Lock()
+        self._answers: dict[str, deque[Path]] = defaultdict(deque)
+        for path in _exchange_files(folder):
+            content = _read(path)
+            self._count(content["call"])
+            if content["replay"]:
+                self._answers[content["key"]].append(path)
+
+    def recorded(self, key: str) -> Recorded | None:
+        """The answer of an earlier process to this request, each of them once, in their order."""
+        with self._lock:
+            waiting = self._answers.get(key)
+            if not waiting:
+                return None
+            path = waiting.popleft()
+        content = _read(path)
+        return Recorded(path, content["call"], content["response"])
+
+    def give_back(self, used: list[tuple[str, Path]]) -> None:
+        """A question has failed for reasons of its own time: its answers serve the next try."""
+        with self._lock:
+            for key, path in reversed(used):
+                self._answers[key].appendleft(path)
+
+    def record(self, key: str, call: ModelCall, exchange: dict[str, Any]) -> tuple[ModelCall, Path]:
+        """Keep an exchange, secrets taken out; gives the call its number and file name."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder / ".lock"):
+            number = 1 + max((_number(path) for path in _exchange_files(self.folder)), default=0)
+            role = re.sub(r"\W+", "_", call.role) or "unnamed"
+            path = self.folder / f"{number:04d}_{role}.json"
+            call = call.model_copy(update={"number": number, "file": path.name})
+            content = {"call": call.model_dump(mode="json"), "key": key, "replay": True, **exchange}
+            _write(path, content)
+        with self._lock:
+            self._count(call)
+        return call, path
+
+    def forget(self, roles: frozenset[str]) -> None:
+        """What was answered to these roles does not serve any more."""
+        with self._lock:
+            for key, paths in self._answers.items():
+                gone = [path for path in paths if _read(path)["call"].role in roles]
+                self.spoil(gone)
+                self._answers[key] = deque(path for path in paths if path not in gone)
+
+    def spoil(self, paths: list[Path]) -> None:
+        """These answers have led nowhere: asked again, a later process shall ask the model."""
+        for path in paths:
+            _write(path, {**_read_json(path), "replay": False})
+
+    def reserve(self, estimate: Estimate, most: int, least: int) -> Reservation | None:
+        """Hold what a request can cost while it is under way; to be given back with `release`.
+
+        The answer may be `most` tokens long, or fewer if the budget has no more left. None: there
+        will perhaps be enough once other requests have given back what they hold. Raises
+        BudgetExhausted when not even `least` tokens can be paid.
+        """
+        if self.budget_usd is None:
+            return Reservation(most, 0.0)
+        with self._lock:
+            left = self.budget_usd - self.cost_usd - self._held
+            tokens = min(most, estimate.tokens_for(left))
+            if tokens >= min(least, most):
+                reservation = Reservation(tokens, estimate.total(tokens))
+                self._held += reservation.dollars
+                self._holders += 1
+                return reservation
+            if self._holders:
+                return None
+            raise BudgetExhausted(
+                f"the next call can cost ${estimate.total(least):.4f}, and of the budget of "
+                f"${self.budget_usd:g} ${max(left, 0.0):.4f} is left: go on with a higher one"
+            )
+
+    def release(self, reservation: Reservation) -> None:
+        """The request is over, and what it really cost is recorded."""
+        if self.budget_usd is None:
+            return
+        with self._lock:
+            self._holders -= 1
+            # Sums of floats do not come back to zero by themselves.
+            self._held = self._held - reservation.dollars if self._holders else 0.0
+
+    def _count(self, call: ModelCall) -> None:
+        self.calls += 1
+        self.tokens += call.input_tokens + call.output_tokens
+        self.cost_usd += call.cost_usd or 0.0
+
+
+def _exchange_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=_number)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("_")[0])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_bytes())
+    if not isinstance(content, dict):
+        raise TypeError("not an object")
+    return content
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = _read_json(path)
+        call = ModelCall.model_validate(content["call"])
+        return {
+            "call": call,
+            "key": str(content["key"]),
+            "replay": bool(content["replay"]),
+            "response": content["response"],
+        }
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        # Left out, it would be paid for a second time and missing from what was spent.
+        raise InferenceError(f"{path} is damaged: mend it or move it away ({error})") from error
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, redact(json.dumps(content, indent=1)) + "\n")

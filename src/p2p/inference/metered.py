@@ -1,0 +1,234 @@
+"""A model every single request to which is looked up, paid for, tried again and written down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelTimeoutError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.models.wrapper import WrapperModel
+
+from p2p.contracts import ModelCall
+from p2p.event_log import emit
+from p2p.inference import prices
+from p2p.inference.exchanges import (
+    plain_messages,
+    plain_parameters,
+    plain_response,
+    read_response,
+    request_key,
+    tokens_in,
+)
+from p2p.inference.providers import PROVIDERS, split_model
+from p2p.inference.question import InferenceError, RequestRejected
+from p2p.inference.retrying import Patience, Wait, in_our_words, is_timeout, pause, what_it_says
+from p2p.settings import redact
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+
+    from p2p.inference.ledger import Ledger
+
+LEAST_ANSWER = 1024
+"""Tokens; with money for less than that a call is not worth making."""
+_LONGEST_ANSWER = 64_000
+_MONEY_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a client asks."""
+
+    patience: Patience
+    thinking_effort: str
+    max_tokens: int
+    on_wait: Callable[[Wait], None]
+
+
+class MeteredModel(WrapperModel):
+    """One question's model."""
+
+    def __init__(
+        self, wrapped: Model, name: str, role: str, ledger: Ledger, manner: Manner
+    ) -> None:
+        super().__init__(wrapped)
+        self.name = name
+        self.role = role
+        self.ledger = ledger
+        self.manner = manner
+        self.used: list[tuple[str, Path]] = []
+        """Key and file of the exchanges of this question so far."""
+        self.cut_off = 0
+        self.refused = False
+        """Whether the last answer was that there will be none."""
+        self._kind = PROVIDERS[split_model(name)[0]]
+        patience = manner.patience
+        self._timeout_s = patience.local_timeout_s if self._kind.local else patience.timeout_s
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """The answer: from its file, or from the model."""
+        asked = plain_messages(messages)
+        offer = plain_parameters(model_request_parameters)
+        key = request_key(self.name, asked, offer, self.manner.thinking_effort)
+        recorded = self.ledger.recorded(key)
+        if recorded is not None:
+            self.used.append((key, recorded.path))
+            emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
+            return self._usable(read_response(recorded.response))
+
+        most = min(self.manner.max_tokens << self.cut_off, _LONGEST_ANSWER)
+        async with self._reserved(tokens_in(asked, offer), most) as max_tokens:
+            settings = self._request_settings(model_settings, max_tokens)
+            response, call = await self._answer(messages, settings, model_request_parameters)
+            exchange = {
+                "request": {**offer, "messages": asked, "max_tokens": max_tokens},
+                "response": plain_response(response),
+            }
+            call, path = self.ledger.record(key, call, exchange)
+        self.used.append((key, path))
+        data = call.model_dump(exclude={"latency_s"})
+        emit("llm.call", duration_ms=1000 * call.latency_s, **data)
+        return self._usable(response)
+
+    @asynccontextmanager
+    async def _reserved(self, input_tokens: int, most: int) -> AsyncIterator[int]:
+        """Hold what the request can cost; gives how long its answer may be."""
+        expected = prices.estimate(self.name, input_tokens)
+        if expected is None:
+            if self.ledger.budget_usd is not None:
+                raise unknown_price(self.name)
+            yield most
+            return
+        while (held := self.ledger.reserve(expected, most, LEAST_ANSWER)) is None:
+            await asyncio.sleep(_MONEY_POLL_S)
+        try:
+            yield held.max_tokens
+        finally:
+            self.ledger.release(held)
+
+    def _request_settings(self, given: ModelSettings | None, max_tokens: int) -> ModelSettings:
+        settings: Any = dict(given or {})
+        if self._kind.key or self.ledger.budget_usd is not None:
+            # A server of one's own knows best how much fits: it rejects what could be too much.
+            settings["max_tokens"] = max_tokens
+        if self._kind.make is not PROVIDERS["builtin"].make:
+            settings |= {"timeout": self._timeout_s, "max_retries": 0}
+            if self.manner.thinking_effort:
+                settings["thinking"] = self.manner.thinking_effort
+        found: ModelSettings = settings
+        return found
+
+    async def _answer(
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings,
+        parameters: ModelRequestParameters,
+    ) -> tuple[ModelResponse, ModelCall]:
+        """From the model, after as many attempts as patience allows."""
+        patience = self.manner.patience
+        failed = timeouts = 0
+        waited = 0.0
+        while True:
+            started = time.monotonic()
+            try:
+                response = await self._attempt(messages, settings, parameters)
+            except ModelAPIError as error:
+                failed += 1
+                timeouts += is_timeout(error)
+                seconds = pause(error, patience, failed, timeouts, waited)
+                if seconds is None:
+                    final = in_our_words(error, self.name, failed)
+                    self._tell_error(final)
+                    raise final from error
+                self._tell_wait(seconds, failed, what_it_says(error))
+                waited += seconds
+                await asyncio.sleep(seconds)
+                continue
+            usage = response.usage
+            call = ModelCall(
+                number=0,
+                role=self.role,
+                model=self.name,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost_usd=prices.cost(self.name, usage),
+                latency_s=time.monotonic() - started,
+                retries=failed,
+            )
+            return response, call
+
+    async def _attempt(
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings,
+        parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        limit = self._timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                return await self.wrapped.request(messages, settings, parameters)
+        except TimeoutError as error:
+            raise ModelTimeoutError(self.name, f"no answer within {limit:g} s") from error
+        except ContentFilterError as error:
+            raise RequestRejected(f"{self.name} refuses to answer: {_short(error)}") from error
+        except UnexpectedModelBehavior as error:
+            # A reply that is no reply in the provider's own protocol: the next may be one.
+            raise ModelAPIError(self.name, _short(error)) from error
+        except UserError as error:
+            raise RequestRejected(f"{self.name} cannot be asked this: {_short(error)}") from error
+
+    def _usable(self, response: ModelResponse) -> ModelResponse:
+        """The answer, if there is one to go on with."""
+        if response.finish_reason == "content_filter":
+            self.refused = True
+            details = response.provider_details or {}
+            reason = details.get("refusal") or response.text or "no reason given"
+            raise RequestRejected(f"{self.name} refuses to answer: {redact(str(reason))[:500]}")
+        if response.finish_reason == "length":
+            self.cut_off += 1
+            said = [p for p in response.parts if not isinstance(p, ThinkingPart)]
+            if not any(p for p in said if not isinstance(p, TextPart) or p.content.strip()):
+                # All was spent on thinking; without a word the conversation could not go on.
+                response.parts = [TextPart("(cut off at the limit of tokens before any answer)")]
+        return response
+
+    def _tell_wait(self, seconds: float, failed: int, reason: str) -> None:
+        wait = Wait(self.role, self.name, seconds, failed, reason)
+        emit("llm.wait", role=wait.role, model=wait.model, seconds=round(seconds, 3),
+             attempt=wait.attempt, reason=wait.reason)  # fmt: skip
+        self.manner.on_wait(wait)
+
+    def _tell_error(self, error: InferenceError) -> None:
+        emit("llm.error", role=self.role, model=self.name, error=str(error),
+             error_type=type(error).__name__)  # fmt: skip
+
+
+def unknown_price(model: str) -> InferenceError:
+    """Why a model cannot be asked within a budget."""
+    return RequestRejected(
+        f"nobody knows what {model} costs, so no budget can be kept: {prices.how_to_set(model)}"
+    )
+
+
+def _short(error: Exception) -> str:
+    return redact(" ".join(str(error).split()))[:500]

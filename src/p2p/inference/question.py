@@ -1,0 +1,113 @@
+"""What an agent may ask a model, what it gets back, and how asking can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+Output = TypeVar("Output", bound=BaseModel)
+Tool = Callable[..., str]
+"""A plain function with type hints and a docstring; what it returns is shown to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A picture or a video that goes with a question."""
+
+    data: bytes
+    media_type: str
+    """image/jpeg, image/png or video/mp4."""
+    fps: float | None = None
+    """Of a video: how many frames a second to look at, where the provider lets us say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What was said so far, to go on from; nobody outside of this package looks inside."""
+
+    messages: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[Output]):
+    """One thing to ask, until an acceptable answer has come."""
+
+    role: str
+    """Who asks; stands in events and file names."""
+    instructions: str
+    """The system prompt."""
+    prompt: str | Sequence[str | Media]
+    output: type[Output]
+    tools: Sequence[Tool] = ()
+    max_tool_calls: int = 0
+    """Calls, not rounds; a call over it is answered with a refusal."""
+    check: Callable[[Output], None] = field(default=lambda _: None)
+    """Raises `AskAgain` if the answer will not do; the model then sees why."""
+    after: Conversation | None = None
+    """Go on with this conversation (same role and instructions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Output]):
+    """An acceptable answer."""
+
+    value: Output
+    conversation: Conversation
+    model: str
+    """As `provider:model`."""
+
+
+class Asker(Protocol):
+    """Whoever can be asked; in a session, an LLMClient."""
+
+    @property
+    def model(self) -> str:
+        """As `provider:model`."""
+        ...
+
+    def ask(self, question: Question[Output]) -> Answer[Output]:
+        """Ask and wait; raises an InferenceError. May be called from several threads."""
+        ...
+
+
+class AskingCancelled(Exception):
+    """Somebody wants to stop while a question is under way. No InferenceError: nothing failed."""
+
+
+class AskAgain(Exception):
+    """The answer will not do; the text says why, to the model."""
+
+
+class InferenceError(Exception):
+    """A question has got no answer. The message is one for people."""
+
+
+class AuthenticationFailed(InferenceError):
+    """The key is missing or refused. Asking again will not help."""
+
+
+class RateLimited(InferenceError):
+    """The provider kept refusing for now; asking later may help."""
+
+
+class ProviderUnavailable(InferenceError):
+    """Cannot be reached, times out or fails on its side, also after the retries."""
+
+
+class RequestRejected(InferenceError):
+    """The provider will not do it: unknown model, too long, not allowed."""
+
+
+class BadReply(InferenceError):
+    """No acceptable answer came within the number of times it was asked."""
+
+
+class BudgetExhausted(InferenceError):
+    """The next call could cost more than is left of the session's budget."""
+
+
+class NotUnderstood(InferenceError):
+    """The built-in author finds nothing in the sentence that it knows."""

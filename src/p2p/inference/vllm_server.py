@@ -1,0 +1,165 @@
+"""A vLLM server of our own: started, waited for, and ended with everything it has started.
+
+It does not outlive us: a small keeper process ends it when we are gone, also after a kill -9.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from p2p.inference import keeper
+from p2p.inference.question import AskingCancelled, ProviderUnavailable
+from p2p.settings import get_settings, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+START_S = 600.0
+"""Loading a model from a slow disk takes minutes."""
+STOP_S = 30.0
+_POLL_S = 0.2
+_TAIL = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """How far a server is that is not ready yet."""
+
+    seconds: float
+    last_line: str
+    """Of its log."""
+
+
+class VLLMServer:
+    """`vllm serve MODEL` on a port; a context manager that is ready when entered."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        log: Path,
+        host: str | None = None,
+        port: int | None = None,
+        arguments: Sequence[str] = (),
+        executable: str = "vllm",
+        start_s: float = START_S,
+        stop_s: float = STOP_S,
+        on_progress: Callable[[Starting], None] = lambda _: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.model = model
+        self.log = log
+        self.host = host or get_settings().vllm_host
+        self.port = port or get_settings().vllm_port
+        self._arguments = tuple(arguments)
+        self._executable = executable
+        self._start_s = start_s
+        self._stop_s = stop_s
+        self._on_progress = on_progress
+        self._cancelled = cancelled
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without a path."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+    def start(self) -> None:
+        """Start it; raises ProviderUnavailable where there is no vLLM or the port is taken."""
+        if self.running:
+            return
+        program = shutil.which(self._executable)
+        if program is None:
+            raise ProviderUnavailable(
+                f"{self._executable} is not installed: `pip install vllm` on a machine with a GPU, "
+                "or set VLLM_HOST and VLLM_PORT to a server that is running"
+            )
+        if self.healthy():
+            raise ProviderUnavailable(f"something else answers at {self.url}: choose another port")
+        argv = [program, "serve", self.model, "--host", self.host, "--port", str(self.port)]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", keeper.__file__, str(self._stop_s), *argv, *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=_environment(),
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it answers; raises ProviderUnavailable with the end of its log."""
+        started = time.monotonic()
+        while not self.healthy():
+            seconds = time.monotonic() - started
+            if not self.running:
+                raise ProviderUnavailable(f"vLLM ended while starting:\n{self._log_tail()}")
+            if seconds > self._start_s:
+                raise ProviderUnavailable(
+                    f"vLLM was not ready after {self._start_s:g} s:\n{self._log_tail()}"
+                )
+            if self._cancelled():
+                raise AskingCancelled("stopped while vLLM was starting")
+            self._on_progress(Starting(seconds, self._log_tail().rpartition("\n")[2]))
+            time.sleep(_POLL_S)
+
+    def healthy(self) -> bool:
+        """Whether it answers at /health."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=2.0) as reply:  # noqa: S310
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> None:
+        """End it and what it has started: asked first, killed if need be. May be called twice."""
+        process, self._keeper = self._keeper, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()  # the keeper's sign to end the server
+        process.wait(self._stop_s + 10.0)
+
+    def _log_tail(self) -> str:
+        try:
+            data = self.log.read_bytes()[-_TAIL:]
+        except OSError:
+            return ""
+        return redact(data.decode("utf-8", errors="replace").strip())
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the keys of providers; vLLM needs none of them, but its own."""
+    secrets = set(get_settings().secrets())
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if value not in secrets or name == "VLLM_API_KEY"
+    }

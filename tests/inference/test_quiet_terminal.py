@@ -1,0 +1,43 @@
+"""Asking a model writes nothing to the terminal: it is the session's own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from pathlib import Path
+
+ASK = """
+import sys
+from pathlib import Path
+from pydantic import BaseModel
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import Question
+
+class Reply(BaseModel):
+    text: str
+
+def answer(messages, info):
+    return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"text": "hello"})])
+
+client = LLMClient("builtin", folder=Path(sys.argv[1]), builtin=answer)
+print(client.ask(Question(role="r", instructions="i", prompt="p", output=Reply)).value.text)
+"""
+
+
+def test_nothing_but_our_own_words_reaches_a_terminal(tmp_path: Path) -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        for name in ("PYTEST_VERSION", "PYTEST_CURRENT_TEST", "CI"):
+            os.environ.pop(name, None)
+        os.execv(sys.executable, [sys.executable, "-c", ASK, str(tmp_path)])  # noqa: S606
+    told = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            told += chunk
+    except OSError:  # the other side of the terminal is closed
+        pass
+    os.close(terminal)
+    assert os.waitpid(process, 0)[1] == 0, told
+    assert told.decode().split() == ["hello"]
