@@ -12,6 +12,8 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from p2p.config import TrainConfig
+from p2p.training import fast_trainer
+from p2p.training.context import TrainContext
 from p2p.training.env import make_env
 from p2p.training.policies.network import NetworkShape, flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs
@@ -135,6 +137,27 @@ def our_run(config, noise, first_weights, shuffles, epochs_run):
     return weights, metrics, collector
 
 
+class Draws(np.random.Generator):
+    """Gives noise (rollouts, T, N, A) and shuffles in turn, where a trainer would draw its own."""
+
+    def __new__(cls, *_):
+        return super().__new__(cls, np.random.PCG64(0))
+
+    def __init__(self, noise, shuffles):
+        super().__init__(np.random.PCG64(0))
+        self._noise, self._shuffles = iter(noise), iter(shuffles)
+
+    def standard_normal(self, size, dtype):
+        noise = next(self._noise)
+        assert (noise.shape, noise.dtype) == (size, dtype)
+        return noise.copy()
+
+    def permutation(self, n):
+        order = next(self._shuffles)
+        assert len(order) == n
+        return order
+
+
 def largest_difference(ours, theirs):
     return max(float(np.abs(ours[name] - theirs[name]).max()) for name in theirs)
 
@@ -173,6 +196,25 @@ def test_weights_stay_with_those_of_sb3_learn(env_id, rollouts, options, monkeyp
     for name, their_name in names.items():
         assert metrics[-1][name] == pytest.approx(logs[f"train/{their_name}"], rel=2e-3, abs=2e-5)
     assert metrics[-1]["entropy"] == pytest.approx(-logs["train/entropy_loss"], rel=1e-5)
+
+
+def test_the_whole_trainer_learns_what_sb3_learns_from_the_same_draws(tmp_path, monkeypatch):
+    rollouts = 3
+    config = TrainConfig(
+        env_id="Hopper-v5", num_envs=8, num_steps=256, num_minibatches=32, update_epochs=10,
+        seed=1, num_threads=1, total_timesteps=rollouts * 2048, checkpoint_interval=2048,
+        num_evals=2, num_eval_envs=1, num_eval_rounds=1,
+    )  # fmt: skip
+    noise = np.random.default_rng(6).standard_normal((rollouts, 256, 8, 3), np.float32)
+    theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, rollouts)
+    monkeypatch.setattr(fast_trainer, "initial_parameters", lambda *_, **__: theirs.weights[0])
+    trainer = fast_trainer._Trainer(TrainContext(config, REWARD, tmp_path, lambda _: None))
+    trainer.rng = Draws(noise, shuffles)
+    trainer.run()
+    trainer.close()
+    ours = trainer.policy().tensors
+    assert largest_difference(ours, theirs.weights[0]) > 1e-2, "nothing was learned"
+    assert largest_difference(ours, theirs.weights[-1]) < 1e-5
 
 
 def test_an_update_stops_early_exactly_where_sb3_stops(monkeypatch):

@@ -18,6 +18,7 @@ def copied(tmp_path: Path, run: IterationRecord) -> IterationRecord:
 def test_every_recorded_episode_is_drawn_once(tmp_path: Path, trained_run: IterationRecord) -> None:
     record = copied(tmp_path, trained_run)
     with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
+        queue.add(512, ("median",))
         queue.add(512)
         queue.add(1024)
         assert queue.finish() == []

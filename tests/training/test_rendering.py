@@ -72,6 +72,20 @@ def test_a_recorded_episode_becomes_a_video(recorded, tmp_path, monkeypatch):
     assert names(tmp_path) == ["videos"], "MuJoCo's log has no place here"
 
 
+def test_there_is_ground_wherever_a_runner_gets_to(recorded, tmp_path):
+    """The model's own ground is drawn 40 m far; physics knows no end of it."""
+    arrays = Trajectory.load(recorded).arrays()
+    arrays["qpos"] = arrays["qpos"].copy()
+    arrays["qpos"][20:, 0] += 300.0
+    Trajectory.from_arrays(arrays).save(tmp_path / "far.npz")
+    outcome = render(job(tmp_path / "far.npz", tmp_path / "v.mp4"))
+    assert outcome.ok, outcome.error
+    frames = decoded(tmp_path / "v.mp4")
+    below = slice(110, 145)  # under the cheetah, above the text
+    assert frames[0][below].std() > 50
+    assert frames[-1][below].std() > 50
+
+
 def test_jobs_are_independent_and_one_bad_file_costs_only_its_own_video(recorded, tmp_path):
     bad = tmp_path / "bad.npz"
     bad.write_bytes(b"no trajectory")

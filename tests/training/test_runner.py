@@ -63,10 +63,15 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(
         for label in ("p10", "median", "p90"):
             trajectory = Trajectory.load(record.trajectory_file(step, label))
             assert trajectory.length == 40
-            with av.open(str(record.videos_dir / f"eval_{step}_{label}.mp4")) as video:
-                stream = video.streams.video[0]
-                assert stream.codec_context.name == "h264"
-                assert sum(1 for _ in video.decode(stream)) >= 20
+    assert set(record.video_filenames()) == {
+        "eval_512_median.mp4",  # of a checkpoint on the way, one will do
+        *(f"eval_1024_{label}.mp4" for label in ("p10", "median", "p90")),
+    }
+    for name in record.video_filenames():
+        with av.open(str(record.videos_dir / name)) as video:
+            stream = video.streams.video[0]
+            assert stream.codec_context.name == "h264"
+            assert sum(1 for _ in video.decode(stream)) >= 20
     assert not record.work_dir.exists()
 
 

@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
-from p2p.training.trajectory import NAMES_KEY, TERM_PREFIX, Trajectory
+from p2p.training.trajectory import (
+    ENV_REWARD,
+    NAMES_KEY,
+    TERM_PREFIX,
+    Trajectory,
+    info_columns,
+)
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import BatchedEnv
@@ -149,6 +155,8 @@ def _play(
                     "truncated": batch.truncated,
                     **{TERM_PREFIX + name: part for name, part in parts.items()},
                     **env.trajectory_fields(),
+                    **info_columns(batch.info),
+                    ENV_REWARD: batch.reward,
                 },
             )
         active &= ~start
@@ -243,7 +251,9 @@ class _Recorder:
         ]
         steps = np.array([self._steps[i] for i in kept], np.int64)
         columns = {
-            name: np.stack([column[i][row] for i in kept]) for name, column in self._columns.items()
+            name: np.stack([column[i][row] for i in kept])
+            for name, column in self._columns.items()
+            if len(column) == len(self._steps)  # info that comes and goes is no column
         }
         return Trajectory.from_arrays(
             {

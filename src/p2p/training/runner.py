@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -42,6 +42,8 @@ from p2p.training.worker import MODULE as WORKER_MODULE
 
 HEARTBEAT_S = 5.0
 TICK_S = 0.5
+ON_THE_WAY = ("median",)
+"""The episodes filmed of a checkpoint on the way; of the one that stands for the run, all are."""
 
 
 class TrainingFailed(Exception):
@@ -190,6 +192,7 @@ class _Run:
                 end = process.wait()
                 if self.finished is None:
                     raise TrainingFailed("reward", self._why_it_ended(end), end.output_tail)
+                self._film_selected(renders)
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
@@ -254,14 +257,14 @@ class _Run:
                     after_step=message.start_step,
                 )
                 for step in checkpoint_steps(self.record):
-                    renders.add(step)  # of before a restart
+                    renders.add(step, ON_THE_WAY)  # of before a restart
             case ScalarsReady() if self.tracking is not None:
                 self.last_step = message.scalars.global_step
                 self.tracking.write(message.scalars)
             case EvalReady() if self.tracking is not None:
                 publish_checkpoint(self.record, self.config, message)
                 self.tracking.write(message.result)
-                renders.add(message.result.global_step)
+                renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 try:
                     adopt_state(self.record.work_dir, message.file)
@@ -283,20 +286,19 @@ class _Run:
             )
         return f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
 
+    def _film_selected(self, renders: RenderQueue) -> None:
+        _, evaluation = self.record.parse_scalars()
+        step = select_checkpoint(_checkpoints(evaluation), self.config.judgment_select)
+        if step is not None:
+            renders.add(step)
+
     def _summary(self, seconds: float) -> TrainSummary:
         from p2p.analysis.guardrails import check_run
 
         if self.started is None or self.finished is None:
             raise TrainingFailed("reward", "training ended without having begun")
         training, evaluation = self.record.parse_scalars()
-        checkpoints = tuple(
-            CheckpointInfo(
-                step=line["global_step"],
-                mean_return=line["mean_return"],
-                std_return=line["std_return"],
-            )
-            for line in evaluation
-        )
+        checkpoints = _checkpoints(evaluation)
         found = (warning.message for warning in check_run(training, evaluation))
         return TrainSummary(
             env_id=self.config.env_id,
@@ -321,6 +323,17 @@ def parse_message(line: bytes) -> WorkerMessage:
         raise UntrustedResultError(
             f"the trainer sent something that is not a message: {line[:200]!r}"
         ) from error
+
+
+def _checkpoints(evaluation: list[dict[str, Any]]) -> tuple[CheckpointInfo, ...]:
+    return tuple(
+        CheckpointInfo(
+            step=line["global_step"],
+            mean_return=line["mean_return"],
+            std_return=line["std_return"],
+        )
+        for line in evaluation
+    )
 
 
 def select_checkpoint(

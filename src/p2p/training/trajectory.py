@@ -36,6 +36,8 @@ SCALAR_COLUMNS = (
 VECTOR_COLUMNS = ("obs", "action", "next_obs")
 ENGINE_COLUMNS = ("qpos", "qvel", "ctrl", "xpos", "xquat", "cvel", "cfrc_ext")
 """There when the simulator gives them."""
+ENV_REWARD = "env_reward"
+"""The environment's own reward, beside the one that was trained on."""
 MAX_BYTES = 1 << 30
 """Uncompressed size beyond which a file is refused unread."""
 
@@ -99,6 +101,12 @@ class Trajectory:
             NAMES_KEY: np.array(list(self.reward_terms), dtype=np.str_),
         }
 
+    def part(self, rows: Column | slice) -> Self:
+        """Only these of the kept steps."""
+        arrays = self.arrays()
+        cut = {name: a if name == NAMES_KEY else a[rows].copy() for name, a in arrays.items()}
+        return type(self).from_arrays(cut)
+
     def rows(self) -> Rows:
         """The steps as judge functions read them: a sequence of dicts, each made when asked for."""
         return Rows(self)
@@ -142,7 +150,10 @@ class Trajectory:
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """Steps as dicts: numbers as Python numbers, vectors as (read-only) arrays, terms as a dict."""
+    """Steps as dicts: numbers as Python numbers, vectors as (read-only) arrays, terms as a dict.
+
+    Asked for a name instead of a number, it gives that column of all steps: `rows["qpos"][:, 0]`.
+    """
 
     def __init__(self, trajectory: Trajectory) -> None:
         self._trajectory = trajectory
@@ -154,7 +165,11 @@ class Rows(Sequence[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
     def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    @overload
+    def __getitem__(self, index: str) -> Any: ...
+    def __getitem__(self, index: int | slice | str) -> Any:
+        if isinstance(index, str):
+            return self._column(index)
         if isinstance(index, slice):
             return [self._row(i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
@@ -163,6 +178,21 @@ class Rows(Sequence[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self._row(i) for i in range(len(self)))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.names if isinstance(value, str) else super().__contains__(value)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns there are."""
+        return (*self._trajectory.columns, "reward_terms")
+
+    def _column(self, name: str) -> Column | dict[str, Column]:
+        if name == "reward_terms":
+            return dict(self._trajectory.reward_terms)
+        if name not in self._trajectory.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.names)}")
+        return self._trajectory.columns[name]
 
     def _row(self, i: int) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -173,6 +203,16 @@ class Rows(Sequence[dict[str, Any]]):
             name: float(column[i]) for name, column in self._trajectory.reward_terms.items()
         }
         return row
+
+
+def info_columns(info: Mapping[str, Column]) -> dict[str, Column]:
+    """What of an environment's info can stand in a trajectory: numbers, under names not taken."""
+    taken = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD, NAMES_KEY}
+    return {
+        name: values
+        for name, values in info.items()
+        if name not in taken and not name.startswith("reward_term") and values.dtype.kind in "fiub"
+    }
 
 
 def _read(path: Path) -> dict[str, Column]:

@@ -111,6 +111,7 @@ def read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntry
         body=body,
         parent=body_name(model, parent),
         axis=axis,
+        anchor=vec3(rest.xanchor[i]),
         range=(low, high) if model.jnt_limited[i] else None,
         unit={"slide": "m", "hinge": "rad"}.get(kind, ""),
         rest=tuple(float(v) for v in rest.qpos[qpos : qpos + QPOS_SIZE[kind]]),

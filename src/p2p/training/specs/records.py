@@ -58,6 +58,8 @@ class JointEntry(Record):
     parent: str
     axis: Vec3 | None
     """In world coordinates, in the resting pose; None for free and ball joints."""
+    anchor: Vec3
+    """A point on its axis, in world coordinates, in the resting pose."""
     range: Range | None
     """None: not limited."""
     unit: str

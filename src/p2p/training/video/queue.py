@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +28,7 @@ class RenderQueue:
         self.enabled = enabled
         self._waiting: list[RenderJob] = []
         self._running: list[RenderProcess] = []
+        self._asked: set[Path] = set()
         self._problems: dict[str, None] = {}
 
     def __enter__(self) -> Self:
@@ -41,12 +44,14 @@ class RenderQueue:
         for process in self._running:
             process.cancel()
 
-    def add(self, step: int) -> None:
-        """Render the recorded episodes of a checkpoint that have no video yet."""
-        for label in ROLLOUT_LABELS:
+    def add(self, step: int, labels: Sequence[str] = ROLLOUT_LABELS) -> None:
+        """Render these episodes of a checkpoint, as far as they are recorded and not asked for."""
+        for label in labels:
             trajectory = self.record.trajectory_file(step, label)
             output = self.record.videos_dir / f"eval_{step}_{label}.mp4"
-            if self.enabled and trajectory.exists() and not output.exists():
+            asked = output in self._asked or output.exists()
+            if self.enabled and trajectory.exists() and not asked:
+                self._asked.add(output)
                 title = f"{self.env_id}  step {step:,}  {label}"
                 self._waiting.append(
                     RenderJob(

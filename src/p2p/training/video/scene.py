@@ -75,6 +75,7 @@ class Scene:
         model.vis.quality.offsamples = 0  # antialiasing in software costs more than the picture
         model.vis.quality.numslices, model.vis.quality.numstacks = 14, 8  # half the triangles
         _light_up(model)
+        _endless_ground(model)
         self._has_sky = mujoco.mjtTexture.mjTEXTURE_SKYBOX in model.tex_type
         self._model, self._camera = model, camera
         self._context = mujoco.GLContext(width, height)
@@ -120,6 +121,20 @@ def _light_up(model: mujoco.MjModel) -> None:
     light.active = 1
     light.ambient[:] = np.maximum(light.ambient, 0.3)
     light.diffuse[:] = np.maximum(light.diffuse, 0.6)
+
+
+def _endless_ground(model: mujoco.MjModel) -> None:
+    """Draw ground planes without end, as physics has them: a fast runner leaves the drawn one.
+
+    A material that is stretched over the plane is laid in tiles of the size it had.
+    """
+    for geom in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
+        half = model.geom_size[geom, :2].copy()
+        material = model.geom_matid[geom]
+        if material >= 0 and half.all() and not model.mat_texuniform[material]:
+            model.mat_texuniform[material] = 1
+            model.mat_texrepeat[material] /= 2 * half
+        model.geom_size[geom, :2] = 0
 
 
 def pictures(
