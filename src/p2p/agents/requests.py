@@ -1,0 +1,283 @@
+"""What each agent asks a model, as data.
+
+A prompt is a text file with one place for such a request, which stands there as JSON: a language
+model reads it, and the built-in author parses it back. Both answer from the same inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from p2p.contracts import (
+    Category,
+    Criterion,
+    CriterionScore,
+    JudgeOpinion,
+    Lesson,
+    LessonCheck,
+    Name,
+    Record,
+    Score,
+    SessionAnalysis,
+)
+
+# --- intent ---------------------------------------------------------------------------------------
+
+
+class EnvironmentChoices(Record):
+    """Role `environment_chooser`: which body can do what was asked?"""
+
+    prompt: str
+    environments: dict[str, str]
+    """Environment id to what it is."""
+
+
+class EnvironmentChoice(Record):
+    """Its answer."""
+
+    env_id: str | None
+    """None: none of them can."""
+    reason: str
+
+
+class IntentRequest(Record):
+    """Role `intent_elicitor`: what would one measure?"""
+
+    prompt: str
+    env_id: str
+
+
+class IntentProposal(Record):
+    """Its answer: 5 to 10 criteria, at least one of them `task`."""
+
+    criteria: tuple[Criterion, ...]
+    unused_words: tuple[str, ...] = ()
+    note: str = ""
+    refusal: str = ""
+    """Why nothing can be proposed; empty otherwise."""
+
+
+# --- code -----------------------------------------------------------------------------------------
+
+
+class RewardRequest(Record):
+    """Role `reward_author`: write the reward."""
+
+    prompt: str
+    env_id: str
+    criteria: tuple[Criterion, ...]
+    side_info: bool = False
+
+
+class JudgeRequest(Record):
+    """Role `judge_author`: write `judge_fn(trajectory, summary)`."""
+
+    prompt: str
+    env_id: str
+    criteria: tuple[Criterion, ...]
+    columns: dict[str, str]
+    """What a step of a trajectory holds: name to shape and meaning."""
+
+
+class CodeDraft(Record):
+    """The answer of an author."""
+
+    code: str
+    explanation: str = ""
+
+
+class FixRequest(Record):
+    """Role `fix`, the next turn of an author's conversation: what the checker found."""
+
+    problems: tuple[str, ...]
+    code: str = ""
+    """The code to mend, where it is not the author's own last draft."""
+
+
+class ReviewRequest(Record):
+    """Roles `reward_reviewer` and `judge_reviewer`: what is wrong with this code?"""
+
+    prompt: str
+    env_id: str
+    criteria: tuple[Criterion, ...]
+    code: str
+    measured: str = ""
+    """What the checker measured: ranges of the terms, scores of known episodes."""
+
+
+class CodeReview(Record):
+    """Its answer."""
+
+    approved: bool
+    findings: tuple[str, ...] = ()
+    code: str = ""
+    """The corrected code; empty when approved."""
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+class VisualRequest(Record):
+    """Role `visual_judge`: score what these frames show."""
+
+    prompt: str
+    env_id: str
+    criteria: tuple[Criterion, ...]
+    camera: str
+    seconds: float
+    frames: int
+    question: str = ""
+    """Asked again: what to look at."""
+
+
+class SeenCriterion(Record):
+    """One criterion, as seen."""
+
+    id: Name
+    score: Score | None
+    evidence: str = ""
+
+
+class VisualVerdict(Record):
+    """Its answer."""
+
+    criteria: tuple[SeenCriterion, ...]
+    diagnosis: str
+    failure_tags: tuple[str, ...] = ()
+
+
+class SynthesisRequest(Record):
+    """Role `synthesiser`: two judges saw the same episode."""
+
+    prompt: str
+    env_id: str
+    criteria: tuple[Criterion, ...]
+    code: JudgeOpinion
+    vlm: JudgeOpinion
+    calls_left: int
+
+
+class Synthesis(Record):
+    """Its answer."""
+
+    criteria: tuple[SeenCriterion, ...]
+    diagnosis: str
+    failure_tags: tuple[str, ...] = ()
+    confidence: Score
+
+
+# --- revision -------------------------------------------------------------------------------------
+
+
+class PastIteration(Record):
+    """A line of the history."""
+
+    iteration: int
+    parent: int | None
+    score: Score | None
+    final_return: float | None
+    failure_tags: tuple[str, ...] = ()
+    changes: str = ""
+
+
+class ReviseRequest(Record):
+    """Role `revise_agent`: what to change, and why."""
+
+    prompt: str
+    env_id: str
+    criteria: tuple[Criterion, ...]
+    category_of: dict[str, Category] = Field(default_factory=dict)
+    iteration: int
+    best_iteration: int | None
+    """None: none is judged yet."""
+    reward_code: str
+    """Of this iteration."""
+    best_reward_code: str = ""
+    """Of the best iteration, where that is another one."""
+    score: Score | None
+    pass_threshold: Score
+    criterion_scores: tuple[CriterionScore, ...]
+    failure_tags: tuple[str, ...]
+    diagnosis: str
+    dynamics: str
+    """How the training went, in words."""
+    term_shares: dict[str, float] = Field(default_factory=dict)
+    """Share of each reward term in the sum of absolute terms, in the last evaluation."""
+    learning_curve: tuple[tuple[int, float], ...] = ()
+    """(step, mean evaluation return)."""
+    still_improving: bool | None = None
+    hyperparameters: dict[str, Any]
+    """The tunable ones, as they are."""
+    fixed: tuple[str, ...] = ()
+    """Hyperparameters that the person has fixed."""
+    history: tuple[PastIteration, ...]
+    lessons: tuple[Lesson, ...] = ()
+    remarks: tuple[str, ...] = ()
+    """What the person said; the revision must take it up."""
+    stagnation: str = ""
+    training_error: str = ""
+    """Why no run of this iteration could be trained or judged; empty otherwise."""
+
+
+class LessonUpdate(Record):
+    """A change to a lesson's tier."""
+
+    index: int
+    """Its place in the request's lessons, from 0."""
+    tier: str
+    reason: str
+    check: LessonCheck | None = None
+    """Lets a HARD lesson be held against proposals by code."""
+
+
+class RevisionProposal(Record):
+    """Its answer."""
+
+    diagnosis: str
+    lesson: str = ""
+    """What this iteration taught, for all later ones; empty if nothing."""
+    lesson_check: LessonCheck | None = None
+    """The same for code, where it can be said so; used once the lesson is HARD."""
+    based_on: int
+    changes: str
+    reward_code: str
+    hp_changes: dict[str, Any] = Field(default_factory=dict)
+    lesson_updates: tuple[LessonUpdate, ...] = ()
+    remarks_taken_up: str = ""
+
+
+# --- afterwards -----------------------------------------------------------------------------------
+
+
+class AnalysisRequest(Record):
+    """Role `session_analyzer`: what happened, and why?"""
+
+    prompt: str
+    env_id: str
+    status: str
+    criteria: tuple[Criterion, ...]
+    history: tuple[PastIteration, ...]
+    lessons: tuple[Lesson, ...] = ()
+    criterion_scores: dict[int, tuple[CriterionScore, ...]] = Field(default_factory=dict)
+    """By iteration."""
+
+
+AnalysisAnswer = SessionAnalysis
+
+REQUESTS: dict[str, type[Record]] = {
+    "environment_chooser": EnvironmentChoices,
+    "intent_elicitor": IntentRequest,
+    "reward_author": RewardRequest,
+    "judge_author": JudgeRequest,
+    "fix": FixRequest,
+    "reward_reviewer": ReviewRequest,
+    "judge_reviewer": ReviewRequest,
+    "visual_judge": VisualRequest,
+    "synthesiser": SynthesisRequest,
+    "revise_agent": ReviseRequest,
+    "session_analyzer": AnalysisRequest,
+}
+"""What stands in a request block, by the block's role. The last block of a conversation is the one
+to answer; those before it say what it is about."""

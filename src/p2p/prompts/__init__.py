@@ -1,0 +1,65 @@
+"""What the agents are told: one text file for each role, filled in with a request.
+
+A file has two parts, each begun by a line of its own: `=== instructions` (who is asked and by which
+rules, the same every time) and `=== prompt` (what is asked this time). `{{name}}` is a place to
+fill; `{{request}}` is where the request stands, as JSON in a block that a program can find again.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from p2p.contracts import Record
+
+__all__ = ["PromptError", "build", "request_block"]
+
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_TAG = re.compile(r"<(?=/?request\b)", re.IGNORECASE)
+
+
+class PromptError(ValueError):
+    """A prompt file and what it is filled with do not fit: a mistake in this package."""
+
+
+def build(role: str, request: Record, **sections: str) -> tuple[str, str]:
+    """The instructions and the prompt for a role, with its request and further sections filled in.
+
+    Raises PromptError if there is no file for the role, or its places and `sections` differ.
+    """
+    instructions, prompt = _parts(role)
+    given = {name: _TAG.sub("&lt;", text.strip()) for name, text in sections.items()}
+    given["request"] = request_block(role, request)
+    wanted = _PLACE.findall(instructions + prompt)
+    if wanted.count("request") != 1:
+        raise PromptError(f"{role}.md has {wanted.count('request')} places for the request, not 1")
+    if set(wanted) != set(given):
+        differ = ", ".join(sorted(set(wanted) ^ set(given)))
+        raise PromptError(f"{role}.md: places and sections differ in {differ}")
+    return _filled(instructions, given), _filled(prompt, given)
+
+
+def request_block(role: str, request: Record) -> str:
+    """The request as JSON between two tags; no text inside of it can end the block."""
+    # Inside of JSON a tag can only stand in a string, where this escape means the same.
+    text = _TAG.sub(lambda _: r"\u003c", request.model_dump_json(indent=1))
+    return f'<request role="{role}">\n{text}\n</request>'
+
+
+def _filled(text: str, given: dict[str, str]) -> str:
+    # In one pass: what is filled in is never searched for places.
+    return _PLACE.sub(lambda place: given[place[1]], text).strip()
+
+
+@cache
+def _parts(role: str) -> tuple[str, str]:
+    file = files(__name__) / f"{role}.md"
+    if not file.is_file():
+        raise PromptError(f"no prompt is written for the role {role!r}")
+    match re.split(r"^=== *(instructions|prompt) *\n", file.read_text("utf-8"), flags=re.MULTILINE):
+        case ["", "instructions", instructions, "prompt", prompt]:
+            return instructions, prompt
+    raise PromptError(f"{role}.md is not `=== instructions`, then `=== prompt`")
