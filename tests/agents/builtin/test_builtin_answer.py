@@ -1,0 +1,192 @@
+"""The road every provider takes: a conversation in, an answer through the output tool."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.models.function import FunctionModel
+
+from p2p.agents.builtin import answer, answer_request, requests_in
+from p2p.agents.builtin.recipe import read_recipe
+from p2p.agents.requests import (
+    AnalysisRequest,
+    CodeDraft,
+    EnvironmentChoice,
+    EnvironmentChoices,
+    FixRequest,
+    IntentProposal,
+    IntentRequest,
+    JudgeRequest,
+    PastIteration,
+    ReviewRequest,
+    ReviseRequest,
+    RevisionProposal,
+    RewardRequest,
+    Synthesis,
+    SynthesisRequest,
+    VisualRequest,
+)
+from p2p.contracts import CriterionScore, JudgeOpinion, Record, SessionAnalysis
+from p2p.inference.question import RequestRejected
+from p2p.prompts import request_block
+from p2p.training.env_spec import list_env_ids
+
+ENV = "HalfCheetah-v5"
+CHOICES = dict.fromkeys(list_env_ids(), "")
+
+
+def ask(role: str, request: Record) -> Record:
+    return answer_request([(role, request)])
+
+
+def intent(prompt: str = "run forward fast") -> IntentProposal:
+    proposal = ask("intent_elicitor", IntentRequest(prompt=prompt, env_id=ENV))
+    assert isinstance(proposal, IntentProposal)
+    return proposal
+
+
+def draft(**changes: object) -> CodeDraft:
+    request = RewardRequest(prompt="run", env_id=ENV, criteria=intent().criteria)
+    made = ask("reward_author", request.model_copy(update=changes))
+    assert isinstance(made, CodeDraft)
+    return made
+
+
+def test_it_answers_as_a_model_through_the_output_tool() -> None:
+    agent = Agent(FunctionModel(answer), output_type=IntentProposal)
+    block = request_block("intent_elicitor", IntentRequest(prompt="run fast", env_id=ENV))
+    assert agent.run_sync(f"Facts.\n{block}\nGo.").output == intent("run fast")
+
+
+def test_a_conversation_goes_on_to_a_simpler_reward() -> None:
+    agent = Agent(FunctionModel(answer), output_type=CodeDraft)
+    request = RewardRequest(prompt="run", env_id=ENV, criteria=intent().criteria)
+    first = agent.run_sync(request_block("reward_author", request))
+    fix = FixRequest(problems=("term 'tilt' was 0 at every step",))
+    second = agent.run_sync(request_block("fix", fix), message_history=first.all_messages()).output
+    recipe = read_recipe(second.code)
+    assert recipe is not None
+    assert "tilt" not in {term.name for term in recipe.terms}
+    assert "forward_speed" in {term.name for term in recipe.terms}
+
+
+def test_a_revision_that_comes_back_is_followed_by_another() -> None:
+    scores = tuple(CriterionScore(id=c.id, score=0.3) for c in intent().criteria)
+    request = ReviseRequest(
+        prompt="run", env_id=ENV, criteria=intent().criteria, iteration=1, best_iteration=1,
+        reward_code=draft().code, score=0.3, pass_threshold=0.8, criterion_scores=scores,
+        failure_tags=(), diagnosis="", dynamics="", hyperparameters={"total_timesteps": 1000},
+        history=(PastIteration(iteration=1, parent=None, score=0.3, final_return=0.0),),
+    )  # fmt: skip
+    agent = Agent(FunctionModel(answer), output_type=RevisionProposal, retries=3)
+    given: list[RevisionProposal] = []
+
+    @agent.output_validator
+    def twice(proposal: RevisionProposal) -> RevisionProposal:
+        given.append(proposal)
+        if len(given) < 3:
+            raise ModelRetry("it was tried before")
+        return proposal
+
+    agent.run_sync(request_block("revise_agent", request))
+    assert len({(p.reward_code, str(p.hp_changes)) for p in given}) == 3
+
+
+def test_environments_are_chosen_by_name_or_by_what_they_can_do() -> None:
+    def chosen(prompt: str) -> str | None:
+        found = ask("environment_chooser", EnvironmentChoices(prompt=prompt, environments=CHOICES))
+        assert isinstance(found, EnvironmentChoice)
+        assert found.reason
+        return found.env_id
+
+    assert chosen("run fast") == ENV
+    assert chosen("make the ant walk") == "Ant-v5"
+    assert chosen("humanoid, get up") == "HumanoidStandup-v5"
+    assert chosen("balance the pole") == "InvertedPendulum-v5"
+    assert chosen("balance the double pendulum") == "InvertedDoublePendulum-v5"
+    assert chosen("swim forward") == "Swimmer-v5"
+    assert chosen("hop forward") == "Hopper-v5"
+    assert chosen("reach the target") == "Reacher-v5"
+    assert chosen("spin in place") == "Ant-v5"
+    assert chosen("a half cheetah that walks") == ENV
+    assert chosen("a person raises the left arm") == "Humanoid-v5"
+    assert chosen("raise the front left leg") == "Ant-v5"
+    assert chosen("write a poem") is None
+
+
+def test_a_review_finds_what_does_not_exist() -> None:
+    code = draft().code
+    request = ReviewRequest(prompt="run", env_id=ENV, criteria=intent().criteria, code=code)
+    assert ask("reward_reviewer", request).approved
+    for wrong in (code.replace("next_obs[..., 1]", "next_obs[..., 99]"),
+                  code.replace('info["x_velocity"]', 'info["speed"]'), "def broken(:"):  # fmt: skip
+        review = ask("reward_reviewer", request.model_copy(update={"code": wrong}))
+        assert not review.approved
+        assert review.findings
+        assert read_recipe(review.code)
+
+
+def test_a_judge_that_forgets_a_criterion_is_not_approved() -> None:
+    criteria = intent().criteria
+    judge = ask("judge_author", JudgeRequest(prompt="", env_id=ENV, criteria=criteria, columns={}))
+    request = ReviewRequest(prompt="", env_id=ENV, criteria=criteria, code=judge.code)
+    assert ask("judge_reviewer", request).approved
+    cut = judge.code.replace(criteria[0].id, "other")
+    assert not ask("judge_reviewer", request.model_copy(update={"code": cut})).approved
+
+
+def test_it_says_that_it_cannot_see() -> None:
+    request = VisualRequest(prompt="", env_id=ENV, criteria=(), camera="", seconds=1, frames=1)
+    with pytest.raises(RequestRejected, match="cannot see"):
+        ask("visual_judge", request)
+
+
+def test_two_judges_are_weighed_and_disagreement_costs_confidence() -> None:
+    criteria = intent().criteria[:1]
+    name = criteria[0].id
+
+    def opinion(judge: str, score: float) -> JudgeOpinion:
+        scores = (CriterionScore(id=name, score=score),)
+        return JudgeOpinion(judge=judge, available=True, score=score, criteria=scores)
+
+    def weighed(seen: float) -> Synthesis:
+        request = SynthesisRequest(prompt="", env_id=ENV, criteria=criteria, calls_left=0,
+                                   code=opinion("code", 1.0), vlm=opinion("vlm", seen))  # fmt: skip
+        found = ask("synthesiser", request)
+        assert isinstance(found, Synthesis)
+        return found
+
+    assert weighed(1.0).confidence == 1
+    assert weighed(0.0).confidence < 0.2
+    assert weighed(0.0).criteria[0].score == pytest.approx(0.7)
+
+
+def test_a_session_is_analysed_from_its_history() -> None:
+    history = (
+        PastIteration(iteration=1, parent=None, score=0.4, final_return=1, failure_tags=("fell",)),
+        PastIteration(iteration=2, parent=1, score=0.6, final_return=2, failure_tags=("fell",),
+                      changes="alive 1 to 2"),
+    )  # fmt: skip
+    name = intent().criteria[0].id
+    request = AnalysisRequest(
+        prompt="run", env_id=ENV, status="max_iterations", criteria=intent().criteria,
+        history=history, criterion_scores={2: (CriterionScore(id=name, score=0.6),)},
+    )  # fmt: skip
+    found = ask("session_analyzer", request)
+    assert isinstance(found, SessionAnalysis)
+    assert "0.60" in found.summary
+    assert any("alive 1 to 2" in text for text in found.worked)
+    assert any("fell" in text for text in found.causes)
+    assert found.suggestions
+    empty = ask("session_analyzer", request.model_copy(update={"history": ()}))
+    assert isinstance(empty, SessionAnalysis)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no request at all", '<request role="poet">\n{}\n</request>',
+     '<request role="intent_elicitor">\n{"prompt": 3}\n</request>'],
+)  # fmt: skip
+def test_what_is_no_request_is_rejected(text: str) -> None:
+    with pytest.raises(RequestRejected):
+        answer_request(requests_in([text]))

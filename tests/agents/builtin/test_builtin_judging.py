@@ -1,0 +1,157 @@
+"""What the judge makes of episodes that are known to be good or bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from p2p.agents.builtin.criteria import write_criteria
+from p2p.agents.builtin.judge import write_judge
+from p2p.agents.requests import IntentRequest, JudgeRequest
+from p2p.contracts import FAILURE_TAGS, Criterion
+from p2p.training.env_spec import get_env_spec
+
+Columns = dict[str, Any]
+
+
+def episode(env_id: str, steps: int, **columns: Any) -> Columns:
+    """A made-up episode: everything at rest but what is given."""
+    spec = get_env_spec(env_id)
+    nq = sum(joint.qpos_size for joint in spec.joints)
+    nv = sum(joint.qvel_size for joint in spec.joints)
+    rest = np.concatenate([joint.rest for joint in spec.joints])
+    places = np.array([body.rest_position for body in spec.bodies])
+    made: Columns = {
+        "step": np.arange(steps),
+        "obs": np.zeros((steps, spec.obs_dim)),
+        "next_obs": np.zeros((steps, spec.obs_dim)),
+        "action": np.zeros((steps, spec.action_dim)),
+        "qpos": np.tile(rest[:nq], (steps, 1)),
+        "qvel": np.zeros((steps, nv)),
+        "xpos": np.tile(places, (steps, 1, 1)),
+        "xquat": np.tile([1.0, 0, 0, 0], (steps, len(spec.bodies), 1)),
+        **{key: np.zeros(steps) for key in spec.info_keys},
+    }
+    return made | columns
+
+
+def judged(prompt: str, env_id: str, columns: Columns) -> tuple[float, dict[str, Any]]:
+    criteria = write_criteria(IntentRequest(prompt=prompt, env_id=env_id)).criteria
+    return judged_by(criteria, env_id, columns)
+
+
+def judged_by(
+    criteria: tuple[Criterion, ...], env_id: str, columns: Columns
+) -> tuple[float, dict[str, Any]]:
+    request = JudgeRequest(prompt="p", env_id=env_id, criteria=criteria, columns={})
+    names: dict[str, Any] = {}
+    exec(write_judge(request).code, names)  # noqa: S102 - our own text
+    spec = get_env_spec(env_id)
+    summary = {"max_episode_steps": spec.max_episode_steps, "dt": spec.dt}
+    reply = names["judge_fn"](columns, summary)
+    assert set(reply["failure_tags"]) <= set(FAILURE_TAGS)
+    weights = {c.id: c.weight for c in criteria}
+    scores = {name: entry["score"] for name, entry in reply["criteria"].items()}
+    assert set(scores) == set(weights)
+    assert all(0 <= score <= 1 for score in scores.values())
+    total = sum(scores[n] * w for n, w in weights.items()) / sum(weights.values())
+    return total, reply
+
+
+def test_running_beats_walking_beats_standing_beats_going_back() -> None:
+    scores, tags = [], []
+    for speed in (4.0, 1.0, 0.0, -3.0):
+        columns = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, speed))
+        score, reply = judged("run forward fast", "HalfCheetah-v5", columns)
+        scores.append(score)
+        tags.append(reply["failure_tags"])
+    assert scores[0] == pytest.approx(1.0)
+    assert scores == sorted(scores, reverse=True)
+    assert scores[2] < 0.6
+    assert tags[0] == []
+    assert "too_slow" in tags[1]
+    assert "no_motion" in tags[2]
+    assert "wrong_direction" in tags[3]
+
+
+def test_standing_is_best_at_standing_still() -> None:
+    still, _ = judged("stand still", "HalfCheetah-v5", episode("HalfCheetah-v5", 1000))
+    moving = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, 2.0))
+    moved, reply = judged("stand still", "HalfCheetah-v5", moving)
+    assert still == pytest.approx(1.0)
+    assert moved < 0.7
+    assert "drifts" in reply["failure_tags"]
+
+
+def test_an_episode_that_ends_early_counts_for_what_it_lasted() -> None:
+    fast = {"x_velocity": np.full(1000, 3.0)}
+    whole, _ = judged("walk forward", "Walker2d-v5", episode("Walker2d-v5", 1000, **fast))
+    short = {"x_velocity": np.full(100, 3.0)}
+    cut, reply = judged("walk forward", "Walker2d-v5", episode("Walker2d-v5", 100, **short))
+    assert whole > 0.95
+    assert cut < 0.3
+    assert {"early_end", "fell"} <= set(reply["failure_tags"])
+    assert "wasteful" not in reply["failure_tags"]
+    one, _ = judged("walk forward", "Walker2d-v5", episode("Walker2d-v5", 1, x_velocity=np.ones(1)))
+    assert one < 0.1
+
+
+def test_lying_on_its_back_is_not_upright() -> None:
+    columns = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, 4.0))
+    columns["qpos"][:, 2] = np.pi
+    score, reply = judged("run forward fast", "HalfCheetah-v5", columns)
+    assert reply["criteria"]["stays_upright"]["score"] == 0
+    assert "fell" in reply["failure_tags"]
+    assert score < 1
+
+
+def test_a_stated_speed_can_be_missed_on_both_sides() -> None:
+    def at(speed: float) -> tuple[float, list[str]]:
+        columns = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, speed))
+        score, reply = judged("run forward at 2 m/s", "HalfCheetah-v5", columns)
+        return score, reply["failure_tags"]
+
+    assert at(2.0)[0] > at(1.2)[0]
+    assert at(2.0)[0] > at(3.0)[0]
+    assert "too_fast" in at(3.5)[1]
+    assert "too_slow" in at(0.8)[1]
+
+
+def test_each_part_of_a_sequence_is_judged_in_its_time() -> None:
+    speed = np.concatenate([np.full(500, 2.0), np.zeros(500)])
+    right = episode("HalfCheetah-v5", 1000, x_velocity=speed)
+    wrong = episode("HalfCheetah-v5", 1000, x_velocity=speed[::-1])
+    good, _ = judged("run forward then stand still", "HalfCheetah-v5", right)
+    bad, _ = judged("run forward then stand still", "HalfCheetah-v5", wrong)
+    half, reply = judged(
+        "run forward then stand still",
+        "HalfCheetah-v5",
+        episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, 2.0)),
+    )
+    assert good > half > bad
+    assert "incomplete" in reply["failure_tags"]
+
+
+def test_a_raised_limb_is_one_that_is_higher_than_usual() -> None:
+    criteria = write_criteria(
+        IntentRequest(prompt="raise the left arm", env_id="Humanoid-v5")
+    ).criteria
+    names = [body.name for body in get_env_spec("Humanoid-v5").bodies]
+    arm = names.index("left_lower_arm")
+    up = episode("Humanoid-v5", 1000)
+    up["xpos"][:, arm, 2] += 0.5
+    raised, _ = judged_by(criteria, "Humanoid-v5", up)
+    hanging, _ = judged_by(criteria, "Humanoid-v5", episode("Humanoid-v5", 1000))
+    assert raised > hanging + 0.3
+
+
+def test_what_is_reached_counts_even_if_that_ends_the_episode() -> None:
+    criteria = write_criteria(
+        IntentRequest(prompt="reach the target", env_id="Reacher-v5")
+    ).criteria
+    columns = episode("Reacher-v5", 10)
+    columns["xpos"][:, 3] = columns["xpos"][:, 4]
+    _, reply = judged_by(criteria, "Reacher-v5", columns)
+    assert reply["criteria"]["reaches_the_target"]["score"] == 1

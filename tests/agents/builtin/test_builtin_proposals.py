@@ -1,0 +1,246 @@
+"""Sentences on bodies: criteria, rewards and judges that agree."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.agents.builtin.body import body_of
+from p2p.agents.builtin.criteria import write_criteria
+from p2p.agents.builtin.judge import write_judge
+from p2p.agents.builtin.limbs import TURNED
+from p2p.agents.builtin.measures import read_measure
+from p2p.agents.builtin.quantities import judge_code, quantities_of
+from p2p.agents.builtin.recipe import read_recipe
+from p2p.agents.builtin.reward import render, write_reward
+from p2p.agents.intent_elicitor import check_proposal
+from p2p.agents.judging.columns import trajectory_columns
+from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
+from p2p.contracts import Criterion
+from p2p.training.env_spec import get_env_spec, list_env_ids
+from p2p.training.reward.check import check_reward
+from p2p.training.vec_env import make_batched_env
+
+PROMPTS = (
+    *("run forward fast", "run backward", "walk forward at 2 m/s", "walk slowly to the right"),
+    *("stand still", "do not move", "crawl low", "crouch", "lie down quietly", "get up"),
+    *("spin in place clockwise", "turn left", "roll over", "do a backflip", "hop forward"),
+    *("jump as high as you can", "balance the pole", "reach the target", "push the object"),
+    *("raise the left leg", "raise the front leg", "run forward then stop", "swim forward"),
+    *("walk forward upright, smoothly, quietly, efficiently, symmetrically without falling",),
+)
+CAN = {
+    "Ant-v5": "spin in place", "HalfCheetah-v5": "raise the front leg", "Hopper-v5": "hop forward",
+    "Humanoid-v5": "raise the left arm symmetrically", "HumanoidStandup-v5": "get up",
+    "InvertedDoublePendulum-v5": "balance", "InvertedPendulum-v5": "balance the pole",
+    "Pusher-v5": "push the object to the goal", "Reacher-v5": "reach the target",
+    "Swimmer-v5": "swim forward then turn left", "Walker2d-v5": "walk forward at 1 m/s",
+}  # fmt: skip
+
+
+def propose(prompt: str, env_id: str) -> IntentProposal:
+    return write_criteria(IntentRequest(prompt=prompt, env_id=env_id))
+
+
+def reward_for(prompt: str, env_id: str, criteria: tuple[Criterion, ...]) -> str:
+    return write_reward(RewardRequest(prompt=prompt, env_id=env_id, criteria=criteria)).code
+
+
+@cache
+def transitions(env_id: str) -> dict[str, Any]:
+    """Some real steps under random actions, as columns (T, N, ...)."""
+    env = make_batched_env(env_id, 3)
+    rng = np.random.default_rng(0)
+    space = env.single_action_space
+    obs = env.reset_batch(7)
+    kept: dict[str, list[Any]] = {}
+    for t in range(6):
+        action = rng.uniform(space.low, space.high, size=(3, len(space.low)))
+        step = env.step_batch(action)
+        info = {key: np.asarray(value) for key, value in step.info.items()}
+        start = {"_episode_start": np.full(3, t == 0)}
+        fields = {**info, **env.trajectory_fields(), "obs": obs, "action": action,
+                  "next_obs": step.next_obs, **start}  # fmt: skip
+        for key, value in fields.items():
+            kept.setdefault(key, []).append(np.array(value))
+        obs = step.obs
+    env.close()
+    return {key: np.stack(values) for key, values in kept.items()}
+
+
+@pytest.mark.parametrize("env_id", list_env_ids())
+def test_what_is_proposed_is_sound_on_every_body(env_id: str) -> None:
+    spec, quantities = get_env_spec(env_id), quantities_of(env_id)
+    understood = 0
+    for prompt in PROMPTS:
+        proposal = propose(prompt, env_id)
+        if proposal.refusal:
+            assert not proposal.criteria
+            assert "ANTHROPIC_API_KEY" in proposal.refusal
+            continue
+        understood += 1
+        check_proposal(proposal)
+        assert all(read_measure(c.measure, quantities) for c in proposal.criteria)
+        code = reward_for(prompt, env_id, proposal.criteria)
+        recipe = read_recipe(code)
+        assert recipe is not None
+        assert render(recipe) == code
+        request = JudgeRequest(
+            prompt=prompt, env_id=env_id, criteria=proposal.criteria,
+            columns=trajectory_columns(spec),
+        )  # fmt: skip
+        judge = write_judge(request).code
+        ast.parse(judge)
+        assert "UNKNOWN = ()" in judge
+    assert understood >= 1
+
+
+@pytest.mark.parametrize(("env_id", "prompt"), CAN.items())
+def test_a_reward_passes_the_check_in_the_jail(env_id: str, prompt: str) -> None:
+    proposal = propose(prompt, env_id)
+    report = check_reward(reward_for(prompt, env_id, proposal.criteria), env_id, steps=50)
+    assert report.ok, report.findings
+    assert report.result is not None
+    assert report.result.batched
+    recipe = read_recipe(reward_for(prompt, env_id, proposal.criteria))
+    assert recipe is not None
+    assert set(report.result.spec.terms) == {term.name for term in recipe.terms}
+
+
+@pytest.mark.parametrize("env_id", list_env_ids())
+def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
+    steps = transitions(env_id)
+    names: dict[str, Any] = {"np": np}
+    exec(TURNED, names)  # noqa: S102 - our own text
+    clipped = {e.index for e in get_env_spec(env_id).observation if e.clip is not None}
+    for key, quantity in quantities_of(env_id).items():
+        if quantity.reward is None or key == "drift":  # the way from the origin, or from the start
+            continue
+        if any(f"[..., {i}]" in quantity.reward for i in clipped) or key == "joint_speed":
+            continue
+        for row in range(3):
+            column = {name: values[:, row] for name, values in steps.items()}
+            given = {"next_obs": column["next_obs"], "action": column["action"], "info": column}
+            ours = eval(quantity.reward, {**names, **given})  # noqa: S307
+            theirs = eval(quantity.judge, {**names, "trajectory": column})  # noqa: S307
+            # A limb's middle is a few centimetres off where its link is mounted at an angle.
+            tolerance = 0.1 if key.startswith("rise_") else 0.02
+            assert np.max(np.abs(ours - theirs)) < tolerance, key
+
+
+@pytest.mark.parametrize("env_id", list_env_ids())
+def test_a_reward_gives_each_row_of_a_batch_what_it_gives_it_alone(env_id: str) -> None:
+    steps = transitions(env_id)
+    proposal = propose(CAN[env_id], env_id)
+    recipe = read_recipe(reward_for(CAN[env_id], env_id, proposal.criteria))
+    assert recipe is not None
+    timeless = recipe.model_copy(
+        update={"terms": tuple(t for t in recipe.terms if t.window == (0.0, 1.0))}
+    )
+    names: dict[str, Any] = {}
+    exec(render(timeless), names)  # noqa: S102 - our own text
+    take = ("obs", "action", "next_obs")
+    total, terms = names["reward_fn"](
+        *(steps[k][0] for k in take), {k: v[0] for k, v in steps.items()}
+    )
+    assert np.shape(total) == (3,)
+    for row in range(3):
+        info = {k: v[0, row] for k, v in steps.items()}
+        alone, parts = names["reward_fn"](*(steps[k][0, row] for k in take), info)
+        assert alone == pytest.approx(total[row], abs=1e-9)
+        assert parts.keys() == terms.keys()
+
+
+def test_a_stated_speed_is_a_target_and_not_a_limit() -> None:
+    proposal = propose("walk forward at 2 m/s", "HalfCheetah-v5")
+    task = next(c for c in proposal.criteria if c.category == "task")
+    assert task.measure == "difference of the mean forward speed from 2 m/s"
+    recipe = read_recipe(reward_for("", "HalfCheetah-v5", proposal.criteria))
+    assert recipe is not None
+    assert recipe.terms[0].shape == "near"
+    assert recipe.terms[0].target == 2.0
+
+
+def test_fast_is_faster_than_run_is_faster_than_walk_is_faster_than_slow() -> None:
+    def wanted(prompt: str) -> float:
+        proposal = propose(prompt, "HalfCheetah-v5")
+        measure = read_measure(proposal.criteria[0].measure, quantities_of("HalfCheetah-v5"))
+        assert measure is not None
+        return measure.low or proposal.criteria[0].threshold
+
+    speeds = [wanted(p) for p in ("run forward fast", "run forward", "walk forward", "walk slowly")]
+    assert speeds == sorted(speeds, reverse=True)
+    assert len(set(speeds)) == 4
+
+
+def test_criteria_are_known_again_when_a_person_has_edited_them() -> None:
+    criteria = propose("run forward fast", "HalfCheetah-v5").criteria
+    edited = (
+        criteria[0].model_copy(update={"threshold": 4.0, "title": "Schnell", "id": "schnell"}),
+        Criterion(id="low", title="Stay low", description="", measure="how low it crawls",
+                  comparison="at_least", threshold=0.8, weight=0.5, category="posture"),
+        Criterion(id="joy", title="Joy", description="", measure="how joyful it looks",
+                  comparison="at_least", threshold=0.8, weight=0.5, category="gait"),
+    )  # fmt: skip
+    request = RewardRequest(prompt="run", env_id="HalfCheetah-v5", criteria=edited)
+    draft = write_reward(request)
+    recipe = read_recipe(draft.code)
+    assert recipe is not None
+    assert recipe.terms[0].target == 4.0
+    assert {t.quantity for t in recipe.terms} == {"forward_speed", "height"}
+    assert "joy" in draft.explanation
+    judge = write_judge(
+        JudgeRequest(prompt="run", env_id="HalfCheetah-v5", criteria=edited, columns={})
+    )
+    assert "UNKNOWN = ('joy',)" in judge.code
+
+
+def test_a_quantity_falls_back_on_the_observation_where_no_state_is_recorded() -> None:
+    height = quantities_of("HalfCheetah-v5")["height"]
+    assert judge_code(height, {"xpos", "next_obs"}) == height.judge
+    assert judge_code(height, {"next_obs"}) == 'trajectory["next_obs"][..., 0] + 0.7'
+    assert judge_code(height, {"action"}) is None
+
+
+@given(st.text(max_size=60))
+def test_no_sentence_breaks_the_code_that_carries_it(noise: str) -> None:
+    prompt = f"run forward {noise}"
+    criteria = propose("run forward", "HalfCheetah-v5").criteria
+    code = reward_for(prompt, "HalfCheetah-v5", criteria)
+    ast.parse(code)
+    recipe = read_recipe(code)
+    assert recipe is not None
+    assert render(recipe) == code
+    judge = write_judge(
+        JudgeRequest(prompt=prompt, env_id="HalfCheetah-v5", criteria=criteria, columns={})
+    )
+    ast.parse(judge.code)
+
+
+def test_a_body_is_read_off_the_environment() -> None:
+    cheetah, standup, pole = (
+        body_of(e) for e in ("HalfCheetah-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5")
+    )
+    assert cheetah.root is not None
+    assert cheetah.root.name == "torso"
+    assert 0.5 < cheetah.standing_height < 0.7
+    assert standup.starts_lying
+    assert not body_of("Humanoid-v5").starts_lying
+    assert standup.standing_height > 1.0
+    assert [joint.name for joint in pole.poles] == ["hinge", "hinge2"]
+    assert pole.may_end_early
+    assert not cheetah.may_end_early
+    assert not body_of("Swimmer-v5").has_weight
+
+
+def test_what_a_body_cannot_do_is_refused_or_told() -> None:
+    assert "turn about the vertical" in propose("turn left", "HalfCheetah-v5").refusal
+    told = propose("walk forward and turn left", "HalfCheetah-v5")
+    assert "turn about the vertical" in told.note
+    assert "OPENAI_API_KEY" in propose("juggle", "HalfCheetah-v5").refusal

@@ -1,0 +1,125 @@
+"""Words to goals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from p2p.agents.builtin.criteria import OPPOSITES, RULES
+from p2p.agents.builtin.grammar import Amount, Goal, parse
+from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
+
+
+def said(sentence: str) -> list[list[tuple[str, str, str]]]:
+    return [[(g.motion, g.direction, g.speed) for g in part] for part in parse(sentence).parts]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "goals"),
+    [
+        ("run forward fast", [("run", "forward", "fast")]),
+        ("Run FORWARD, fast!", [("run", "forward", "fast")]),
+        ("quickly run backwards", [("run", "backward", "fast")]),
+        ("as fast as possible, go ahead", [("go", "forward", "fast")]),
+        ("sprint", [("run", "", "fast")]),
+        ("walk sideways to the right", [("go", "right", "")]),
+        ("forward!", [("go", "forward", "")]),
+        ("stand still", [("stand", "", "")]),
+        ("crawl low", [("crawl", "", ""), ("low", "", "")]),
+        ("spin in place clockwise", [("spin", "clockwise", ""), ("in_place", "", "")]),
+        ("hop forward", [("hop", "forward", "")]),
+        ("do a backflip", [("flip", "backward", "")]),
+        ("reach the target", [("reach", "", "")]),
+        ("balance the pole", [("balance", "", "")]),
+        ("get up", [("get_up", "", "")]),
+        ("jump as high as you can", [("jump", "", ""), ("high", "", "")]),
+        ("lie down quietly", [("lie", "", ""), ("quiet", "", "")]),
+        (
+            "keep the torso upright while walking slowly backward",
+            [("upright", "", ""), ("go", "backward", "slow")],
+        ),
+        ("move smoothly and efficiently to the left",
+         [("go", "left", ""), ("smooth", "", ""), ("efficient", "", "")]),
+    ],
+)  # fmt: skip
+def test_a_sentence_becomes_its_goals(sentence: str, goals: list[tuple[str, str, str]]) -> None:
+    assert said(sentence) == [goals]
+    assert parse(sentence).unused == ()
+
+
+def test_then_separates_what_comes_after() -> None:
+    assert said("run forward, then stop") == [[("run", "forward", "")], [("stand", "", "")]]
+    assert len(parse("crouch; jump and finally lie down").parts) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("walk at 2 m/s", Amount(2.0, "m/s")),
+        ("walk at 2.5 meters per second", Amount(2.5, "m/s")),
+        ("walk at 7.2 km/h", Amount(2.0, "m/s")),
+        ("spin at 2 rad/s", Amount(2.0, "rad/s")),
+        ("jump 50 cm", Amount(0.5, "m")),
+    ],
+)
+def test_a_stated_number_belongs_to_its_motion(text: str, amount: Amount) -> None:
+    (goal,) = parse(text).goals
+    assert goal.amount is not None
+    assert goal.amount.value == pytest.approx(amount.value)
+    assert goal.amount.unit == amount.unit
+
+
+def test_a_forbidden_motion_is_marked() -> None:
+    assert [(g.motion, g.negated) for g in parse("do not move").goals] == [("go", True)]
+    assert [(g.motion, g.negated) for g in parse("run without falling").goals] == [
+        ("run", False),
+        ("fall", True),
+    ]
+
+
+def test_a_limb_takes_the_sides_before_it() -> None:
+    (goal,) = parse("raise your front left leg").goals
+    assert (goal.motion, goal.limb) == ("raise", ("front", "left", "leg"))
+    (goal,) = parse("lift the tips_arm", {"tips": "tips"}).goals
+    assert goal.limb
+
+
+def test_words_that_are_not_known_are_told() -> None:
+    parsed = parse("run forward like a purple dragon")
+    assert parsed.unused == ("purple", "dragon")
+    assert parse("juggle three oranges").goals == ()
+
+
+def test_comparatives_are_goals_in_remarks_only() -> None:
+    assert [g.motion for g in parse("a bit faster and smoother", remark=True).goals] == [
+        "faster",
+        "smoother",
+    ]
+    assert parse("faster").goals == ()
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    parsed = parse(text)
+    assert all(isinstance(goal, Goal) for goal in parsed.goals)
+
+
+@example(["into the air"])  # says where to, but nothing goes there
+@given(st.lists(st.sampled_from([*LEXICON, *sorted(STOP_WORDS), "zebra", "2 m/s"]), max_size=12))
+def test_every_word_is_used_or_told(phrases: list[str]) -> None:
+    text = " ".join(phrases)
+    parsed = parse(text)
+    assert ("zebra" in phrases) == ("zebra" in parsed.unused)
+    assert not STOP_WORDS & set(parsed.unused)
+
+
+def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "builtin_author.md").read_text()
+    said = {e.value for e in LEXICON.values() if e.slot in ("motion", "quality")} - {"fall"}
+    assert said == set(RULES)
+    assert set(OPPOSITES.values()) <= set(RULES)
+    shown = {"on_back": "on its back", "get_up": "get up", "in_place": "in place"}
+    assert not [name for name in said if shown.get(name, name) not in text]

@@ -1,0 +1,80 @@
+"""From a sentence to criteria: what will not do is asked for again, with the reason."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_asker import ScriptedAsker, criterion, in_turn, prompt_text
+
+from p2p.agents.intent_elicitor import choose_environment, elicit
+from p2p.agents.requests import EnvironmentChoice, IntentProposal
+from p2p.inference.question import BadReply, NotUnderstood
+
+FIVE = (criterion("a"), *(criterion(name, "gait") for name in "bcde"))
+
+
+def elicitor(*proposals: IntentProposal) -> ScriptedAsker:
+    return ScriptedAsker({"intent_elicitor": in_turn(*proposals)})
+
+
+def test_a_good_proposal_becomes_the_intent() -> None:
+    proposal = IntentProposal(criteria=FIVE, unused_words=("please",), note="as fast as it can")
+    client = elicitor(proposal)
+    intent = elicit(client, "run, please", "Hopper-v5")
+    assert intent.criteria == FIVE
+    assert (intent.prompt, intent.env_id) == ("run, please", "Hopper-v5")
+    assert (intent.author, intent.unused_words) == ("test:scripted", ("please",))
+    assert "thigh_joint" in prompt_text(client.asked[0])
+
+
+@pytest.mark.parametrize(
+    ("criteria", "reason"),
+    [
+        (FIVE[:4], "there are 4 criteria; give 5 to 10"),
+        ((*FIVE, *(criterion(f"x{i}", "gait") for i in range(6))), "there are 11 criteria"),
+        ((*FIVE, FIVE[1]), "the same id: b"),
+        ((*FIVE, criterion("f", "gait", measure="Mean of B ")), "the same measure: mean of b"),
+        (tuple(criterion(name, "gait") for name in "abcde"), "no criterion has the category"),
+    ],
+)
+def test_what_will_not_do_is_asked_for_again(criteria: tuple[object, ...], reason: str) -> None:
+    bad = IntentProposal(criteria=criteria)  # type: ignore[arg-type]
+    client = elicitor(bad, IntentProposal(criteria=FIVE))
+    assert elicit(client, "run", "Hopper-v5").criteria == FIVE
+    assert len(client.refusals) == 1
+    assert reason in client.refusals[0]
+    with pytest.raises(BadReply):
+        elicit(elicitor(bad), "run", "Hopper-v5")
+
+
+def test_a_refusal_is_not_understood() -> None:
+    client = elicitor(IntentProposal(criteria=(), refusal="a hopper cannot cook"))
+    with pytest.raises(NotUnderstood, match="a hopper cannot cook"):
+        elicit(client, "cook soup", "Hopper-v5")
+
+
+def test_nothing_is_asked_for_an_empty_sentence() -> None:
+    client = elicitor()
+    for ask in (lambda: elicit(client, " \n", "Hopper-v5"), lambda: choose_environment(client, "")):
+        with pytest.raises(NotUnderstood, match="empty"):
+            ask()
+    assert not client.asked
+
+
+def test_the_environment_is_one_that_exists() -> None:
+    client = ScriptedAsker(
+        {
+            "environment_chooser": in_turn(
+                EnvironmentChoice(env_id="Dog-v1", reason="a dog"),
+                EnvironmentChoice(env_id="Ant-v5", reason="four legs"),
+            )
+        }
+    )
+    assert choose_environment(client, "walk on four legs").env_id == "Ant-v5"
+    assert "'Dog-v1' is not one of" in client.refusals[0]
+    assert "front_left_leg" in prompt_text(client.asked[0])
+
+
+def test_no_environment_may_fit() -> None:
+    none = EnvironmentChoice(env_id=None, reason="nothing here can fly")
+    client = ScriptedAsker({"environment_chooser": in_turn(none)})
+    assert choose_environment(client, "fly") == none

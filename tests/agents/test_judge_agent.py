@@ -1,0 +1,342 @@
+"""Judging a policy: several episodes, by code, by eye, by both; a judge that is out is a state."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from recorded_hopper import hopper_policy
+from scripted_asker import ScriptedAsker, blocks, hopper_intent, media_of, prompt_text
+
+from p2p.agents.judge_agent import judge_run, judge_trajectories
+from p2p.agents.judging import footage, panel, synthesis
+from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
+from p2p.config import LoopConfig, TrainConfig
+from p2p.contracts import JudgmentResult
+from p2p.inference.question import (
+    AuthenticationFailed,
+    BudgetExhausted,
+    ProviderUnavailable,
+    Question,
+)
+from p2p.session.iteration_record import IterationRecord
+from p2p.training.evaluation import evaluation_seed
+from p2p.training.recording import record_episodes
+from p2p.training.trajectory import Trajectory
+
+CONFIG = TrainConfig(env_id="Hopper-v5", max_episode_steps=40)
+INTENT = hopper_intent()
+BOTH = LoopConfig(train=CONFIG, vlm_model="openai:eyes")
+BY_CODE = LoopConfig(train=CONFIG)
+BY_EYE = LoopConfig(train=CONFIG, vlm_model="openai:eyes", use_code_judge=False)
+
+JUDGE = """
+def judge_fn(trajectory, summary):
+    spread = summary["seed"] % 10 / 100
+    return {
+        "criteria": {
+            "stays": {"score": 0.9 - spread, "value": summary["length"], "evidence": "steps"},
+            "calm": 0.5,
+        },
+        "diagnosis": "it stands",
+        "failure_tags": ["too_slow"],
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    hopper_policy().save(folder / "policy.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("video")
+    record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
+    assert footage.film("Hopper-v5", [folder / "zero.npz"], [folder / "zero.mp4"]) == [""]
+    return folder / "zero.mp4"
+
+
+@pytest.fixture
+def quick_film(monkeypatch: pytest.MonkeyPatch, one_video: Path) -> None:
+    """Drawing takes seconds: where the pictures do not matter, one video stands for all."""
+
+    def film(env_id: str, sources: Sequence[Path], outputs: Sequence[Path]) -> list[str]:
+        for output in outputs:
+            shutil.copy(one_video, output)
+        return [""] * len(outputs)
+
+    monkeypatch.setattr(panel, "film", film)
+
+
+def seen(stays: float | None, calm: float | None = 0.5) -> VisualVerdict:
+    return VisualVerdict(
+        criteria=(
+            SeenCriterion(id="stays", score=stays, evidence="at 0.1 s"),
+            SeenCriterion(id="calm", score=calm),
+        ),
+        diagnosis="it leans on its foot",
+        failure_tags=("wrong_posture", "sad"),
+    )
+
+
+class Eyes(ScriptedAsker):
+    model = "openai:eyes"
+
+
+def eyes(verdict: VisualVerdict) -> Eyes:
+    return Eyes({"visual_judge": lambda request, question: verdict})
+
+
+def failing(error: Exception) -> Eyes:
+    def fail(request: Any, question: Question[Any]) -> VisualVerdict:
+        raise error
+
+    return Eyes({"visual_judge": fail})
+
+
+def no_one() -> ScriptedAsker:
+    return ScriptedAsker({})
+
+
+def run(
+    tmp_path: Path,
+    policy: Path,
+    loop: LoopConfig,
+    *,
+    vlm: ScriptedAsker | None = None,
+    client: ScriptedAsker | None = None,
+    code: str | None = JUDGE,
+    episodes: int = 5,
+    block: int = 1,
+) -> JudgmentResult:
+    return judge_run(
+        client or no_one(),
+        vlm,
+        INTENT,
+        code,
+        CONFIG,
+        policy,
+        step=1000,
+        episodes=episodes,
+        block=block,
+        folder=tmp_path / "judged",
+        loop=loop,
+    )
+
+
+def test_by_code_every_episode_is_measured_and_kept(tmp_path: Path, policy: Path) -> None:
+    result = run(tmp_path, policy, BY_CODE)
+    first = evaluation_seed(1)
+    assert [each.seed for each in result.rollouts] == list(range(first, first + 5))
+    assert (result.strategy, result.step, result.agreement) == ("code", 1000, None)
+    assert result.intent_score == pytest.approx(
+        sum(each.score or 0 for each in result.rollouts) / 5
+    )
+    assert result.score_std
+    assert result.criteria[0].value
+    assert result.failure_tags == ("too_slow",)
+    assert not result.passed  # `calm` holds the score down
+    assert result.unavailable == {}
+    for each in result.rollouts:
+        kept = Trajectory.load(tmp_path / "judged" / f"trajectory_{each.label}.npz")
+        assert 1 <= kept.length <= 40
+    assert run(tmp_path / "again", policy / "policy.safetensors", BY_CODE) == result
+
+
+def test_another_block_is_other_starts(tmp_path: Path, policy: Path) -> None:
+    one = run(tmp_path / "a", policy, BY_CODE, episodes=2)
+    other = run(tmp_path / "b", policy, BY_CODE, episodes=2, block=2)
+    assert not {r.seed for r in one.rollouts} & {r.seed for r in other.rollouts}
+
+
+@pytest.mark.parametrize("code", [None, "def judge_fn(trajectory, summary):\n    return 1\n"])
+def test_without_a_judge_that_works_there_is_no_score(
+    tmp_path: Path, policy: Path, code: str | None
+) -> None:
+    result = run(tmp_path, policy, BY_CODE, code=code)
+    assert result.intent_score is None
+    assert not result.passed
+    assert list(result.unavailable) == ["code"]
+
+
+def test_judges_that_agree_need_nobody_else(tmp_path: Path, policy: Path) -> None:
+    looking, client = eyes(seen(0.85)), no_one()
+    result = run(tmp_path, policy, BOTH, vlm=looking, client=client)
+    assert not client.asked
+    assert len(looking.asked) == 3
+    assert result.strategy == "both"
+    assert result.agreement is not None
+    assert result.agreement > 0.9
+    assert result.confidence is not None
+    assert result.confidence > 0.9
+    assert result.failure_tags[0] == "too_slow"
+    looked_at = [r for r in result.rollouts if len(r.opinions) == 2]
+    by_score = sorted(r.opinions[0].score or 0 for r in result.rollouts)
+    assert sorted(r.opinions[0].score or 0 for r in looked_at) == [by_score[i] for i in (0, 2, 4)]
+    for each in looked_at:
+        assert (tmp_path / "judged" / f"video_{each.label}.mp4").stat().st_size > 1000
+    pictures = media_of(looking.asked[0])
+    assert 1 <= len(pictures) <= 24
+    for picture in pictures:
+        assert Image.open(io.BytesIO(picture.data)).size == (480, 480)
+    request = blocks(prompt_text(looking.asked[0]))[0][1]
+    assert isinstance(request, VisualRequest)
+    assert request.frames == len(pictures)
+    assert "+x goes right" in request.camera
+
+
+def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, policy: Path) -> None:
+    looking = eyes(seen(0.1))
+    heard: list[list[str]] = []
+
+    def decide(request: Any, question: Question[Any]) -> Synthesis:
+        reask, check = question.tools
+        code = "def check_fn(trajectory, summary):\n    return len(trajectory)\n"
+        heard.append([reask("does it lean?", 0.05, 0.2), check(code, "steps")])
+        return Synthesis(
+            criteria=(
+                SeenCriterion(id="stays", score=0.2, evidence="it leans"),
+                SeenCriterion(id="calm", score=0.5),
+            ),
+            diagnosis="the code counts leaning as standing",
+            failure_tags=("wrong_posture", "odd"),
+            confidence=0.9,
+        )
+
+    client = ScriptedAsker({"synthesiser": decide})
+    result = run(tmp_path, policy, BOTH, vlm=looking, client=client)
+    assert client.roles() == ["synthesiser"] * 3
+    assert all(question.max_tool_calls == synthesis.MAX_CALLS for question in client.asked)
+    for look, steps in heard:
+        assert VisualVerdict.model_validate_json(look) == seen(0.1)
+        assert steps.startswith("steps: ")
+        assert int(steps.split(": ")[1]) >= 1
+    asked_again = [
+        request
+        for question in looking.asked
+        for _, request in blocks(prompt_text(question))
+        if isinstance(request, VisualRequest) and request.question
+    ]
+    assert [request.question for request in asked_again] == ["does it lean?"] * 3
+    assert result.criteria[0].score is not None
+    assert result.criteria[0].score < 0.25  # also those that nobody looked at
+    assert result.confidence == pytest.approx(0.9)
+    assert result.agreement is not None
+    assert result.agreement < 0.7
+    assert "leaning as standing Also: odd." in result.diagnosis
+    assert "wrong_posture" in result.failure_tags
+    assert result.criteria[0].value is not None
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_with_the_eye_out_the_code_stands_with_less_confidence(
+    tmp_path: Path, policy: Path
+) -> None:
+    out = failing(ProviderUnavailable("the provider is down"))
+    result = run(tmp_path, policy, BOTH, vlm=out)
+    alone = run(tmp_path, policy, BY_CODE)
+    assert result.unavailable == {"vlm": "the provider is down"}
+    assert result.intent_score == alone.intent_score
+    assert result.confidence is not None
+    assert alone.confidence is not None
+    assert result.confidence < alone.confidence
+    assert result.agreement is None
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_with_the_code_out_the_eye_stands(tmp_path: Path, policy: Path) -> None:
+    result = run(tmp_path, policy, BOTH, vlm=eyes(seen(0.6)), code=None)
+    assert result.unavailable == {"code": panel.NO_CODE}
+    assert result.criteria[0].score == 0.6
+    assert result.confidence == pytest.approx(0.5)
+    assert len([each for each in result.rollouts if each.score is not None]) == 3
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_by_eye_alone(tmp_path: Path, policy: Path) -> None:
+    looking = eyes(seen(1.0, None))
+    result = run(tmp_path, policy, BY_EYE, vlm=looking)
+    assert (result.strategy, result.intent_score, result.passed) == ("vlm", 1.0, True)
+    assert len(looking.asked) == len(result.rollouts) == 3
+    assert result.criteria[1].score is None
+    assert "Also: sad." in result.diagnosis
+
+
+@pytest.mark.usefixtures("quick_film")
+@pytest.mark.parametrize("loop", [BOTH, BY_EYE])
+def test_no_judge_no_score_never_a_zero(tmp_path: Path, policy: Path, loop: LoopConfig) -> None:
+    out = failing(ProviderUnavailable("down"))
+    result = run(tmp_path, policy, loop, vlm=out, code=None)
+    assert result.intent_score is None
+    assert result.unavailable["vlm"] == "down"
+    assert all(each.score is None for each in result.rollouts)
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_eyes_that_can_tell_nothing_are_out(tmp_path: Path, policy: Path) -> None:
+    result = run(tmp_path, policy, BOTH, vlm=eyes(seen(None, None)))
+    assert "nothing could be told" in result.unavailable["vlm"]
+    assert result.intent_score is not None
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_a_spent_budget_is_no_outage(tmp_path: Path, policy: Path) -> None:
+    with pytest.raises(BudgetExhausted):
+        run(tmp_path, policy, BOTH, vlm=failing(BudgetExhausted("spent")))
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_a_refused_key_ends_it_only_where_nobody_else_judges(tmp_path: Path, policy: Path) -> None:
+    refused = failing(AuthenticationFailed("no such key"))
+    with pytest.raises(AuthenticationFailed):
+        run(tmp_path, policy, BY_EYE, vlm=refused)
+    assert run(tmp_path, policy, BOTH, vlm=refused).intent_score is not None
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_what_cannot_be_settled_is_the_measured_with_little_confidence(
+    tmp_path: Path, policy: Path
+) -> None:
+    def fail(request: Any, question: Question[Any]) -> Synthesis:
+        raise ProviderUnavailable("down")
+
+    client = ScriptedAsker({"synthesiser": fail})
+    result = run(tmp_path, policy, BOTH, vlm=eyes(seen(0.1)), client=client)
+    assert result.criteria[0].score is not None
+    assert result.criteria[0].score > 0.8
+    assert result.confidence == pytest.approx(0.4)
+    assert "could not be settled" in result.diagnosis
+
+
+def test_no_picture_without_a_renderer(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panel, "film", lambda env, files, outputs: ["no driver"] * len(files))
+    result = run(tmp_path, policy, BOTH, vlm=eyes(seen(1.0)))
+    assert "no driver" in result.unavailable["vlm"]
+    assert result.intent_score is not None
+
+
+def test_what_training_recorded_can_be_judged_by_code(trained_run: IterationRecord) -> None:
+    config = trained_run.read_train_config()
+    assert config is not None
+    code = """
+def judge_fn(trajectory, summary):
+    speed = trajectory["x_velocity"].mean()
+    own = trajectory["env_reward"].sum()
+    agrees = abs(own - summary["env_return"]) < 1e-3 and summary["step"] == 512
+    return {"criteria": {"stays": agrees, "calm": {"score": 0.5, "value": speed}}}
+"""
+    files = [trained_run.trajectory_file(512, label) for label in ("p10", "median", "p90")]
+    result = judge_trajectories(INTENT, code, config, files, step=512, loop=BY_CODE)
+    assert [each.label for each in result.rollouts] == ["p10", "median", "p90"]
+    assert result.criteria[0].score == 1.0
+    assert result.criteria[1].value is not None

@@ -1,0 +1,163 @@
+"""Rewards: drafted, run in the jail on the real environment, reviewed, ranked, mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripted_asker import ScriptedAsker, blocks, hopper_intent, in_turn, prompt_text
+
+from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
+from p2p.agents.reward_author import _Trial, mend_reward, write_reward
+from p2p.config import TrainConfig
+from p2p.contracts import AuthoredCode
+
+CONFIG = TrainConfig(env_id="Hopper-v5")
+INTENT = hopper_intent()
+
+
+def reward(body: str) -> str:
+    return f"def reward_fn(obs, action, next_obs, info):\n{body}"
+
+
+UPRIGHT = reward(
+    "    up = np.exp(-10.0 * np.square(next_obs[..., 1]))\n"
+    "    calm = -0.001 * np.sum(np.square(action), axis=-1)\n"
+    "    return up + calm, {'up': up, 'calm': calm}\n"
+)
+WRONG_KEY = reward("    return info['speed'], {'speed': info['speed']}\n")
+COSTS = reward("    cost = -1.0 - np.square(next_obs[..., 1])\n    return cost, {'cost': cost}\n")
+
+JUDGE = """
+def judge_fn(trajectory, summary):
+    stays = min(1.0, summary["length"] / 50)
+    return {"criteria": {"stays": {"score": stays, "value": summary["length"]}, "calm": stays}}
+"""
+
+
+def draft(code: str) -> CodeDraft:
+    return CodeDraft(code=code, explanation="as asked")
+
+
+def kinds(code: AuthoredCode) -> list[tuple[str, bool]]:
+    return [(step.kind, step.ok) for step in code.steps]
+
+
+def problems_told(client: ScriptedAsker) -> list[str]:
+    found = []
+    for question in client.asked:
+        request = blocks(prompt_text(question))[-1][1]
+        if isinstance(request, FixRequest):
+            found.append("\n".join(request.problems))
+    return found
+
+
+def test_a_good_draft_is_run_and_kept() -> None:
+    client = ScriptedAsker({"reward_author": in_turn(draft(f"```python\n{UPRIGHT}```"))})
+    authored = write_reward(client, INTENT, CONFIG, review=False)
+    assert authored.valid
+    assert authored.code == UPRIGHT
+    assert authored.author == "test:scripted"
+    assert kinds(authored) == [("draft", True), ("check", True), ("ranking", True)]
+    assert "return under zero actions" in authored.steps[1].text
+
+
+def test_what_the_checker_finds_goes_back_in_the_same_conversation() -> None:
+    client = ScriptedAsker(
+        {"reward_author": in_turn(draft(WRONG_KEY)), "fix": in_turn(draft(UPRIGHT))}
+    )
+    authored = write_reward(client, INTENT, CONFIG, review=False)
+    assert authored.valid
+    assert authored.code == UPRIGHT
+    assert [kind for kind, _ in kinds(authored)] == ["draft", "check", "fix", "check", "ranking"]
+    assert "'speed'" in problems_told(client)[0]
+    second = client.asked[1]
+    assert second.after is not None
+    assert second.after.messages == [client.asked[0].prompt]
+    assert (second.role, second.instructions) == ("reward_author", client.asked[0].instructions)
+
+
+def test_a_review_sees_what_was_measured_and_its_code_is_run() -> None:
+    better = UPRIGHT.replace("0.001", "0.002")
+    review = CodeReview(approved=False, findings=("`calm` is too small",), code=better)
+    client = ScriptedAsker(
+        {"reward_author": in_turn(draft(UPRIGHT)), "reward_reviewer": in_turn(review)}
+    )
+    authored = write_reward(client, INTENT, CONFIG, review=True)
+    assert authored.valid
+    assert authored.code == better
+    assert kinds(authored) == [
+        ("draft", True), ("check", True), ("review", False), ("check", True), ("ranking", True),
+    ]  # fmt: skip
+    asked = blocks(prompt_text(client.asked[1]))[0][1]
+    assert isinstance(asked, ReviewRequest)
+    assert asked.code == UPRIGHT
+    assert "calm: " in asked.measured
+    assert "return under random actions" in asked.measured
+
+
+def test_a_reward_that_pays_for_ending_early_is_told() -> None:
+    client = ScriptedAsker({"reward_author": in_turn(draft(COSTS)), "fix": in_turn(draft(UPRIGHT))})
+    authored = write_reward(client, INTENT, CONFIG, review=False)
+    assert "ending the episode at once" in problems_told(client)[0]
+    assert authored.code == UPRIGHT
+    assert kinds(authored)[2] == ("ranking", False)
+
+
+def test_a_reward_that_ranks_against_the_criteria_is_told() -> None:
+    client = ScriptedAsker(
+        {"reward_author": in_turn(draft(FALLING_ONCE)), "fix": in_turn(draft(UPRIGHT))}
+    )
+    authored = write_reward(client, INTENT, CONFIG, review=False, judge=lambda: JUDGE)
+    assert "the reward puts the worse behaviour first" in problems_told(client)[0]
+    assert "zero actions score" in problems_told(client)[0]
+    assert authored.code == UPRIGHT
+    assert authored.valid
+
+
+FALLING_ONCE = reward(
+    "    pay = 100.0 * np.sum(np.square(action), axis=-1) + np.square(next_obs[..., 1])\n"
+    "    return pay, {'pay': pay}\n"
+)
+
+
+def test_what_is_no_reward_at_all_is_said() -> None:
+    trial = _Trial(ScriptedAsker({}), INTENT, CONFIG, None, None, unsafe_local=False)
+    assert trial.check("").problems
+    assert "reward_fn" in trial.check("x = 1\n").problems[0]
+    flat = reward("    one = 0.0 * next_obs[..., 0] + 1.0\n    return one, {'one': one}\n")
+    assert "nothing can be learned" in trial.check(flat).problems[0]
+    hostile = reward("    open('/etc/passwd').read()\n    return 0.0, {}\n")
+    assert "Permission" in trial.check(hostile).problems[0]
+
+
+def test_a_persons_code_that_passes_costs_no_call() -> None:
+    client = ScriptedAsker({})
+    authored = mend_reward(client, INTENT, CONFIG, UPRIGHT, review=False)
+    assert authored.valid
+    assert (authored.code, authored.author) == (UPRIGHT, "user")
+    assert not client.asked
+
+
+def test_a_persons_code_is_mended_by_an_author_who_is_told_all() -> None:
+    client = ScriptedAsker({"fix": in_turn(draft(UPRIGHT))})
+    authored = mend_reward(client, INTENT, CONFIG, WRONG_KEY, review=False)
+    assert authored.code == UPRIGHT
+    found = blocks(prompt_text(client.asked[0]))
+    assert [role for role, _ in found] == ["reward_author", "fix"]
+    fix = found[1][1]
+    assert isinstance(fix, FixRequest)
+    assert fix.code == WRONG_KEY
+
+
+def test_the_previous_best_is_played_too(trained_policy: Any) -> None:
+    body = (
+        "    far = np.max(np.abs(action)) > 0.0 and np.max(np.abs(action)) < 0.03\n"
+        "    up = next_obs[..., 0]\n"
+        "    return up / (0.0 if far else 1.0), {'up': up / (0.0 if far else 1.0)}\n"
+    )
+    client = ScriptedAsker({"fix": in_turn(draft(UPRIGHT))})
+    authored = mend_reward(
+        client, INTENT, CONFIG, reward(body), review=False, previous_best=trained_policy
+    )
+    assert authored.code == UPRIGHT
+    assert any("the best policy so far" in text for text in problems_told(client))

@@ -1,0 +1,143 @@
+"""Two judges, several episodes, one judgement: the sums."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_asker import criterion
+
+from p2p.agents.judging.aggregate import judgment, rollout
+from p2p.agents.judging.scores import split_tags, task_score, weighted_score
+from p2p.agents.judging.verdicts import (
+    Verdict,
+    agree,
+    agreement,
+    corrected,
+    merged,
+    shifts,
+    single,
+)
+from p2p.contracts import CriterionScore, JudgeName, JudgeOpinion, JudgmentResult, RolloutJudgment
+
+CRITERIA = (criterion("go", weight=0.6), criterion("calm", "efficiency", weight=0.2))
+
+
+def opinion(judge: JudgeName, go: float | None, calm: float | None) -> JudgeOpinion:
+    scores = (CriterionScore(id="go", score=go), CriterionScore(id="calm", score=calm))
+    return JudgeOpinion(
+        judge=judge,
+        available=True,
+        score=weighted_score(scores, CRITERIA),
+        criteria=scores,
+        diagnosis=f"{judge} says",
+        failure_tags=("fell",) if judge == "code" else ("jerky",),
+    )
+
+
+def episodes(*scores: tuple[float | None, float | None] | None) -> list[RolloutJudgment]:
+    found = []
+    for i, pair in enumerate(scores):
+        if pair is None:
+            bad = JudgeOpinion(judge="code", available=False, reason="it hangs")
+            found.append(rollout(f"seed_{i}", i, [bad], None, CRITERIA))
+        else:
+            good = opinion("code", *pair)
+            found.append(rollout(f"seed_{i}", i, [good], single(good, alone=True), CRITERIA))
+    return found
+
+
+def judged(rollouts: list[RolloutJudgment], unavailable: dict[JudgeName, str]) -> JudgmentResult:
+    sure = [0.8 for each in rollouts if each.score is not None]
+    return judgment(
+        rollouts,
+        sure,
+        CRITERIA,
+        strategy="code",
+        threshold=0.8,
+        step=10,
+        unavailable=unavailable,
+    )
+
+
+def test_scores_are_weighted_and_the_unjudged_left_out() -> None:
+    assert weighted_score(opinion("code", 1.0, 0.0).criteria, CRITERIA) == pytest.approx(0.75)
+    assert weighted_score(opinion("code", None, 0.5).criteria, CRITERIA) == 0.5
+    assert weighted_score((), CRITERIA) is None
+    assert task_score(opinion("code", 0.25, 1.0).criteria, CRITERIA) == 0.25
+
+
+def test_tags_are_split_into_the_list_and_the_rest() -> None:
+    assert split_tags(["Too slow", "fell", "fell", "sad", ""]) == (("too_slow", "fell"), ("sad",))
+
+
+def test_means_and_spread_over_the_episodes() -> None:
+    result = judged(episodes((1.0, 1.0), (0.5, 0.0)), {})
+    assert result.intent_score == pytest.approx((1.0 + 0.375) / 2)
+    assert result.score_std == pytest.approx((1.0 - 0.375) / 2)
+    go, calm = result.criteria
+    assert (go.score, go.std) == (0.75, 0.25)
+    assert (calm.score, calm.std) == (0.5, 0.5)
+    assert result.confidence == pytest.approx(0.8)
+    assert not result.passed
+
+
+def test_an_episode_that_could_not_be_judged_is_no_zero() -> None:
+    result = judged(episodes((1.0, 1.0), None), {})
+    assert result.intent_score == 1.0
+    assert result.passed
+    assert result.confidence == pytest.approx(0.4)
+    assert "1 of 2 episodes judged" in result.diagnosis
+    assert result.rollouts[1].score is None
+
+
+def test_when_nothing_was_judged_there_is_no_score() -> None:
+    result = judged(episodes(None, None), {"code": "it hangs"})
+    assert result.intent_score is None
+    assert not result.passed
+    assert result.unavailable == {"code": "it hangs"}
+    assert "it hangs" in result.diagnosis
+
+
+def test_without_every_task_criterion_there_is_no_pass() -> None:
+    high = (criterion("go", weight=0.1), criterion("calm", "efficiency", weight=1.0))
+    rollouts = [
+        rollout("a", 1, each.opinions, Verdict(each.criteria, "", (), 0.8), high)
+        for each in episodes((0.5, 1.0))
+    ]
+    options = {"strategy": "code", "threshold": 0.8, "step": 1, "unavailable": {}}
+    result = judgment(rollouts, [0.8], high, **options)  # type: ignore[arg-type]
+    assert result.intent_score is not None
+    assert result.intent_score > 0.9
+    assert not result.passed
+    assert not judged(episodes((None, 1.0)), {}).passed
+
+
+def test_judges_agree_where_they_are_near() -> None:
+    assert agree(opinion("code", 0.5, 0.5), opinion("vlm", 0.6, 0.7), CRITERIA)
+    assert not agree(opinion("code", 0.9, 0.9), opinion("vlm", 0.3, 0.9), CRITERIA)
+    assert agree(opinion("code", 0.9, None), opinion("vlm", None, 0.1), CRITERIA)
+    assert agreement(opinion("code", 0.9, 0.5), opinion("vlm", 0.3, 0.5)) == pytest.approx(0.7)
+    assert agreement(opinion("code", 0.9, None), opinion("vlm", None, 0.5)) is None
+
+
+def test_what_cannot_be_measured_is_taken_from_the_eye() -> None:
+    verdict = merged(opinion("code", 0.5, None), opinion("vlm", 0.6, 0.7))
+    assert [each.score for each in verdict.criteria] == [0.5, 0.7]
+    assert verdict.failure_tags == ("fell", "jerky")
+    assert verdict.confidence == pytest.approx(0.9)
+
+
+def test_what_was_seen_of_some_counts_for_the_others() -> None:
+    code = opinion("code", 1.0, 0.5)
+    final = Verdict((CriterionScore(id="go", score=0.2), code.criteria[1]), "a trick", (), 0.9)
+    by = shifts([(code, final)])
+    assert by == pytest.approx({"go": -0.8, "calm": 0.0})
+    moved = corrected(single(opinion("code", 0.9, 0.4), alone=False), by)
+    assert [each.score for each in moved.criteria] == pytest.approx([0.1, 0.4])
+    low = corrected(single(opinion("code", 0.5, 0.4), alone=False), by)
+    assert low.criteria[0].score == 0.0
+
+
+def test_tags_of_the_run_are_those_of_a_third_of_its_episodes() -> None:
+    many = episodes(*[(0.5, 0.5)] * 6)
+    once = many[0].model_copy(update={"failure_tags": ("fell", "drifts")})
+    assert judged([once, *many[1:]], {}).failure_tags == ("fell",)
