@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from p2p.atomic import locked
 from p2p.contracts import STATUSES
 from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.status_file import STALE_AFTER_S, process_is_alive, process_started
@@ -176,3 +177,15 @@ def test_a_loop_iteration_stands_as_its_runs_do(tmp_path, runs, whole):
     assert iteration.derive_status() == whole
     iteration.set_status("passed")
     assert iteration.derive_status() == "passed"
+
+
+def test_a_session_whose_lock_nobody_holds_is_gone_long_before_its_process_is_missed(tmp_path):
+    session = SessionRecord(tmp_path / "session_x")
+    session.set_status("running")
+    _age(session, 60)
+    assert session.derive_status() == "running"  # not of the loop: it has no lock
+    with locked(session.lock_path):
+        assert session.derive_status() == "running"
+    assert session.derive_status() == "stale"
+    session.touch_heartbeat()
+    assert session.derive_status() == "running"

@@ -104,6 +104,46 @@ class IterationPaths:
         """aggregation.json, in a loop iteration."""
         return self.path / "aggregation.json"
 
+    @property
+    def plan_path(self) -> Path:
+        """plan.json, in a loop iteration."""
+        return self.path / "plan.json"
+
+    @property
+    def reward_path(self) -> Path:
+        """reward.json, in a loop iteration: the reward and how it came to be."""
+        return self.path / "reward.json"
+
+    @property
+    def judge_path(self) -> Path:
+        """judge.json, in a loop iteration from which on other criteria count."""
+        return self.path / "judge.json"
+
+    @property
+    def best_run_path(self) -> Path:
+        """best_run.json, in a loop iteration."""
+        return self.path / "best_run.json"
+
+    @property
+    def confirmation_path(self) -> Path:
+        """confirmation.json, in a loop iteration whose score passed."""
+        return self.path / "confirmation.json"
+
+    @property
+    def revision_path(self) -> Path:
+        """revision.json, in a loop iteration that another one follows."""
+        return self.path / "revision.json"
+
+    @property
+    def steering_path(self) -> Path:
+        """steering.json: the orders taken after this iteration."""
+        return self.path / "steering.json"
+
+    @property
+    def streaming_dir(self) -> Path:
+        """streaming_judgments/, with <step>.json for each early checkpoint that was judged."""
+        return self.path / "streaming_judgments"
+
     def trajectory_file(self, step: int, label: str) -> Path:
         """Where the trajectory of an evaluation episode lies."""
         return self.path / f"trajectory_{step}_{label}.npz"

@@ -11,19 +11,25 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from p2p.atomic import locked, write_json, write_text
+from p2p.atomic import is_free, locked, write_json, write_text
 from p2p.config import TrainConfig
 from p2p.contracts import (
+    AuthoredCode,
     EntityMetadata,
+    Intent,
     IterationAggregation,
     JudgmentResult,
+    LineageData,
+    Revision,
     RewardSpec,
+    SessionResult,
     StatusData,
     StatusLiteral,
     TrainSummary,
 )
 from p2p.jsonl import lines_backward, parse_line
 from p2p.session.iteration_paths import IterationPaths, names
+from p2p.session.loop_files import BestRun, IterationPlan, SteeringTaken
 from p2p.session.record_checks import iteration_problems, session_problems
 from p2p.session.record_files import (
     UnreadableError,
@@ -35,6 +41,7 @@ from p2p.session.record_files import (
     save_model,
     step_of,
 )
+from p2p.session.session_config import SessionConfig
 from p2p.session.status_file import StatusFile
 from p2p.settings import check_name
 
@@ -48,6 +55,8 @@ if TYPE_CHECKING:
 
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
 _ITERATION = re.compile(r"iter_(\d+)")
+SILENT_S = 20.0
+"""A session that gave no sign for so long, and whose lock nobody holds, is gone."""
 _ENDED = frozenset({"completed", "passed", "failed", "error", "cancelled", "stale"})
 
 
@@ -110,6 +119,45 @@ class IterationRecord(IterationPaths, _WithStatus):
     def read_aggregation(self) -> IterationAggregation | None:
         """The runs of a loop iteration, compared."""
         return read_model(self.aggregation_path, IterationAggregation)
+
+    def read_plan(self) -> IterationPlan | None:
+        """What a loop iteration trains."""
+        return read_model(self.plan_path, IterationPlan)
+
+    def read_reward(self) -> AuthoredCode | None:
+        """The reward of a loop iteration, and how it came to be."""
+        return read_model(self.reward_path, AuthoredCode)
+
+    def read_best_run(self) -> BestRun | None:
+        """The run that stands for a loop iteration."""
+        return read_model(self.best_run_path, BestRun)
+
+    def read_confirmation(self) -> JudgmentResult | None:
+        """What the judges made of the best run on fresh starts."""
+        return read_model(self.confirmation_path, JudgmentResult)
+
+    def read_revision(self) -> Revision | None:
+        """What the next iteration does differently."""
+        return read_model(self.revision_path, Revision)
+
+    def read_steering(self) -> SteeringTaken | None:
+        """The orders taken after this iteration."""
+        return read_model(self.steering_path, SteeringTaken)
+
+    def read_streaming(self) -> dict[int, JudgmentResult]:
+        """What the code judge made of early checkpoints, by step."""
+        found = (
+            (int(name.removesuffix(".json")), read_model(self.streaming_dir / name, JudgmentResult))
+            for name in names(self.streaming_dir)
+            if name.removesuffix(".json").isdecimal()
+        )
+        return dict(sorted((step, judgment) for step, judgment in found if judgment is not None))
+
+    @property
+    def number(self) -> int | None:
+        """N of iter_N; None for another name."""
+        match = _ITERATION.fullmatch(self.iteration_id)
+        return int(match[1]) if match else None
 
     def video_filenames(self) -> list[str]:
         """The videos' names, by step."""
@@ -251,9 +299,99 @@ class SessionRecord(_WithStatus):
         """events.jsonl."""
         return self.path / "events.jsonl"
 
+    @property
+    def session_path(self) -> Path:
+        """session.json."""
+        return self.path / "session.json"
+
+    @property
+    def intent_path(self) -> Path:
+        """intent.json: the rubric in force."""
+        return self.path / "intent.json"
+
+    @property
+    def judge_path(self) -> Path:
+        """judge.json: the code judge in force, and how it came to be."""
+        return self.path / "judge.json"
+
+    @property
+    def judge_fn_path(self) -> Path:
+        """judge_fn.py: its source."""
+        return self.path / "judge_fn.py"
+
+    @property
+    def lineage_path(self) -> Path:
+        """lineage.json."""
+        return self.path / "lineage.json"
+
+    @property
+    def result_path(self) -> Path:
+        """result.json."""
+        return self.path / "result.json"
+
+    @property
+    def report_path(self) -> Path:
+        """report.md."""
+        return self.path / "report.md"
+
+    @property
+    def steering_dir(self) -> Path:
+        """steering/, with a file for each order."""
+        return self.path / "steering"
+
+    @property
+    def steering_path(self) -> Path:
+        """steering.json: the orders taken before the first iteration."""
+        return self.path / "steering.json"
+
+    @property
+    def llm_dir(self) -> Path:
+        """llm/, with a file for each exchange with a model."""
+        return self.path / "llm"
+
+    @property
+    def lock_path(self) -> Path:
+        """session.lock, held by the process that works on the session."""
+        return self.path / "session.lock"
+
+    def read_session(self) -> SessionConfig | None:
+        """What was asked for."""
+        return read_model(self.session_path, SessionConfig)
+
+    def read_intent(self) -> Intent | None:
+        """The rubric in force."""
+        return read_model(self.intent_path, Intent)
+
+    def read_judge(self) -> AuthoredCode | None:
+        """The code judge in force."""
+        return read_model(self.judge_path, AuthoredCode)
+
+    def read_lineage(self) -> LineageData | None:
+        """The tree of iterations and what was learnt."""
+        return read_model(self.lineage_path, LineageData)
+
+    def read_result(self) -> SessionResult | None:
+        """How the session stands, or ended."""
+        return read_model(self.result_path, SessionResult)
+
+    def read_steering(self) -> SteeringTaken | None:
+        """The orders taken before the first iteration."""
+        return read_model(self.steering_path, SteeringTaken)
+
+    def iteration(self, number: int) -> IterationRecord:
+        """iter_N, whether it is there or not."""
+        return IterationRecord(self.path / f"iter_{number}")
+
     def derive_status(self) -> StatusLiteral:
-        """How the session stands, seeing through a `running` whose process is gone."""
-        return StatusFile(self.status_path).derive("pending" if self.path.is_dir() else "unknown")
+        """How the session stands, seeing through a `running` whose process is gone.
+
+        Whoever works on a session of the loop holds its lock and gives a sign every few seconds, so
+        that a killed one is known at once.
+        """
+        file = StatusFile(self.status_path)
+        status = file.derive("pending" if self.path.is_dir() else "unknown")
+        gone = status == "running" and file.silent_s() > SILENT_S and is_free(self.lock_path)
+        return "stale" if gone else status
 
     def save_history(self, data: dict[str, Any]) -> None:
         """Write loop_history.json."""
@@ -336,6 +474,12 @@ class SessionRecord(_WithStatus):
             self.metadata_path.name: EntityMetadata,
             self.history_path.name: None,
             self.analysis_path.name: None,
+            self.session_path.name: SessionConfig,
+            self.intent_path.name: Intent,
+            self.judge_path.name: AuthoredCode,
+            self.lineage_path.name: LineageData,
+            self.result_path.name: SessionResult,
+            self.steering_path.name: SteeringTaken,
         }
         iterations = {found.iteration_id: found.validate() for found in self.iteration_records()}
         return session_problems(self.path, files, iterations)

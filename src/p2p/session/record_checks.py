@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 from p2p.atomic import TEMPORARY_SUFFIX
 from p2p.config import TrainConfig
 from p2p.contracts import (
+    AuthoredCode,
     EvalResult,
     IterationAggregation,
     JudgmentResult,
+    Revision,
     RewardSpec,
     StatusData,
     TrainSummary,
 )
 from p2p.jsonl import parse_line
 from p2p.session.iteration_paths import names
+from p2p.session.loop_files import BestRun, IterationPlan, SteeringTaken
 from p2p.session.record_files import UnreadableError, load_model, load_object, load_text, step_of
 
 if TYPE_CHECKING:
@@ -33,8 +36,10 @@ _FILES = frozenset({
     "status.json", "status.lock", "run.lock", "prompt.txt", "judgment.json", "aggregation.json",
     "events.jsonl", "events.jsonl.lock", "trajectory.jsonl",
     "metrics", "videos", "checkpoints", "work", "tensorboard", "streaming_judgments",
+    "plan.json", "reward.json", "judge.json", "best_run.json", "confirmation.json",
+    "revision.json", "steering.json", "judged", "confirmed",
 })  # fmt: skip
-_PATTERNS = re.compile(r"trajectory_\d+(_\w+)?\.npz|.+\.log|.+_seed_\d+")
+_PATTERNS = re.compile(r"trajectory_\d+(_\w+)?\.npz|.+\.log|.+_seed_\d+|judged_\d+")
 _POLICY_FILES = ("policy.zip", "policy.safetensors")
 _MAX_LINES_NAMED = 5
 
@@ -57,13 +62,35 @@ def iteration_problems(
     if not paths.path.is_dir():
         return [f"{paths.iteration_id}: no such folder"]
     problems = [
-        *_file(paths.status_path, StatusData, needed=not runs),
-        *_file(paths.judgment_path, JudgmentResult, needed=False),
-        *_file(paths.aggregation_path, IterationAggregation, needed=False),
+        *_file(paths.status_path, StatusData, needed=not (runs or _in_a_loop(paths))),
+        *(
+            problem
+            for path, model in _optional_files(paths).items()
+            for problem in _file(path, model, needed=False)
+        ),
     ]
-    if paths.config_path.exists() or not runs:
+    if paths.config_path.exists() or not (runs or _in_a_loop(paths)):
         problems += _run_problems(paths, done, evaluated)
     return problems + _inside(runs) + _strangers(paths.path)
+
+
+def _optional_files(paths: IterationPaths) -> dict[Path, type[BaseModel]]:
+    return {
+        paths.judgment_path: JudgmentResult,
+        paths.aggregation_path: IterationAggregation,
+        paths.plan_path: IterationPlan,
+        paths.reward_path: AuthoredCode,
+        paths.judge_path: AuthoredCode,
+        paths.best_run_path: BestRun,
+        paths.confirmation_path: JudgmentResult,
+        paths.revision_path: Revision,
+        paths.steering_path: SteeringTaken,
+    }
+
+
+def _in_a_loop(paths: IterationPaths) -> bool:
+    """Whether it is a loop iteration, also before its first run has begun."""
+    return paths.plan_path.exists() or paths.reward_path.exists()
 
 
 def session_problems(

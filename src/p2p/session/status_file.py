@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from contextlib import suppress
@@ -77,6 +78,11 @@ class StatusFile:
         if time.time() - self._last_sign(data) < STALE_AFTER_S:
             return "running"
         return "running" if process_is_alive(data.pid, data.pid_started) else "stale"
+
+    def silent_s(self) -> float:
+        """How long ago the last sign of life was."""
+        data = self.read()
+        return time.time() - self._last_sign(data) if data else math.inf
 
     def _last_sign(self, data: StatusData) -> float:
         try:

@@ -1,0 +1,94 @@
+"""How a session can end early, and which status says so: one table."""
+
+from __future__ import annotations
+
+import errno
+
+from p2p.contracts import StatusLiteral
+from p2p.inference.question import (
+    AskingCancelled,
+    AuthenticationFailed,
+    BudgetExhausted,
+    InferenceError,
+    RateLimited,
+)
+from p2p.sandbox import JailUnavailable
+
+
+class SessionBusy(Exception):
+    """Another process works on this session."""
+
+
+class SessionCancelled(Exception):
+    """Someone asked the session to stop."""
+
+
+class SessionPaused(Exception):
+    """Someone asked the session to stop after an iteration."""
+
+
+class InvalidCode(Exception):
+    """No reward, or no judge, could be made to run; everything that was tried is kept."""
+
+
+class JudgeUnavailable(Exception):
+    """No judge could judge, also when asked again. The next attempt may be luckier."""
+
+
+class TrainingUnavailable(Exception):
+    """Training failed for a reason that no other reward would mend."""
+
+
+_STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
+    (KeyboardInterrupt, "cancelled"),
+    (SessionCancelled, "cancelled"),
+    (AskingCancelled, "cancelled"),
+    (SessionPaused, "paused"),
+    (BudgetExhausted, "budget_exhausted"),
+    (RateLimited, "rate_limited"),
+    (AuthenticationFailed, "auth_error"),
+    (InvalidCode, "invalid_code"),
+    (InferenceError, "error"),
+    (JudgeUnavailable, "error"),
+    (TrainingUnavailable, "error"),
+    (JailUnavailable, "error"),
+    (OSError, "error"),
+)
+"""The first that fits counts. What is not in here is a fault of ours and goes on to the caller."""
+
+EXIT_CODES: dict[StatusLiteral, int] = {
+    "passed": 0,
+    "error": 1,
+    "max_iterations": 3,
+    "paused": 4,
+    "rate_limited": 5,
+    "auth_error": 6,
+    "invalid_code": 7,
+    "budget_exhausted": 8,
+    "cancelled": 130,
+}
+"""Of a process that runs a session; 2 is for what it was given, 9 for a session that is busy."""
+EXIT_BAD_INPUT, EXIT_BUSY = 2, 9
+
+RESUMABLE: frozenset[StatusLiteral] = frozenset(EXIT_CODES.keys() - {"passed"})
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the table has an entry for it."""
+    return any(isinstance(error, kind) for kind, _ in _STATUS_OF)
+
+
+def status_of(error: BaseException) -> StatusLiteral:
+    """The status of a session that ended with this."""
+    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), "error")
+
+
+def message_of(error: BaseException) -> str:
+    """What happened, for a person."""
+    if status_of(error) == "cancelled":
+        return "stopped by the person"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk is full: {error.filename or 'the runs folder'}"
+    if is_expected(error):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error}"

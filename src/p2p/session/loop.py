@@ -1,0 +1,207 @@
+"""A session from its sentence to its end: a sequence of phases over its folder.
+
+`intent -> (reward | judge) -> [train -> judge -> confirm -> orders -> revise -> reward]*`
+
+Every phase leaves a file, and one whose file is there is not done again. So a session that was
+killed, paused, cancelled or ran out of money goes on by the same call.
+"""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from p2p.atomic import locked
+from p2p.contracts import Revision, SessionResult, StatusLiteral
+from p2p.event_log import EventLog, emit, use_log
+from p2p.session.endings import (
+    InvalidCode,
+    SessionBusy,
+    SessionCancelled,
+    is_expected,
+    message_of,
+    status_of,
+)
+from p2p.session.iteration_runner import run_iteration, settle_verdict
+from p2p.session.phases import (
+    Work,
+    author,
+    done_or,
+    intent_for,
+    propose_intent,
+    take_orders,
+)
+from p2p.session.publishing import Clock, publish
+from p2p.session.stopping import heartbeat
+from p2p.session.view import RecordedSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from p2p.contracts import AuthoredCode
+    from p2p.session.iteration_record import SessionRecord
+    from p2p.session.outcome import Outcome
+
+MOST_UNTRAINED_IN_A_ROW = 3
+"""So many rewards that cannot be trained, one after the other, and the session gives up."""
+LOCK_PATIENCE_S = 1.0
+
+
+def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
+    """Work on a session until it ends, in whatever way; its status.json then says how.
+
+    A session that was cancelled before it began is left alone unless it is to `resume`. What ends a
+    session early and is nobody's mistake here is a status; anything else is raised, too.
+
+    Raises:
+        SessionBusy: another process works on it; nothing was touched.
+    """
+    session = work.session
+    with one_process(session), use_log(EventLog(session.events_path)), work.switch.listening():
+        if not _begin(session, resume=resume):
+            return session.read_result() or SessionResult(status="cancelled")
+        earlier = session.read_result()
+        clock = Clock(earlier.seconds if earlier else 0.0)
+        with heartbeat(session, work.switch):
+            try:
+                emit("session.started", resumed=earlier is not None)
+                status, message = _phases(work, clock)
+            except BaseException as error:
+                with work.switch.polled():
+                    result = _end(work, status_of(error), message_of(error), clock, error)
+                if not is_expected(error):
+                    raise
+                return result
+            with work.switch.polled():
+                return _end(work, status, message, clock)
+
+
+@contextmanager
+def one_process(session: SessionRecord) -> Iterator[None]:
+    """Be the only process that works on this session."""
+    lock = locked(session.lock_path, patience_s=LOCK_PATIENCE_S)
+    try:
+        lock.__enter__()
+    except TimeoutError:
+        status = session.read_status()
+        who = f"process {status.pid}" if status and status.pid else "another process"
+        raise SessionBusy(f"{session.session_id} is being worked on by {who}") from None
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def _begin(session: SessionRecord, *, resume: bool) -> bool:
+    """Say that work begins; False if it was cancelled before."""
+    if resume and session.set_status_if("running", {"cancelled"}):
+        return True
+    session.set_status("running")
+    status = session.read_status()
+    return status is not None and status.status == "running"
+
+
+def _phases(work: Work, clock: Clock) -> tuple[StatusLiteral, str]:
+    """The session's phases in their order; how it ended."""
+    propose_intent(work)
+    take_orders(work, 0)
+    number, untrained = 1, 0
+    while True:
+        intent = intent_for(work, number)
+        reward, judge = author(work, number)
+        judge = _usable(work, judge)
+        work.switch.check()
+        outcome = run_iteration(work, number, intent, reward, judge)
+        publish(work, "running", "", clock)
+        orders = take_orders(work, number)
+        settle_verdict(work, number)
+        outcome = _settled(work, outcome, clock)
+        if outcome.passed and not orders.wants_more:
+            return "passed", f"iteration {number} does what was asked for"
+        untrained = untrained + 1 if outcome.training_error else 0
+        _give_up_on_rewards(number, untrained, outcome)
+        if number >= work.loop.max_iterations:
+            return "max_iterations", _without_a_pass(work, outcome)
+        work.switch.check()
+        _revise(work, number)
+        publish(work, "running", "", clock)
+        number += 1
+
+
+def _settled(work: Work, outcome: Outcome, clock: Clock) -> Outcome:
+    """The outcome after the person had their say."""
+    from p2p.session.outcome import read_outcome
+
+    settled = read_outcome(work, outcome.number)
+    if settled != outcome:
+        publish(work, "running", "", clock)
+    return settled
+
+
+def _usable(work: Work, judge: AuthoredCode | None) -> AuthoredCode | None:
+    """The judge if it runs; without it, someone else must be there to judge."""
+    if judge is None or judge.valid:
+        return judge
+    if work.loop.vlm_model:
+        return None
+    failed = [step.text for step in judge.steps if not step.ok] or ["no reason given"]
+    raise InvalidCode(f"no judge could be made to run: {failed[-1]}")
+
+
+def _give_up_on_rewards(number: int, untrained: int, outcome: Outcome) -> None:
+    if untrained and (number == 1 or untrained >= MOST_UNTRAINED_IN_A_ROW):
+        how_often = f"{untrained} rewards in a row" if untrained > 1 else "the first reward"
+        raise InvalidCode(f"{how_often} could not be trained: {outcome.training_error}")
+
+
+def _without_a_pass(work: Work, outcome: Outcome) -> str:
+    if outcome.passed:
+        return f"no iteration is left of {work.loop.max_iterations} for what was ordered"
+    return f"no pass within {work.loop.max_iterations} iterations"
+
+
+def _revise(work: Work, number: int) -> Revision:
+    """What the next iteration does differently: the person's own reward, or the agent's."""
+    iteration = work.session.iteration(number)
+    ordered = work.taken(number).reward_code
+
+    def produce() -> Revision:
+        if ordered is None:
+            return work.thinking.revise(RecordedSession(work.session), number)
+        known = work.session.read_lineage()
+        return Revision(
+            based_on=number,
+            diagnosis="",
+            changes="the reward as the person wrote it",
+            reward_code=ordered,
+            lessons=known.lessons if known else (),
+            author="user",
+        )
+
+    return done_or(iteration.revision_path, Revision, produce, event="revise", iteration=number)
+
+
+def _end(
+    work: Work,
+    status: StatusLiteral,
+    message: str,
+    clock: Clock,
+    error: BaseException | None = None,
+) -> SessionResult:
+    """Say how the session ended. A cancel stands, whoever said it and however late."""
+    session = work.session
+    if error is not None and not is_expected(error):
+        emit("session.traceback", text="".join(traceback.format_exception(error))[-20_000:])
+    stated = session.read_status()
+    if stated is not None and stated.status == "cancelled" and status != "cancelled":
+        status, message = "cancelled", message_of(SessionCancelled())
+    try:
+        result = publish(work, status, message, clock)
+    except OSError:  # a full disk: the status may still find room
+        result = SessionResult(status=status, message=message, seconds=clock.seconds())
+    told = None if status in {"passed", "max_iterations"} else message
+    with suppress(OSError):
+        session.set_status(status, told)
+        emit("session.ended", status=status, message=message, score=result.score)
+    return result

@@ -1,0 +1,269 @@
+"""One session from the command line: `python -m p2p.session.run_session --prompt "run fast"`.
+
+The last line of standard output is the session's folder; everything else goes to standard error.
+Keys of model providers come from the environment or `.env`, never from an argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from p2p import __version__
+from p2p.contracts import utc_now
+from p2p.inference.question import InferenceError
+from p2p.session.endings import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, SessionBusy, status_of
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.loop import one_process, run_loop
+from p2p.session.phases import Work, as_is
+from p2p.session.record_files import save_model
+from p2p.session.session_config import SessionConfig, loop_config, with_changes
+from p2p.session.session_id import new_session_id
+from p2p.session.stopping import StopSwitch, kill_descendants
+from p2p.session.thinking import AgentThinking, choose_environment
+from p2p.settings import check_name, get_settings, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
+
+    from p2p.config import LoopConfig
+    from p2p.contracts import Criterion, Intent, SessionResult
+
+EPILOG = """examples:
+  python -m p2p.session.run_session --prompt "run forward fast" --env HalfCheetah-v5
+  python -m p2p.session.run_session --prompt-file prompt.txt --loop-config loop.json
+  echo "balance" | python -m p2p.session.run_session --prompt - --loop-config '{"seeds": 2}'
+  python -m p2p.session.run_session --session-id session_x --resume --budget-usd 5
+
+exit status: 0 passed, 1 error, 2 bad arguments or files, 3 no pass within the iterations, 4 paused,
+5 rate limited, 6 a key is missing or refused, 7 no reward could be made to run, 8 budget used up,
+9 another process works on the session, 130 cancelled. All but 0 and 2 go on with --resume.
+"""
+
+
+class BadInput(Exception):
+    """An argument or a file that cannot be used; the message names it."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m p2p.session.run_session",
+        description="Run one session: from a sentence to a policy.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--session-id", help="its name, and that of its folder (default: a new one)")
+    made.add_argument("--prompt", help="what the agent should do; `-` reads it from standard input")
+    made.add_argument("--prompt-file", type=Path, help="a file with the prompt")
+    made.add_argument(
+        "--loop-config",
+        metavar="JSON",
+        help="fields of LoopConfig and TrainConfig as a JSON object: a file, the text, or `-`",
+    )
+    made.add_argument("--env", help="environment (default: that of --loop-config, else chosen)")
+    made.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs)")
+    made.add_argument("--resume", action="store_true", help="go on with a session that has ended")
+    made.add_argument("--max-iterations", type=int, help="with --resume: another number")
+    made.add_argument("--budget-usd", type=float, help="with --resume: another budget")
+    return made
+
+
+# --- making and opening sessions ------------------------------------------------------------------
+
+
+def create_session(
+    prompt: str,
+    loop: LoopConfig,
+    *,
+    session_id: str | None = None,
+    runs_dir: Path | None = None,
+    criteria: Sequence[Criterion] | None = None,
+) -> SessionRecord:
+    """A new session's folder with its session.json; `run` then works on it.
+
+    Raises ValueError for an empty prompt, an unknown environment or a name that is taken, and
+    OSError where the folder cannot be written.
+    """
+    from p2p.training.env_spec import get_env_spec
+
+    name = check_name(session_id or new_session_id())
+    config = SessionConfig(
+        session_id=name,
+        prompt=redact(prompt),
+        loop=loop,
+        criteria=tuple(criteria) if criteria is not None else None,
+        created_at=utc_now(),
+        version=__version__,
+    )
+    get_env_spec(loop.train.env_id)
+    session = SessionRecord((runs_dir or get_settings().runs_dir).absolute() / name)
+    session.path.mkdir(parents=True, exist_ok=True)
+    if session.session_path.exists():
+        raise ValueError(f"{session.path} is there already: choose another name, or resume it")
+    save_model(session.session_path, config)
+    session.set_status("pending")
+    return session
+
+
+def open_config(session: SessionRecord, changes: Mapping[str, Any] | None = None) -> SessionConfig:
+    """What a session was asked for, with what is to be different when it goes on.
+
+    Raises ValueError if it is none or the change is not possible, SessionBusy if it is running.
+    """
+    config = session.read_session()
+    if config is None:
+        raise ValueError(f"{session.path} is no session: it has no session.json that can be read")
+    changed = with_changes(config, changes or {})
+    if changed != config:
+        with one_process(session):
+            save_model(session.session_path, changed)
+    return changed
+
+
+def run(
+    session: SessionRecord,
+    *,
+    resume: bool = False,
+    review_intent: Callable[[Intent], Intent] | None = None,
+    **changes: Any,
+) -> SessionResult:
+    """Work on a session until it ends, with the models that it names.
+
+    `review_intent` is shown the criteria before anything is written for them, and gives those that
+    count. `changes` are fields of LoopConfig that may be different when a session goes on. Raises
+    what `open_config` and `run_loop` raise.
+    """
+    config = open_config(session, changes)
+    switch = StopSwitch()
+    thinking = AgentThinking(session, config.loop, cancelled=switch.cancelled)
+    work = Work(session, config, thinking, switch, review_intent=review_intent or as_is)
+    return run_loop(work, resume=resume)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def _read(path: Path, flag: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise BadInput(f"{flag}: {path} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{flag}: {path} cannot be read: {error}") from error
+
+
+def _prompt(arguments: argparse.Namespace) -> str:
+    if (arguments.prompt is None) == (arguments.prompt_file is None):
+        raise BadInput("say what the agent should do: --prompt TEXT or --prompt-file FILE")
+    if arguments.prompt_file is not None:
+        return _read(arguments.prompt_file, "--prompt-file").strip()
+    text = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    return str(text).strip()
+
+
+def _options(given: str | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if given == "-":
+        text = sys.stdin.read()
+    else:
+        text = given if given.lstrip().startswith("{") else _read(Path(given), "--loop-config")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"--loop-config: not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadInput('--loop-config: not a JSON object, such as {"max_iterations": 3}')
+    return found
+
+
+def _session(arguments: argparse.Namespace) -> SessionRecord:
+    """The session that the arguments describe, made if it is new."""
+    runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
+    if arguments.resume:
+        if arguments.session_id is None:
+            raise BadInput("--resume: name the session with --session-id")
+        return SessionRecord(runs_dir / check_name(arguments.session_id))
+    if arguments.max_iterations is not None or arguments.budget_usd is not None:
+        raise BadInput("--max-iterations and --budget-usd go with --resume; else --loop-config")
+    if arguments.prompt == arguments.loop_config == "-":
+        raise BadInput("only one of --prompt and --loop-config can come from standard input")
+    prompt, options = _prompt(arguments), _options(arguments.loop_config)
+    train = options.get("train")
+    env_id = arguments.env or options.pop("env_id", None)
+    if env_id is None and isinstance(train, dict):
+        env_id = train.get("env_id")
+    if env_id is None:
+        env_id = _choose_environment(prompt, options)
+    loop = loop_config(env_id, **options)
+    return create_session(prompt, loop, session_id=arguments.session_id, runs_dir=runs_dir)
+
+
+def _choose_environment(prompt: str, options: Mapping[str, Any]) -> str:
+    choice = choose_environment(prompt, model=str(options.get("model", "")))
+    if choice.env_id is None:
+        raise BadInput(f"no environment fits ({choice.reason}); name one with --env")
+    _tell(f"environment: {choice.env_id} ({choice.reason})")
+    return choice.env_id
+
+
+def _problem(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
+            for item in error.errors()
+        )
+    return str(error)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    arguments = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    changes = {"max_iterations": arguments.max_iterations, "budget_usd": arguments.budget_usd}
+    try:
+        session = _session(arguments)
+        _tell(f"session: {session.path}")
+        result = run(session, resume=arguments.resume, **changes)
+    except (BadInput, ValueError) as error:
+        _tell(f"error: {_problem(error) if isinstance(error, ValueError) else error}")
+        return EXIT_BAD_INPUT
+    except SessionBusy as error:
+        _tell(f"error: {error}")
+        return EXIT_BUSY
+    except InferenceError as error:  # before there is a session: nobody could choose its body
+        _tell(f"error: {error}")
+        return EXIT_CODES[status_of(error)]
+    except OSError as error:
+        _tell(f"error: {error}")
+        return EXIT_CODES["error"]
+    except KeyboardInterrupt:
+        _tell("cancelled")
+        return EXIT_CODES["cancelled"]
+    _tell(f"{result.status}: {result.message}")
+    print(session.path)  # noqa: T201 - the interface: the session's folder, last
+    return EXIT_CODES.get(result.status, 1)
+
+
+if __name__ == "__main__":
+    code = main()
+    kill_descendants()
+    sys.stdout.flush()
+    os._exit(code)  # a thread that still waits for a model does not hold up the end

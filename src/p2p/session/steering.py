@@ -1,0 +1,71 @@
+"""What a person wants changed while a session goes on: given by any process, taken by the loop.
+
+Orders are files that nobody changes after they are there: `give_order` makes the next number. The
+loop writes down in files of its own which of them it has taken.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from p2p.atomic import locked
+from p2p.contracts import SteeringOrder
+from p2p.session.iteration_paths import names
+from p2p.session.loop_files import SteeringTaken
+from p2p.session.record_files import read_model, save_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_ORDER = re.compile(r"(\d{4,})\.json")
+
+
+def give_order(session: Path, order: SteeringOrder) -> Path:
+    """Add an order to a session, by its folder; any number of processes may at once."""
+    folder = session / "steering"
+    with locked(folder / ".lock"):
+        path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
+        save_model(path, order)
+    return path
+
+
+def orders(folder: Path) -> dict[int, SteeringOrder]:
+    """All orders by number; one that cannot be read is left out."""
+    found = ((n, read_model(folder / f"{n:04d}.json", SteeringOrder)) for n in _numbers(folder))
+    return {number: order for number, order in found if order is not None}
+
+
+def merge(before: SteeringTaken, new: Mapping[int, SteeringOrder]) -> SteeringTaken:
+    """What the orders taken before and these amount to: of two that differ the later counts."""
+    values = before.model_dump()
+    for number in sorted(new):
+        order = new[number]
+        values["orders"] = (*values["orders"], number)
+        if order.remark.strip():
+            values["remarks"] = (*values["remarks"], order.remark.strip())
+        if order.score is not None:
+            values["score"] = order.score
+        if order.criteria is not None:
+            values["criteria"] = order.criteria
+        if order.reward_code is not None:
+            values["reward_code"] = order.reward_code
+        values["hp_changes"] = {**values["hp_changes"], **order.hp_changes}
+    return SteeringTaken.model_validate(values)
+
+
+def asks_to_pause(new: Mapping[int, SteeringOrder]) -> bool:
+    """Whether the last word on it is to pause."""
+    words = [new[number].pause for number in sorted(new) if new[number].pause is not None]
+    return bool(words and words[-1])
+
+
+def not_taken(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, SteeringOrder]:
+    """The orders that are still to be taken."""
+    done = {number for record in taken for number in record.orders}
+    return {number: order for number, order in orders(folder).items() if number not in done}
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(match[1]) for name in names(folder) if (match := _ORDER.fullmatch(name)))

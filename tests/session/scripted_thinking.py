@@ -1,0 +1,218 @@
+"""Someone who thinks as a script says, so that a test decides what a session goes through.
+
+As a program it runs a session with such a script: `python scripted_thinking.py SESSION SCRIPT`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p2p.config import TrainConfig
+from p2p.contracts import (
+    AuthoredCode,
+    AuthoringStep,
+    Criterion,
+    CriterionScore,
+    Intent,
+    IterationAggregation,
+    JudgmentResult,
+    Revision,
+    RunConfigEntry,
+    SteeringOrder,
+    utc_now,
+)
+from p2p.inference import question
+from p2p.jsonl import append_line
+from p2p.session.endings import EXIT_CODES
+from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.session.loop import run_loop
+from p2p.session.phases import Work
+from p2p.session.steering import give_order
+from p2p.session.thinking import EarlyTask, JudgeTask, RewardTask, Usage
+from p2p.session.view import RecordedSession
+from p2p.training.trainer import aggregate, run_name, seed_result
+
+REWARD = '''
+import numpy as np
+
+def reward_fn(obs, action, next_obs, info):
+    """
+    LaTeX: r = 1 - theta^2
+    Terms:
+        upright: stay up
+    """
+    upright = 1.0 - np.square(next_obs[..., 1])
+    return upright * WEIGHT, {"upright": upright * WEIGHT}
+'''
+JUDGE = "def judge_fn(trajectory, summary):\n    return {}\n"
+
+
+def reward(weight: float) -> str:
+    return REWARD.replace("WEIGHT", f"{weight:.1f}")
+
+
+def criterion(name: str = "upright", threshold: float = 0.9) -> Criterion:
+    return Criterion(
+        id=name,
+        title="Stays up",
+        description="the pole does not fall",
+        measure="share of the episode",
+        comparison="at_least",
+        threshold=threshold,
+        weight=1.0,
+        category="task",
+    )
+
+
+@dataclass
+class ScriptedThinking:
+    """Calls are noted in `calls`; scores and errors come from the script.
+
+    Script: scores (by iteration, [first, on fresh starts]; null: no judge could judge), raises (by
+    call and how often it was made, an exception of p2p.inference), invalid (iterations), code
+    (rewards by iteration), orders (that a person gives during a call), slow (seconds of each call).
+    """
+
+    session: SessionRecord
+    script: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def calls_path(self) -> Path:
+        return self.session.path.parent / f"{self.session.session_id}.calls"
+
+    def calls(self) -> list[str]:
+        if not self.calls_path.exists():
+            return []
+        return [json.loads(line)["call"] for line in self.calls_path.read_text().splitlines()]
+
+    def _call(self, name: str) -> None:
+        append_line(self.calls_path, json.dumps({"call": name}).encode())
+        for parts in self.script.get("orders", {}).get(name, []):
+            give_order(self.session.path, SteeringOrder(given_at=utc_now(), **parts))
+        time.sleep(self.script.get("slow", 0.0))
+        planned = self.script.get("raises", {}).get(name, [])
+        count = self.calls().count(name)
+        if count <= len(planned) and planned[count - 1]:
+            raise getattr(question, planned[count - 1])(f"planned: {planned[count - 1]}")
+
+    def elicit(self, prompt: str, env_id: str) -> Intent:
+        self._call("elicit")
+        return Intent(prompt=prompt, env_id=env_id, criteria=(criterion(),), author="script")
+
+    def reward(self, task: RewardTask) -> AuthoredCode:
+        if task.code is None:
+            self._call("write_reward")
+            return self._code(1, reward(1.0))
+        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward_path.exists())
+        self._call(f"mend_reward {number}")
+        assert task.judge() == JUDGE
+        best = task.previous_best
+        assert best is None or (best / "policy.safetensors").is_file()
+        return self._code(number, task.code)
+
+    def _code(self, number: int, code: str) -> AuthoredCode:
+        code = self.script.get("code", {}).get(str(number), code)
+        valid = number not in self.script.get("invalid", [])
+        step = AuthoringStep(kind="check", ok=valid, text="fine" if valid else "no such name: x")
+        return AuthoredCode(code=code, author="script", valid=valid, steps=(step,))
+
+    def write_judge(self, intent: Intent, config: TrainConfig) -> AuthoredCode:
+        self._call(f"write_judge {','.join(c.id for c in intent.criteria)}")
+        return AuthoredCode(code=JUDGE, author="script", valid=True)
+
+    def judge(self, task: JudgeTask) -> JudgmentResult:
+        number = int(task.folder.parent.parent.name.removeprefix("iter_"))
+        confirming = task.block > 1
+        self._call(f"{'confirm' if confirming else 'judge'} {number} block {task.block}")
+        assert (task.policy / "policy.zip").is_file()
+        first, fresh = self.script.get("scores", {}).get(str(number), [0.5, 0.5])
+        score = fresh if confirming else first
+        if isinstance(score, list):  # one after the other
+            made = self.calls().count(f"judge {number} block {task.block}")
+            score = score[min(made, len(score)) - 1]
+        if score is None:
+            return JudgmentResult(intent_score=None, unavailable={"code": "it is out"})
+        return JudgmentResult(
+            intent_score=score,
+            passed=score >= task.loop.pass_threshold,
+            diagnosis=f"scored {score}",
+            step=task.step,
+            score_std=0.0,
+            criteria=tuple(CriterionScore(id=c.id, score=score) for c in task.intent.criteria),
+        )
+
+    def judge_early(self, task: EarlyTask) -> JudgmentResult:
+        return JudgmentResult(intent_score=0.1, step=task.step)
+
+    def revise(self, session: RecordedSession, iteration: int) -> Revision:
+        self._call(f"revise {iteration}")
+        assert session.lineage.node(iteration) is not None
+        taken_up = "; ".join(session.remarks)
+        return Revision(
+            based_on=iteration,
+            diagnosis="more of it",
+            lesson=f"lesson of {iteration}",
+            changes=f"weight {iteration + 1}",
+            reward_code=reward(iteration + 1.0),
+            hp_changes=self.script.get("hp_changes", {}),
+            remarks_taken_up=taken_up,
+            author="script",
+        )
+
+    def usage(self) -> Usage:
+        return Usage(calls=len(self.calls()), tokens=7, cost_usd=0.25)
+
+
+@dataclass
+class CopyingTrainer:
+    """Hands out copies of a run that was really trained; a reward with `boom` in it fails."""
+
+    trained: Path
+
+    def train(
+        self,
+        configs: Sequence[RunConfigEntry],
+        seeds: Sequence[int],
+        *,
+        reward_path: Path,
+        base_config: TrainConfig,
+        iteration_dir: Path,
+    ) -> IterationAggregation:
+        results = {}
+        for entry in configs:
+            for seed in seeds:
+                name = run_name(entry, seed)
+                record = IterationRecord(iteration_dir / name)
+                shutil.copytree(self.trained, record.path, dirs_exist_ok=True)
+                if "boom" in reward_path.read_text():
+                    record.set_status("failed", "the reward raised: boom")
+                results[name] = seed_result(name, seed, record)
+        return aggregate(configs, seeds, results)
+
+
+def work_on(session: SessionRecord, script: dict[str, Any], trained: Path | None = None) -> Work:
+    config = session.read_session()
+    assert config is not None
+    return Work(
+        session,
+        config,
+        ScriptedThinking(session, script),
+        trainer=None if trained is None else lambda _loop, _switch: CopyingTrainer(trained),
+        judge_waits_s=(0.0, 0.0),
+    )
+
+
+if __name__ == "__main__":
+    record = SessionRecord(Path(sys.argv[1]))
+    result = run_loop(work_on(record, json.loads(sys.argv[2])), resume="--resume" in sys.argv)
+    print(result.status, result.message)
+    sys.stdout.flush()
+    os._exit(EXIT_CODES[result.status])

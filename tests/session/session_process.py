@@ -1,0 +1,114 @@
+"""Sessions as processes of their own, to be watched, killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.stopping import descendants
+
+TINY: dict[str, Any] = {
+    "env_id": "InvertedPendulum-v5",
+    "num_envs": 4,
+    "num_steps": 32,
+    "num_minibatches": 4,
+    "update_epochs": 2,
+    "total_timesteps": 1024,
+    "max_episode_steps": 50,
+    "num_evals": 2,
+    "num_eval_rounds": 1,
+    "checkpoint_interval": 256,
+}
+TWO_ROUNDS: dict[str, Any] = {
+    "model": "builtin",
+    "train": TINY,
+    "max_iterations": 2,
+    "pass_threshold": 1.0,
+    "videos": False,
+    "judge_episodes": 3,
+}
+"""Too short to pass: two iterations with a revision between them."""
+ENDLESS: dict[str, Any] = {**TWO_ROUNDS, "train": {**TINY, "total_timesteps": 50_000_000}}
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@dataclass
+class Sessions:
+    """Starts sessions below a folder, with cores of their own."""
+
+    folder: Path
+    env: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        runtime = self.folder / "runtime"
+        runtime.mkdir(parents=True, exist_ok=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "p2p.session.run_session", "--runs-dir", self.runs, *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), **self.env}, cwd=self.folder,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def new(
+        self, name: str, loop: dict[str, Any], prompt: str = "balance"
+    ) -> subprocess.Popen[str]:
+        config = self.folder / f"{name}.json"
+        config.write_text(json.dumps(loop))
+        return self.start(
+            "--session-id", name, "--prompt", prompt, "--loop-config", str(config)
+        )  # fmt: skip
+
+    def resume(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        return self.start("--session-id", name, "--resume", *arguments)
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    def record(self, name: str) -> SessionRecord:
+        return SessionRecord(self.runs / name)
+
+    def clean_up(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                kill_all(process)
+            process.communicate()
+
+
+def kill_all(process: subprocess.Popen[str]) -> None:
+    """As when the machine goes down: the process and all below it, at once."""
+    for pid in [process.pid, *descendants(process.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def status(record: SessionRecord) -> str:
+    found = record.read_status()
+    return found.status if found else "none"

@@ -1,0 +1,314 @@
+"""The loop with scripted thought and runs at hand: what it does with every outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_thinking import ScriptedThinking, criterion, reward, work_on
+
+from p2p.config import TrainConfig
+from p2p.contracts import SessionResult, SteeringOrder, utc_now
+from p2p.event_log import read_events
+from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.session.loop import run_loop
+from p2p.session.run_session import create_session, open_config
+from p2p.session.session_config import loop_config
+from p2p.session.steering import give_order
+from p2p.training.runner import RunOptions, run_training
+
+TINY = TrainConfig(
+    env_id="InvertedPendulum-v5",
+    num_envs=4,
+    num_steps=32,
+    num_minibatches=4,
+    update_epochs=2,
+    total_timesteps=256,
+    max_episode_steps=20,
+    num_evals=2,
+    num_eval_rounds=1,
+)
+
+Made = Callable[..., SessionRecord]
+Run = Callable[..., SessionResult]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One real run; the iterations of these tests are copies of it."""
+    record = IterationRecord(tmp_path_factory.mktemp("trained") / "session_t" / "base_seed_1")
+    config = TINY.with_updates(iteration_id="base_seed_1")
+    run_training(config, reward(1.0), record, options=RunOptions(videos=False))
+    return record.path
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Made:
+    def make(name: str = "session_a", **options: Any) -> SessionRecord:
+        loop = loop_config(
+            TINY.env_id, train=TINY, **{"videos": False, "max_iterations": 3, **options}
+        )
+        return create_session("balance the pole", loop, session_id=name, runs_dir=tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def run(trained: Path) -> Run:
+    def go(session: SessionRecord, **script: Any) -> SessionResult:
+        return run_loop(work_on(session, script, trained))
+
+    return go
+
+
+def calls(session: SessionRecord) -> list[str]:
+    return ScriptedThinking(session).calls()
+
+
+def status(session: SessionRecord) -> str:
+    found = session.read_status()
+    assert found is not None
+    return found.status
+
+
+def order(session: SessionRecord, **parts: Any) -> None:
+    give_order(session.path, SteeringOrder(given_at=utc_now(), **parts))
+
+
+def test_a_pass_is_confirmed_on_fresh_starts_and_ends_the_session(session: Made, run: Run) -> None:
+    made = session()
+    result = run(made, scores={"1": [0.9, 0.85]})
+    assert (result.status, result.best_iteration, result.iterations) == ("passed", 1, 1)
+    assert (result.score, result.confirmed_score) == (0.85, 0.85)
+    assert result.policy is not None
+    assert (made.path / result.policy).is_file()
+    assert sorted(calls(made)) == sorted(
+        ["elicit", "write_reward", "write_judge upright", "judge 1 block 1", "confirm 1 block 2"]
+    )
+    assert status(made) == "passed"
+    assert made.validate() == []
+    names = [event.event for event in read_events(made.events_path, limit=1000)]
+    for phase in ("intent", "reward", "judge_code", "train", "judge", "confirm"):
+        assert f"{phase}.end" in names
+    assert "passed" in made.report_path.read_text()
+    assert made.iteration(1).read_reward_spec().terms == {"upright": "stay up"}
+
+
+def test_what_does_not_hold_on_fresh_starts_is_no_pass_and_each_try_has_new_ones(
+    session: Made, run: Run
+) -> None:
+    made = session()
+    result = run(made, scores={"1": [0.9, 0.3], "2": [0.95, 0.6], "3": [0.9, 0.5]})
+    assert (result.status, result.best_iteration, result.score) == ("max_iterations", 2, 0.6)
+    confirmations = [call for call in calls(made) if call.startswith("confirm")]
+    assert confirmations == ["confirm 1 block 2", "confirm 2 block 3", "confirm 3 block 4"]
+    verdict = made.iteration(1).read_judgment()
+    assert verdict is not None
+    assert not verdict.passed
+    assert "fresh starts" in verdict.diagnosis
+    lineage = made.read_lineage()
+    assert lineage is not None
+    assert [(n.iteration, n.parent, n.score) for n in lineage.nodes] == [
+        (1, None, 0.3), (2, 1, 0.6), (3, 2, 0.5),
+    ]  # fmt: skip
+    assert "revise 3" not in calls(made)
+
+
+def test_early_checkpoints_are_shown_to_all_judges_where_that_is_asked_for(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=1, vlm_model="openai:none", judge_every_checkpoint=True)
+    run(made)
+    [early] = made.iteration(1).runs()[0].read_streaming()
+    summary = made.iteration(1).runs()[0].read_summary()
+    assert summary is not None
+    assert [point.step for point in summary.checkpoints] == [early, summary.selected_step]
+    assert calls(made).count("judge 1 block 1") == 2
+    assert made.validate() == []
+
+
+def test_a_session_out_of_iterations_goes_on_with_more(session: Made, run: Run) -> None:
+    made = session(max_iterations=1)
+    assert run(made).status == "max_iterations"
+    before = calls(made)
+    assert run(made).status == "max_iterations"
+    assert calls(made) == before
+    open_config(made, {"max_iterations": 2})
+    assert run(made, scores={"2": [0.9, 0.9]}).status == "passed"
+    assert calls(made)[len(before) :] == [
+        "revise 1", "mend_reward 2", "judge 2 block 1", "confirm 2 block 2",
+    ]  # fmt: skip
+
+
+def test_a_reward_that_fails_in_training_is_told_to_the_reviser(session: Made, run: Run) -> None:
+    made = session()
+    broken = reward(1.0).replace("return", "assert next_obs.sum() > 1e9, 'boom'\n    return")
+    result = run(made, code={"2": broken}, scores={"3": [0.9, 0.9]})
+    assert (result.status, result.best_iteration) == ("passed", 3)
+    second = made.iteration(2)
+    assert second.read_judgment() is None
+    history = made.read_history()
+    assert history is not None
+    assert "boom" in history["iterations"][1]["training_error"]
+    lineage = made.read_lineage()
+    assert lineage is not None
+    assert lineage.nodes[1].score is None
+    assert lineage.nodes[1].lesson == ""
+
+
+def test_a_first_reward_that_cannot_be_made_to_run_is_the_end(session: Made, run: Run) -> None:
+    made = session()
+    result = run(made, invalid=[1])
+    assert result.status == status(made) == "invalid_code"
+    assert "no such name: x" in result.message
+    assert made.iteration(1).reward_fn_path.is_file()
+    assert not made.iteration(1).runs()
+
+
+def test_a_later_one_is_revised_again(session: Made, run: Run) -> None:
+    made = session()
+    result = run(made, invalid=[2], scores={"1": [0.4, 0], "3": [0.9, 0.9]})
+    assert (result.status, result.best_iteration) == ("passed", 3)
+
+
+def test_an_absent_judge_is_asked_again_and_then_the_session_waits_for_a_better_time(
+    session: Made, run: Run
+) -> None:
+    made = session()
+    first = run(made, scores={"1": [[None, None, 0.4], 0]} | {"2": [None, None]})
+    assert first.status == status(made) == "error"
+    assert "no judge could judge iteration 2 (code: it is out)" in first.message
+    assert calls(made).count("judge 1 block 1") == calls(made).count("judge 2 block 1") == 3
+    assert not made.iteration(2).judgment_path.exists()
+    lineage = made.read_lineage()
+    assert lineage is not None
+    assert [node.iteration for node in lineage.nodes] == [1]
+    before = len(calls(made))
+    assert run(made, scores={"2": [0.9, 0.9]}).status == "passed"
+    assert calls(made)[before:] == ["judge 2 block 1", "confirm 2 block 2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("RateLimited", "rate_limited"),
+        ("AuthenticationFailed", "auth_error"),
+        ("BudgetExhausted", "budget_exhausted"),
+        ("ProviderUnavailable", "error"),
+        ("NotUnderstood", "error"),
+    ],
+)
+def test_what_a_provider_refuses_has_a_status_of_its_own_and_can_go_on(
+    session: Made, run: Run, error: str, expected: str
+) -> None:
+    made = session(max_iterations=1)
+    result = run(made, raises={"write_reward": [error]})
+    assert result.status == status(made) == expected
+    assert result.message == f"planned: {error}"
+    # The judge was written side by side: its answer is kept.
+    assert made.read_judge() is not None
+    assert run(made).status == "max_iterations"
+    assert calls(made).count("write_judge upright") == calls(made).count("elicit") == 1
+
+
+def test_a_fault_of_ours_is_an_error_with_its_trace_kept_and_raised(
+    session: Made, run: Run
+) -> None:
+    made = session()
+    work = work_on(made, {})
+
+    def stumble(*_: object) -> None:
+        raise ZeroDivisionError("by hand")
+
+    work.thinking.elicit = stumble  # type: ignore[method-assign,assignment]
+    with pytest.raises(ZeroDivisionError):
+        run_loop(work)
+    found = made.read_status()
+    assert found is not None
+    assert (found.status, found.error) == ("error", "ZeroDivisionError: by hand")
+    assert '"session.traceback"' in made.events_path.read_text()
+    assert "in stumble" in made.events_path.read_text()
+
+
+# --- steering -------------------------------------------------------------------------------------
+
+
+def test_an_order_to_pause_ends_the_process_after_the_iteration_and_going_on_lifts_it(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=2)
+    order(made, pause=True)
+    order(made, remark="first of all: slowly")
+    assert run(made).status == status(made) == "paused"
+    assert calls(made) == ["elicit"]
+    order(made, pause=True)
+    assert run(made).status == "max_iterations"
+    assert made.iteration(1).read_steering() is None
+
+
+def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -> None:
+    made = session(max_iterations=2, configs=1)
+    assert run(made, scores={"1": [0.2, 0]}, raises={"revise 1": ["RateLimited"]}).status == (
+        "rate_limited"
+    )
+    order(made, pause=True)
+    assert run(made).status == "paused"
+    order(made, remark="keep the cart in the middle", score=0.6)
+    order(made, hp_changes={"learning_rate": 1e-4, "gamma": 7, "env_id": "Ant-v5"})
+    order(made, criteria=(criterion("steady"), criterion("calm")))
+    assert run(made, hp_changes={"learning_rate": 1e-3, "ent_coef": 0.01}).status == (
+        "max_iterations"
+    )
+    taken = made.iteration(1).read_steering()
+    assert taken is not None
+    assert (taken.orders, taken.score) == ((1, 2, 3, 4), 0.6)
+    revision = made.iteration(1).read_revision()
+    assert revision is not None
+    assert revision.remarks_taken_up == "keep the cart in the middle"
+    plan = made.iteration(2).read_plan()
+    assert plan is not None
+    assert (plan.train.learning_rate, plan.train.ent_coef, plan.train.gamma) == (1e-4, 0.01, 0.99)
+    assert any("learning_rate is fixed" in note for note in plan.notes)
+    assert any("gamma=7 refused" in note for note in plan.notes)
+    intent = made.read_intent()
+    assert intent is not None
+    assert [c.id for c in intent.criteria] == ["steady", "calm"]
+    assert "write_judge steady,calm" in calls(made)
+    judgment = made.iteration(2).read_judgment()
+    assert judgment is not None
+    assert [c.id for c in judgment.criteria] == ["steady", "calm"]
+    # What was judged by other criteria does not compare.
+    lineage = made.read_lineage()
+    assert lineage is not None
+    assert [node.score for node in lineage.nodes] == [None, 0.5]
+
+
+def test_a_persons_score_counts_instead_of_the_judges(session: Made, run: Run) -> None:
+    made = session(max_iterations=2)
+    assert run(made, orders={"judge 1 block 1": [{"pause": True}]}).status == "paused"
+    order(made, score=0.95)
+    result = run(made)
+    assert (result.status, result.score, result.best_iteration) == ("passed", 0.95, 1)
+    assert "revise 1" not in calls(made)
+
+
+def test_a_persons_reward_is_trained_without_asking_anyone(session: Made, run: Run) -> None:
+    made = session(max_iterations=2)
+    order(made, pause=True)
+    assert run(made).status == "paused"
+    order(made, reward_code=reward(42.0))
+    assert run(made, scores={"1": [0.9, 0.9], "2": [0.9, 0.9]}).status == "passed"
+    assert made.iteration(1).read_reward_source() == reward(42.0)
+    assert "write_reward" not in calls(made)
+
+
+def test_a_pass_does_not_end_a_session_whose_person_wants_more(session: Made, run: Run) -> None:
+    made = session(max_iterations=3)
+    assert run(made, scores={"1": [0.9, 0.9]}).status == "passed"
+    order(made, reward_code=reward(42.0))
+    result = run(made, scores={"1": [0.9, 0.9], "2": [1.0, 1.0]})
+    assert (result.status, result.best_iteration) == ("passed", 2)
+    assert "revise 1" not in calls(made)
+    assert made.iteration(2).read_reward_source() == reward(42.0)

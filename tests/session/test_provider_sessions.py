@@ -1,0 +1,314 @@
+"""A whole session with every kind of model provider: real SDKs, real HTTP, real training."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_servers import Answer, Failure, ModelServer, ProviderName, Reply
+from model_wire import TOKENS_IN, TOKENS_OUT, Received
+from played_by_builtin import played_by_builtin
+from provided_session import House, house
+
+from p2p.contracts import SessionResult
+from p2p.event_log import read_events
+from p2p.session.iteration_record import SessionRecord
+from p2p.settings import get_settings
+
+PROVIDERS: tuple[ProviderName, ...] = ("anthropic", "openai", "google", "openai-compatible")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.getbasetemp() / "trained_once"  # shared with other files
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    with house(tmp_path, kept, monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def by_builtin(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the built-in author's session comes to."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        house(tmp_path_factory.mktemp("b"), kept, patch) as made,
+    ):
+        record = made.new("session_b", "builtin")
+        return outcome(record, made.run(record))
+
+
+def outcome(session: SessionRecord, result: SessionResult) -> dict[str, Any]:
+    """What a session came to, whoever has thought."""
+    intent, judge = session.read_intent(), session.read_judge()
+    assert intent is not None
+    assert judge is not None
+    iterations = []
+    for iteration in session.iteration_records():
+        reward, judgment = iteration.read_reward(), iteration.read_judgment()
+        revision = iteration.read_revision()
+        assert reward is not None
+        assert judgment is not None
+        iterations.append(
+            (reward.code, judgment, revision and (revision.changes, revision.hp_changes))
+        )
+    return {
+        "criteria": intent.criteria,
+        "judge": judge.code,
+        "iterations": iterations,
+        "status": result.status,
+        "best": (result.best_iteration, result.score),
+        "calls": result.model_calls,
+    }
+
+
+def events(session: SessionRecord, name: str) -> list[dict[str, Any]]:
+    return [e.data for e in read_events(session.events_path, limit=10_000) if e.event == name]
+
+
+def roles(server: ModelServer) -> list[str]:
+    """Who asked, in order."""
+    return [received.block[0] for received in server.requests]
+
+
+def exchanges(session: SessionRecord) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(session.llm_dir.glob("*.json"))]
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [p if p == "anthropic" else pytest.param(p, marks=pytest.mark.slow) for p in PROVIDERS],
+)
+def test_a_session_by_a_provider_ends_like_that_of_the_builtin_author(
+    at_home: House, by_builtin: dict[str, Any], provider: ProviderName
+) -> None:
+    server = at_home.serve(provider, played_by_builtin)
+    session = at_home.new(f"session_{provider}", server.model(provider))
+    result = at_home.run(session)
+    assert outcome(session, result) == by_builtin
+    assert result.status == "max_iterations"
+    # Every request is metered and kept, in an event and a file of its own.
+    calls = len(server.requests)
+    assert (
+        result.model_calls == calls == len(exchanges(session)) == len(events(session, "llm.call"))
+    )
+    assert result.tokens == calls * (TOKENS_IN + TOKENS_OUT)
+    assert (result.cost_usd > 0) == (provider != "openai-compatible")
+    intent = session.read_intent()
+    assert intent is not None
+    assert intent.author == server.model(provider)
+    assert at_home.files_with_the_key() == []
+
+
+@pytest.mark.parametrize("provider", PROVIDERS[1:])
+def test_every_provider_brings_a_session_to_its_first_verdict(
+    at_home: House, by_builtin: dict[str, Any], provider: ProviderName
+) -> None:
+    """The same up to the revision; the whole of it is among the slow tests."""
+    server = at_home.serve(provider, played_by_builtin)
+    options = {"max_iterations": 1, "review_reward": False, "review_judge": False}
+    session = at_home.new(f"session_{provider}", server.model(provider), **options)
+    result = at_home.run(session)
+    found = outcome(session, result)
+    assert result.status == "max_iterations"
+    assert found["criteria"] == by_builtin["criteria"]
+    assert [i[:2] for i in found["iterations"]] == [i[:2] for i in by_builtin["iterations"][:1]]
+    assert result.model_calls == len(server.requests) == len(exchanges(session))
+    assert at_home.files_with_the_key() == []
+
+
+def sees(score: float) -> Callable[[Received], Reply]:
+    """A provider's model that also looks, and gives every criterion this score."""
+
+    def reply(received: Received) -> Reply:
+        role, request = received.block
+        if role != "visual_judge":
+            return played_by_builtin(received)
+        seen = [{"id": c["id"], "score": score, "evidence": "seen"} for c in request["criteria"]]
+        return Answer({"criteria": seen, "diagnosis": "it stands", "failure_tags": []})
+
+    return reply
+
+
+def pictures(received: Received) -> list[Any]:
+    """What was shown, decoded."""
+    import av
+    from PIL import Image
+
+    found: list[Any] = []
+    for kind, data in received.media:
+        if kind == "video/mp4":
+            with av.open(io.BytesIO(data)) as container:
+                found += [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        else:
+            found.append(Image.open(io.BytesIO(data)).convert("RGB"))
+    return found
+
+
+@pytest.mark.parametrize("provider", ["openai", pytest.param("google", marks=pytest.mark.slow)])
+def test_a_model_that_looks_sees_real_pictures_and_disagreement_is_settled(
+    at_home: House, provider: ProviderName
+) -> None:
+    import numpy as np
+
+    server = at_home.serve(provider, sees(0.0))
+    model = server.model(provider)
+    session = at_home.new("session_v", model, vlm_model=model, max_iterations=1)
+    result = at_home.run(session)
+    assert result.status == "max_iterations"
+    looks = [received for received in server.requests if received.block[0] == "visual_judge"]
+    assert len(looks) >= 3
+    for look in looks:
+        shown = pictures(look)
+        assert len(shown) >= 2
+        assert all(np.asarray(picture).std() > 5 for picture in shown)  # nothing black or blank
+    assert "synthesiser" in roles(server)  # the code judge says more than zero
+    judgment = session.iteration(1).read_judgment()
+    assert judgment is not None
+    assert judgment.unavailable == {}
+    assert judgment.strategy == "both"
+    assert {o.judge for r in judgment.rollouts for o in r.opinions} == {"code", "vlm"}
+    assert result.model_calls == len(server.requests)
+    assert at_home.files_with_the_key() == []
+
+
+@pytest.mark.slow
+def test_a_judge_that_goes_out_in_the_middle_is_said_to_be_out_and_the_session_goes_on(
+    at_home: House,
+) -> None:
+    """It looks in the first iteration; from then on its provider fails."""
+    out = threading.Event()
+
+    def script(received: Received) -> Reply:
+        role, _ = received.block
+        if role == "revise_agent":
+            out.set()
+        if role in ("visual_judge", "synthesiser") and out.is_set():
+            return Failure(500, "overloaded")
+        return sees(0.5)(received)
+
+    server = at_home.serve("anthropic", script)
+    model = server.model("anthropic")
+    session = at_home.new("session_o", model, vlm_model=model)
+    result = at_home.run(session)
+    assert result.status == "max_iterations"
+    assert result.iterations == 2
+    first, second = (session.iteration(n).read_judgment() for n in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert first.unavailable == {}
+    assert list(second.unavailable) == ["vlm"]
+    assert "overloaded" in second.unavailable["vlm"]
+    assert second.intent_score is not None
+    by_code = [o.score for r in second.rollouts for o in r.opinions if o.judge == "code"]
+    assert second.intent_score == pytest.approx(sum(s or 0.0 for s in by_code) / len(by_code))
+    assert not second.passed
+    waits = events(session, "llm.wait")
+    assert waits
+    assert all("overloaded" in wait["reason"] for wait in waits)
+
+
+@pytest.mark.slow
+def test_the_only_judge_being_out_ends_the_session_with_a_cause_and_resume_goes_on(
+    at_home: House,
+) -> None:
+    out = True
+
+    def script(received: Received) -> Reply:
+        if received.block[0] == "visual_judge" and out:
+            return Failure(503, "overloaded")
+        return sees(0.9)(received)
+
+    server = at_home.serve("google", script)
+    model = server.model("google")
+    session = at_home.new(
+        "session_o", model, vlm_model=model, use_code_judge=False, max_iterations=1,
+        pass_threshold=0.8, confirm_episodes=2,
+    )  # fmt: skip
+    result = at_home.run(session)
+    assert result.status == "error"
+    assert "no judge could judge iteration 1" in result.message
+    assert "overloaded" in result.message
+    assert session.iteration(1).read_judgment() is None  # not a zero
+    out, asked = False, len(roles(server))
+    again = at_home.run(session, resume=True)
+    assert again.status == "passed"
+    assert set(roles(server)[asked:]) == {"visual_judge"}
+
+
+def test_a_budget_ends_a_session_and_a_higher_one_goes_on_without_paying_twice(
+    at_home: House, by_builtin: dict[str, Any]
+) -> None:
+    server = at_home.serve("anthropic", played_by_builtin)
+    dear = {"input": 1.0, "output": 1000.0}  # an answer costs 0.05, and may cost more than a dollar
+    prices = at_home.folder.parent / "prices.json"
+    prices.write_text(json.dumps({server.model("anthropic"): dear}))
+    at_home.monkeypatch.setenv("P2P_PRICES", str(prices))
+    get_settings.cache_clear()
+    session = at_home.new("session_m", server.model("anthropic"), budget_usd=1.15)
+    result = at_home.run(session)
+    assert result.status == "budget_exhausted"
+    assert "go on with a higher one" in result.message
+    paid = [exchange["key"] for exchange in exchanges(session)]
+    assert len(paid) == result.model_calls == len(server.requests) == 3
+    assert result.cost_usd == pytest.approx(0.15, abs=0.01)
+    again = at_home.run(session, resume=True, budget_usd=50.0)
+    assert outcome(session, again) == by_builtin
+    keys = [exchange["key"] for exchange in exchanges(session)]
+    assert keys[: len(paid)] == paid
+    assert len(set(keys)) == len(keys) == len(server.requests)
+
+
+@pytest.mark.parametrize(
+    ("provider", "failure", "status", "told", "asked"),
+    [
+        ("anthropic", Failure(429, "slow down"), "rate_limited", "slow down", 3),
+        ("openai", Failure(429, "slow down", {"Retry-After": "3600"}), "rate_limited", "3600 s", 1),
+        ("google", Failure(429, "slow down"), "rate_limited", "tried 3 times", 3),
+        ("anthropic", Failure(401, "no such key"), "auth_error", "the key is refused", 1),
+        ("openai", Failure(401, "no such key"), "auth_error", "the key is refused", 1),
+        ("google", Failure(401, "no such key"), "auth_error", "the key is refused", 1),
+        ("openai-compatible", Failure(404, "no model"), "error", "no such model", 1),
+    ],
+)
+def test_a_provider_that_refuses_ends_the_session_with_its_status(
+    at_home: House, provider: ProviderName, failure: Failure, status: str, told: str, asked: int
+) -> None:
+    server = at_home.serve(provider, lambda _: failure)
+    session = at_home.new("session_r", server.model(provider))
+    result = at_home.run(session)
+    assert (result.status, len(server.requests)) == (status, asked)
+    assert told in result.message
+    assert "\n" not in result.message
+    found = session.read_status()
+    assert found is not None
+    assert (found.status, found.error) == (status, result.message)
+    assert at_home.files_with_the_key() == []
+
+
+@pytest.mark.slow
+def test_a_provider_that_comes_back_is_gone_on_with(
+    at_home: House, by_builtin: dict[str, Any]
+) -> None:
+    """Refused in the middle: what was answered before is not asked again."""
+    refused = True
+
+    def script(received: Received) -> Reply:
+        if received.block[0] == "revise_agent" and refused:
+            return Failure(429, "slow down")
+        return played_by_builtin(received)
+
+    server = at_home.serve("openai", script)
+    session = at_home.new("session_q", server.model("openai"))
+    assert at_home.run(session).status == "rate_limited"
+    refused, before = False, roles(server)
+    again = at_home.run(session, resume=True)
+    assert outcome(session, again) == by_builtin
+    assert roles(server)[len(before) :] == ["revise_agent", "reward_reviewer"]

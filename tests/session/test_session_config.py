@@ -1,0 +1,59 @@
+"""From flat options to a LoopConfig, and what may change when a session goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2p.config import TrainConfig
+from p2p.contracts import utc_now
+from p2p.session.session_config import SessionConfig, loop_config, with_changes
+
+
+def test_flat_options_find_their_place_and_what_is_set_is_fixed() -> None:
+    loop = loop_config(
+        "Hopper-v5", iterations=7, timesteps=9000, seeds=3, learning_rate=1e-4, vlm=None
+    )
+    assert (loop.train.env_id, loop.max_iterations, loop.seeds) == ("Hopper-v5", 7, (1, 2, 3))
+    assert (loop.train.total_timesteps, loop.train.learning_rate) == (9000, 1e-4)
+    assert loop.fixed == ("learning_rate", "total_timesteps")
+
+
+def test_a_number_of_configurations_gives_different_ones_that_can_be_trained() -> None:
+    loop = loop_config("Ant-v5", configs=4)
+    made = [loop.train.with_updates(**entry.params) for entry in loop.configs]
+    assert len({config.to_json() for config in made}) == 4
+    assert len({entry.config_id for entry in loop.configs}) == 4
+
+
+def test_a_whole_train_config_counts_as_it_is() -> None:
+    loop = loop_config("Ant-v5", train=TrainConfig(num_envs=3, num_minibatches=3))
+    assert (loop.train.num_envs, loop.train.env_id, loop.fixed) == (3, "Ant-v5", ())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"itterations": 3}, "iterations"),
+        ({"seeds": 0}, "at least one"),
+        ({"configs": 0}, "configs"),
+        ({"pass_threshold": 2}, "pass_threshold"),
+        ({"use_code_judge": False}, "no judge"),
+    ],
+)
+def test_what_makes_no_sense_is_named(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        loop_config("Ant-v5", **options)
+
+
+def test_a_session_goes_on_with_more_money_but_not_with_another_body() -> None:
+    config = SessionConfig(
+        session_id="session_x",
+        prompt="run",
+        loop=loop_config("Ant-v5"),
+        created_at=utc_now(),
+        version="1",
+    )
+    assert with_changes(config, {"budget_usd": 5.0, "iterations": None}).loop.budget_usd == 5.0
+    assert with_changes(config, {}) is config
+    with pytest.raises(ValueError, match="seeds cannot be changed"):
+        with_changes(config, {"seeds": (1, 2)})

@@ -1,0 +1,265 @@
+"""Sessions as real processes: stopped in every way, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_process import ENDLESS, TWO_ROUNDS, Sessions, is_there, kill_all, status, wait_until
+
+from p2p.event_log import read_events
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.stopping import descendants
+
+EVERY_FILE = (
+    "session.json",
+    "intent.json",
+    "iter_1/plan.json",
+    "judge.json",
+    "iter_1/reward.json",
+    "iter_1/base_seed_1/config.json",
+    "iter_1/base_seed_1/metrics/scalars.jsonl",
+    "iter_1/aggregation.json",
+    "iter_1/base_seed_1/judged",
+    "iter_1/base_seed_1/judgment.json",
+    "iter_1/best_run.json",
+    "iter_1/judgment.json",
+    "iter_1/revision.json",
+    "iter_2/plan.json",
+    "iter_2/reward.json",
+    "iter_2/base_seed_1/checkpoints",
+    "iter_2/base_seed_1/judged",
+    "iter_2/judgment.json",
+)
+SOME_FILES = (
+    "iter_1/reward.json",
+    "iter_1/base_seed_1/metrics/scalars.jsonl",
+    "iter_1/base_seed_1/judged",
+    "iter_1/revision.json",
+)
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[Sessions]:
+    made = Sessions(tmp_path)
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> SessionRecord:
+    """A session of two iterations that nobody interrupted."""
+    made = Sessions(tmp_path_factory.mktemp("undisturbed"))
+    process = made.new("session_u", TWO_ROUNDS)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 3, err
+    assert Path(out.splitlines()[-1]) == made.runs / "session_u"
+    return made.record("session_u")
+
+
+def records(session: SessionRecord) -> dict[str, Any]:
+    """What a session came to, without times and names."""
+    found: dict[str, Any] = {}
+    for path in sorted(session.path.rglob("*.json")):
+        name = str(path.relative_to(session.path))
+        if "streaming_judgments" in name or path.name in {"session.json", "status.json"}:
+            continue  # the first is made while there is time, the others have times in them
+        if path.parent.name == "llm":
+            name = f"llm {path.stem.partition('_')[2]} {json.loads(path.read_text())['key']}"
+            found[name] = True
+            continue
+        value = json.loads(path.read_text())
+        for unlike in ("seconds", "training_time_s", "session_id"):
+            value.pop(unlike, None)
+        found[name] = value
+    return found
+
+
+def reached(process: subprocess.Popen[str], path: Path) -> None:
+    wait_until(lambda: path.exists() or process.poll() is not None)
+
+
+def interrupted_at(sessions: Sessions, files: tuple[str, ...]) -> SessionRecord:
+    """A session that is killed whenever one of these is there, and gone on with each time."""
+    record = sessions.record("session_k")
+    process = sessions.new("session_k", TWO_ROUNDS)
+    for number, name in enumerate(files):
+        reached(process, record.path / name)
+        if number % 2:
+            kill_all(process)
+        else:
+            process.kill()  # what it has started goes on
+            process.wait()
+        process = sessions.resume("session_k")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 3, err
+    return record
+
+
+def same(session: SessionRecord, other: SessionRecord) -> None:
+    ours, theirs = records(session), records(other)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert ours[name] == value, name
+
+
+def test_killed_and_resumed_it_comes_to_the_same_and_asks_nothing_twice(
+    sessions: Sessions, undisturbed: SessionRecord
+) -> None:
+    record = interrupted_at(sessions, SOME_FILES)
+    same(record, undisturbed)
+    assert status(record) == "max_iterations"
+    assert [p for p in record.validate() if "killed writer" not in p] == []
+
+
+@pytest.mark.slow
+def test_killed_after_every_phase_and_in_the_middle_of_them_it_comes_to_the_same(
+    sessions: Sessions, undisturbed: SessionRecord
+) -> None:
+    same(interrupted_at(sessions, EVERY_FILE), undisturbed)
+
+
+def under_way(sessions: Sessions, name: str = "session_s") -> tuple[Any, SessionRecord, list[int]]:
+    """A session in the middle of a training that would take for ever, and all its processes."""
+    process = sessions.new(name, ENDLESS)
+    record = sessions.record(name)
+    scalars = record.path / "iter_1/base_seed_1/metrics/scalars.jsonl"
+    reached(process, scalars)
+    assert process.poll() is None, process.communicate()
+    family = descendants(process.pid)
+    assert len(family) >= 2  # the executor and its jail
+    return process, record, family
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_cancels_and_leaves_no_process(
+    sessions: Sessions, number: signal.Signals
+) -> None:
+    process, record, family = under_way(sessions)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "cancelled" in err
+    assert not any(map(is_there, family))
+    assert status(record) == "cancelled"
+    assert status(record.iteration(1).runs()[0]) == "cancelled"  # type: ignore[arg-type]
+    result = record.read_result()
+    assert result is not None
+    assert result.status == "cancelled"
+    # A start that nobody asked to go on leaves it alone.
+    again = sessions.resume("session_s", "--max-iterations", "1")
+    wait_until(lambda: status(record) == "running" or again.poll() is not None)
+    assert again.poll() is None, again.communicate()
+
+
+def test_a_second_signal_ends_everything_at_once(sessions: Sessions) -> None:
+    process, _, family = under_way(sessions)
+    executor = next(pid for pid in family if b"p2p.executor" in _command(pid))
+    os.kill(executor, signal.SIGSTOP)  # it will not end for being asked
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.0)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 137
+    wait_until(lambda: not any(map(is_there, family)), 10)
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_cancel_in_the_status_file_is_heard_and_stands(sessions: Sessions) -> None:
+    process, record, family = under_way(sessions)
+    assert record.set_status_if("cancelled", {"running"})
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert status(record) == "cancelled"
+    assert not any(map(is_there, family))
+
+
+def test_one_process_works_on_a_session_and_a_killed_one_is_followed(sessions: Sessions) -> None:
+    process, record, family = under_way(sessions)
+    second = sessions.resume("session_s")
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 9
+    assert f"being worked on by process {process.pid}" in err
+    assert status(record) == "running"
+    assert record.derive_status() == "running"
+    # Killed, it leaves its training running; whoever follows takes it over, and can stop it.
+    process.kill()
+    process.wait()
+    assert all(map(is_there, family))
+    third = sessions.resume("session_s")
+    wait_until(lambda: record.events_path.read_text().count('"train.start"') == 2)
+    third.send_signal(signal.SIGTERM)
+    third.communicate(timeout=60)
+    assert third.returncode == 130
+    wait_until(lambda: not any(map(is_there, family)), 30)
+
+
+def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
+    sessions: Sessions,
+) -> None:
+    key = "sk-canary-0123456789abcdef"
+    sessions.env = {"ANTHROPIC_API_KEY": key, "OPENAI_API_KEY": key, "GEMINI_API_KEY": key}
+    both = [sessions.new(f"session_{n}", {**TWO_ROUNDS, "max_iterations": 1}) for n in "ab"]
+    for process in both:
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 3, err
+        assert key not in out + err
+    same(sessions.record("session_a"), sessions.record("session_b"))
+    files = [path for path in sessions.runs.rglob("*") if path.is_file()]
+    assert len(files) > 50
+    assert [path for path in files if key.encode() in path.read_bytes()] == []
+
+
+def test_a_key_in_the_prompt_does_not_reach_the_disk(sessions: Sessions) -> None:
+    key = "sk-canary-0123456789abcdef"
+    sessions.env = {"OPENAI_API_KEY": key}
+    process = sessions.new("session_p", TWO_ROUNDS, prompt=f"balance {key}")
+    wait_until(sessions.record("session_p").intent_path.exists)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    files = [path for path in sessions.runs.rglob("*") if path.is_file()]
+    assert [path for path in files if key.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "say what the agent should do"),
+        (("--prompt", " ", "--env", "InvertedPendulum-v5"), 2, "the prompt is empty"),
+        (("--prompt", "balance", "--env", "Antt-v5"), 2, "did you mean Ant-v5"),
+        (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "'seeds'"),
+        (("--prompt", "x", "--loop-config", "none.json"), 2, "none.json does not exist"),
+        (("--resume",), 2, "--session-id"),
+        (("--resume", "--session-id", "session_z"), 2, "is no session"),
+        (("--prompt", "frobnicate", "--env", "Ant-v5", "--loop-config", '{"model": "builtin"}'),
+         1, "API_KEY"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_told_in_a_line(
+    sessions: Sessions, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    process = sessions.start(*arguments)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_events_of_a_session_tell_its_phases(undisturbed: SessionRecord) -> None:
+    events = [e.event for e in read_events(undisturbed.events_path, limit=10_000)]
+    for name in ("intent", "plan", "reward", "judge_code", "train", "judge", "revise"):
+        assert f"{name}.start" in events
+        assert f"{name}.end" in events
+    assert events[0] == "session.started"
+    assert events[-1] == "session.ended"
