@@ -10,11 +10,15 @@ from typing import Annotated
 
 import typer
 
+from p2p.commands.analyze import analyze
 from p2p.commands.catalogue import envs, rewards
 from p2p.commands.check import check
 from p2p.commands.console import CommandError, complain, print_json
 from p2p.commands.doctor import doctor
+from p2p.commands.run import resume, run
 from p2p.commands.runs import evaluate, export, play
+from p2p.commands.sessions import sessions, show
+from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
 
 app = typer.Typer(
@@ -25,8 +29,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, evaluate, play, export, check, envs, rewards, doctor):
-    app.command()(command)
+PANELS = {
+    "From a sentence": (run, resume, sessions, show, stop, steer, analyze),
+    "From a reward file": (train, check, rewards),
+    "What was trained": (evaluate, play, export),
+    "This machine": (envs, doctor),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -49,15 +60,15 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Prompt2Policy: from a reward file to a trained, saved and watchable policy.
+    """Prompt2Policy: a sentence in, a trained, judged and watchable policy out.
 
     Every command has --help with examples, and --json.
 
     [bold]Examples[/]
 
-      p2p rewards                        what comes with it
-      p2p train halfcheetah_run_forward  train, with curves and videos
-      p2p play runs/SESSION/iter_1       watch the result
+      p2p run "run forward fast"         from a sentence
+      p2p train halfcheetah_run_forward  from a reward file, or one that comes with it
+      p2p show last                      how the last session went
     """
 
 

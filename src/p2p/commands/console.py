@@ -16,6 +16,8 @@ from rich.markup import escape
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+    from p2p.inference.question import InferenceError
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -51,6 +53,15 @@ class UsageError(CommandError):
     """A mistake in the arguments or files; the message names it and says what to do."""
 
     status = 2
+
+
+def no_answer(error: InferenceError) -> CommandError:
+    """A model gave no answer: with the exit status of a session that ends so."""
+    from p2p.session.endings import EXIT_CODES, status_of
+
+    failure = CommandError(error)
+    failure.status = EXIT_CODES[status_of(error)]
+    return failure
 
 
 def complain(error: CommandError) -> None:

@@ -91,7 +91,7 @@ def new_run(requested: Requested) -> tuple[TrainConfig, str]:
     reward = open_reward(requested.reward)
     where = f"--config {requested.config}" if requested.config else "configuration"
     fields = _read_object(requested.config) if requested.config else {}
-    fields |= dict(_parse_setting(item) for item in requested.settings)
+    fields |= dict(parse_setting(item) for item in requested.settings)
     flags = {
         "env_id": requested.env or fields.get("env_id") or reward.env_id or TrainConfig().env_id,
         "total_timesteps": requested.steps,
@@ -129,7 +129,8 @@ def _read_object(path: Path) -> dict[str, Any]:
     return found
 
 
-def _parse_setting(item: str) -> tuple[str, Any]:
+def parse_setting(item: str) -> tuple[str, Any]:
+    """`FIELD=VALUE` of a TrainConfig, as --set takes it."""
     from p2p.config import TrainConfig
 
     name, sign, value = item.partition("=")

@@ -1,0 +1,122 @@
+"""`--interactive`: a person looks over the criteria before anything is trained for them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+from rich.markup import escape
+from rich.prompt import Confirm, Prompt
+
+from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
+from p2p.commands.console import err
+from p2p.commands.session_progress import target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from p2p.contracts import Criterion, Intent
+
+HELP = (
+    "[bold]enter[/] take them   [bold]drop 3[/]   [bold]threshold 3 2.5[/]   [bold]weight 3 0.5[/]"
+    "   [bold]edit[/] all of them, or add some, in your editor   [bold]quit[/]"
+)
+
+
+def edit_criteria(intent: Intent) -> Intent:
+    """Show the criteria, change them as told, and give those that count.
+
+    Raises KeyboardInterrupt where the person would rather not.
+    """
+    while True:
+        _show(intent.criteria)
+        given = Prompt.ask("criteria", console=err, default="", show_default=False).split()
+        if not given:
+            return intent
+        if given[0] in ("quit", "q"):
+            raise KeyboardInterrupt
+        try:
+            intent = with_criteria(intent, apply(intent.criteria, given))
+        except ValidationError as error:
+            problems = (item["msg"].removeprefix("Value error, ") for item in error.errors())
+            err.print(f"[yellow]{escape('; '.join(problems))}[/]")
+        except (ValueError, IndexError) as error:
+            err.print(f"[yellow]{escape(str(error))}[/]")
+
+
+def _show(criteria: tuple[Criterion, ...]) -> None:
+    for number, criterion in enumerate(criteria, 1):
+        err.print(
+            f"[bold]{number:>2}[/] {criterion.category:<10} {escape(criterion.title)}: "
+            f"{escape(criterion.measure)} {escape(target(criterion))}  "
+            f"[dim]weight {criterion.weight:g}[/]",
+            soft_wrap=True,
+        )
+    err.print(HELP, soft_wrap=True)
+
+
+def apply(criteria: tuple[Criterion, ...], command: list[str]) -> tuple[Criterion, ...]:
+    """The criteria after one command; raises ValueError that says what is wrong with it."""
+    verb, rest = command[0], command[1:]
+    if verb not in COMMANDS:
+        raise ValueError(f"{verb}: not one of {', '.join(COMMANDS)}, or just enter")
+    return COMMANDS[verb](criteria, rest)
+
+
+def _chosen(criteria: tuple[Criterion, ...], text: list[str], wanted: int) -> int:
+    if len(text) != wanted or not text[0].isdecimal():
+        raise ValueError("name a criterion by its number, as in: drop 3, or threshold 3 2.5")
+    number = int(text[0])
+    if not 1 <= number <= len(criteria):
+        raise ValueError(f"{number}: there are 1 to {len(criteria)}")
+    return number - 1
+
+
+def _drop(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
+    i = _chosen(criteria, text, 1)
+    return criteria[:i] + criteria[i + 1 :]
+
+
+def _set(field: str) -> Callable[[tuple[Criterion, ...], list[str]], tuple[Criterion, ...]]:
+    def change(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
+        i = _chosen(criteria, text, 2)
+        try:
+            value = float(text[1])
+        except ValueError:
+            raise ValueError(f"{text[1]}: not a number") from None
+        changed = type(criteria[i]).model_validate({**criteria[i].model_dump(), field: value})
+        return (*criteria[:i], changed, *criteria[i + 1 :])
+
+    return change
+
+
+def _edit(criteria: tuple[Criterion, ...], _: list[str]) -> tuple[Criterion, ...]:
+    """In the person's editor; criteria that do not read stay in its file, to be mended there."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="p2p-criteria-") as folder:
+        path = Path(folder) / "criteria.toml"
+        path.write_text(render_criteria(criteria), encoding="utf-8")
+        while True:
+            try:
+                subprocess.run([*shlex.split(editor), str(path)], check=True)
+            except (OSError, subprocess.CalledProcessError) as error:
+                raise ValueError(f"{editor} does not open ({error}): set EDITOR") from error
+            try:
+                return parse_criteria(path.read_text(encoding="utf-8"))
+            except CriteriaError as error:
+                err.print(f"[yellow]{escape(str(error))}[/]")
+                if not Confirm.ask("edit it again", console=err, default=True):
+                    return criteria
+
+
+COMMANDS = {
+    "drop": _drop,
+    "threshold": _set("threshold"),
+    "weight": _set("weight"),
+    "edit": _edit,
+}

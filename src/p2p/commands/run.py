@@ -1,0 +1,347 @@
+"""`p2p run` and `p2p resume`: a sentence in, a judged policy out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UnsafeFlag,
+    UsageError,
+    err,
+    field_errors,
+    no_answer,
+    print_json,
+    shown,
+)
+from p2p.commands.session_argument import (
+    RunsDirOption,
+    SessionArgument,
+    open_session,
+    runs_folder,
+)
+from p2p.commands.steering import read_criteria
+from p2p.commands.train_inputs import parse_setting
+
+if TYPE_CHECKING:
+    from p2p.config import LoopConfig
+    from p2p.contracts import SessionResult
+    from p2p.session.iteration_record import SessionRecord
+    from p2p.session.snapshot import SessionSnapshot
+
+
+FLAGS = {
+    "max_iterations": "--iterations",
+    "total_timesteps": "--timesteps",
+    "pass_threshold": "--threshold",
+    "budget_usd": "--budget-usd",
+    "vlm_model": "--vlm",
+    "seeds": "--seeds",
+    "configs": "--configs",
+}
+"""Fields that have a flag."""
+
+
+def run(
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="What the agent should do; `-` reads it from standard input."),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option("--env", "-e", metavar="ID", help="Environment (default: chosen and said)."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="PROVIDER:MODEL",
+            help="Who thinks (default: the first provider with a key, else `builtin`).",
+        ),
+    ] = None,
+    vlm: Annotated[
+        str | None,
+        typer.Option(metavar="PROVIDER:MODEL", help="Who looks at the videos (default: nobody)."),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", "-n", metavar="N", help="At most so many.")
+    ] = None,
+    timesteps: Annotated[
+        int | None, typer.Option(metavar="N", help="Environment steps of each training run.")
+    ] = None,
+    configs: Annotated[
+        int | None, typer.Option(metavar="N", help="Hyperparameter settings to try side by side.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N|LIST", help="How many seeds, or which: 3, or 1,5,7.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="0..1", help="The score that passes.")
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option(metavar="USD", help="Spend at most so much on models.")
+    ] = None,
+    criteria: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Judge by these criteria; none are asked.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Fix a TrainConfig field; repeatable."),
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", "-i", help="Edit the criteria before training.")
+    ] = False,
+    videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
+    unsafe_local: UnsafeFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a policy that does what a sentence says.
+
+    Reads measurable criteria off the sentence, writes a reward and a judge,
+    trains, judges, confirms on fresh starts, and revises until it passes.
+
+    Without a key for a model it works by a built-in grammar of motion. Keys
+    come from the environment or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY,
+    GEMINI_API_KEY, OPENROUTER_API_KEY.
+
+    Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
+    iterations, 4 paused, 5 rate limited, 6 key refused, 7 no reward could be
+    made to run, 8 budget used up, 9 the session is busy, 130 cancelled.
+
+    [bold]Examples[/]
+
+      p2p run "run forward fast"
+      p2p run "spin in place" --env Ant-v5 --seeds 3 --iterations 8
+      p2p run "hop like a rabbit" --model anthropic:claude-sonnet-4-5 --budget-usd 5
+      p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
+    """
+    text = _prompt(prompt)
+    flags: dict[str, Any] = {
+        "model": model,
+        "vlm_model": vlm,
+        "max_iterations": iterations,
+        "total_timesteps": timesteps,
+        "configs": configs,
+        "seeds": _seeds(seeds),
+        "pass_threshold": threshold,
+        "budget_usd": budget_usd,
+        "videos": videos,
+        "unsafe_local": unsafe_local or None,
+    }
+    options = _settings(setting or [])
+    named = options.pop("env_id", None)
+    options |= {name: value for name, value in flags.items() if value is not None}
+    own = read_criteria(criteria)
+    if interactive and not sys.stdin.isatty():
+        raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
+    _check_models(model, vlm)
+    env_id = _environment(env or named, text, model)
+    record = _create(text, _loop(env_id, options), own, runs_folder(runs_dir))
+    err.print(f"[bold]{escape(text)}[/]  {env_id}  {escape(shown(record.path))}", soft_wrap=True)
+    _work(record, as_json=as_json, interactive=interactive)
+
+
+def resume(
+    session: SessionArgument,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", "-n", metavar="N", help="Another limit.")
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option(metavar="USD", help="Another budget, in all.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="PROVIDER:MODEL", help="Another model.")
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Go on with a session that was stopped, paused, killed or ran out of money.
+
+    What is done is not done again, and no answer of a model is paid for twice.
+
+    [bold]Examples[/]
+
+      p2p resume last
+      p2p resume last --budget-usd 10 --iterations 8
+    """
+    record = open_session(session, runs_dir)
+    if not (record.path / "session.json").is_file():
+        raise UsageError(
+            f"SESSION: {record.path} was made by `p2p train`: go on with "
+            f"p2p train --resume {shown(record.path)}/iter_1"
+        )
+    if model is not None:
+        _check_models(model, None)
+    err.print(f"{escape(shown(record.path))}", soft_wrap=True)
+    changes = {"max_iterations": iterations, "budget_usd": budget_usd, "model": model}
+    _work(record, as_json=as_json, resumed=True, changes=changes)
+
+
+def _prompt(prompt: str | None) -> str:
+    if prompt is None:
+        raise UsageError('say what the agent should do, as in: p2p run "run forward fast"')
+    text = " ".join((sys.stdin.read() if prompt == "-" else prompt).split())
+    if not text:
+        raise UsageError("the prompt is empty: say what the agent should do")
+    return text
+
+
+def _seeds(text: str | None) -> int | tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--seeds {text}: write a number, or a list such as 1,5,7") from error
+    return numbers if "," in text else numbers[0]
+
+
+def _settings(items: list[str]) -> dict[str, Any]:
+    found = dict(parse_setting(item) for item in items)
+    if "seed" in found:
+        raise UsageError("--set seed: every run has its own; say which with --seeds")
+    if "iteration_id" in found:
+        raise UsageError("--set iteration_id: runs are named by what they train")
+    return found
+
+
+def _environment(env: str | None, prompt: str, model: str | None) -> str:
+    from p2p.commands.reward_file import check_environment
+    from p2p.inference.question import InferenceError
+    from p2p.session.thinking import choose_environment
+
+    if env is not None:
+        check_environment(env)
+        return env
+    try:
+        choice = choose_environment(prompt, model=model or "")
+    except InferenceError as error:
+        raise no_answer(error) from error
+    if choice.env_id is None:
+        reason = choice.reason.strip().rstrip(".")
+        raise CommandError(f"no environment fits: {reason}. Or name one with --env")
+    err.print(f"environment: [bold]{choice.env_id}[/] ({escape(choice.reason)})", soft_wrap=True)
+    return choice.env_id
+
+
+def _check_models(model: str | None, vlm: str | None) -> None:
+    """Before there is a session: a name nobody knows is a mistake, and a key has to be there."""
+    from p2p.inference.question import InferenceError, RequestRejected
+    from p2p.session.thinking import check_models
+
+    try:
+        check_models(model or "", vlm or "")
+    except RequestRejected as error:
+        raise UsageError(f"--model, --vlm: {error}") from error
+    except InferenceError as error:
+        raise no_answer(error) from error
+
+
+def _loop(env_id: str, options: dict[str, Any]) -> LoopConfig:
+    from pydantic import ValidationError
+
+    from p2p.session.session_config import loop_config
+
+    try:
+        return loop_config(env_id, **options)
+    except ValidationError as error:
+        raise UsageError(_in_flags(field_errors(error, "options"))) from error
+    except ValueError as error:
+        raise UsageError(error) from error
+
+
+def _in_flags(text: str) -> str:
+    """Names of options as they were typed."""
+    for field, flag in FLAGS.items():
+        text = text.replace(f" {field}:", f" {flag}:")
+    return text
+
+
+def _create(prompt: str, loop: LoopConfig, criteria: Any, folder: Path) -> SessionRecord:
+    from pydantic import ValidationError
+
+    from p2p.session.run_session import create_session
+
+    try:
+        return create_session(prompt, loop, runs_dir=folder, criteria=criteria)
+    except ValidationError as error:
+        raise UsageError(field_errors(error, "session")) from error
+    except ValueError as error:
+        raise UsageError(error) from error
+    except OSError as error:
+        raise CommandError(f"--runs-dir: {folder} cannot be written: {error}") from error
+
+
+def _work(
+    record: SessionRecord,
+    *,
+    as_json: bool,
+    interactive: bool = False,
+    resumed: bool = False,
+    changes: dict[str, Any] | None = None,
+) -> None:
+    """Run the session in this process, with the live view, and report how it ended."""
+    from p2p.commands.criteria_editor import edit_criteria
+    from p2p.commands.session_progress import SessionProgress
+    from p2p.commands.sessions import report
+    from p2p.session.endings import EXIT_BUSY, EXIT_CODES, RESUMABLE, SessionBusy
+    from p2p.session.run_session import run as run_session
+    from p2p.session.snapshot import snapshot
+
+    try:
+        _change(record, changes or {})
+        with SessionProgress(err, record) as view:
+            review = view.held(edit_criteria) if interactive else None
+            result = run_session(record, resume=resumed, review_intent=review)
+    except SessionBusy as error:
+        failure = CommandError(f"{error}: watch it with `p2p show {record.session_id} --follow`")
+        failure.status = EXIT_BUSY
+        raise failure from error
+    except OSError as error:
+        raise CommandError(f"{record.path}: {error}") from error
+    if as_json:
+        print_json({"session": str(record.path), **_absolute(record, result)})
+    else:
+        report(record, _with_its_end(snapshot(record), result))
+    if result.status in RESUMABLE and result.status != "max_iterations":
+        err.print(f"go on with: p2p resume {record.session_id}", soft_wrap=True)
+    status = EXIT_CODES.get(result.status, 1)
+    if status:
+        raise typer.Exit(status)
+
+
+def _with_its_end(now: SessionSnapshot, result: SessionResult) -> SessionSnapshot:
+    """How the session stands, also where its end could not be written down: on a full disk."""
+    if now.status == result.status:
+        return now
+    return replace(now, status=result.status, error=result.message, result=now.result or result)
+
+
+def _change(record: SessionRecord, changes: dict[str, Any]) -> None:
+    """Let a session go on under other conditions; what cannot be is the person's mistake."""
+    from pydantic import ValidationError
+
+    from p2p.session.run_session import open_config
+
+    try:
+        open_config(record, changes)
+    except ValidationError as error:
+        raise UsageError(_in_flags(field_errors(error, "options"))) from error
+    except ValueError as error:
+        raise UsageError(error) from error
+
+
+def _absolute(record: SessionRecord, result: SessionResult) -> dict[str, Any]:
+    found = result.model_dump(mode="json")
+    found["policy"] = str(record.path / result.policy) if result.policy else None
+    found["videos"] = [str(record.path / video) for video in result.videos]
+    return found

@@ -1,0 +1,247 @@
+"""`p2p sessions` and `p2p show`: what there is, and how it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
+from p2p.commands.session_argument import (
+    RunsDirOption,
+    SessionArgument,
+    open_session,
+    runs_folder,
+    session_names,
+)
+
+if TYPE_CHECKING:
+    from p2p.session.iteration_record import SessionRecord
+    from p2p.session.snapshot import IterationSnapshot, SessionSnapshot
+
+COLOURS = {
+    "passed": "green",
+    "completed": "green",
+    "running": "cyan",
+    "paused": "cyan",
+    "max_iterations": "yellow",
+    "cancelled": "yellow",
+    "budget_exhausted": "yellow",
+    "rate_limited": "yellow",
+}
+"""Anything else is red."""
+
+
+def sessions(
+    runs_dir: RunsDirOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest so many.")
+    ] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the sessions, newest first.
+
+    [bold]Examples[/]
+
+      p2p sessions
+      p2p sessions --runs-dir /data/runs --limit 100 --json
+    """
+    from p2p.session.iteration_record import SessionRecord
+
+    folder = runs_folder(runs_dir)
+    rows = [_row(SessionRecord(folder / name)) for name in session_names(folder)[: -limit - 1 : -1]]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    # A name that is cut cannot be typed again: the prompt gives way.
+    table.add_column("session", no_wrap=True, min_width=max(len(r["session_id"]) for r in rows))
+    for title in ("status", "score", "environment"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("prompt", overflow="ellipsis", no_wrap=True, ratio=1)
+    for row in rows:
+        score = "" if row["score"] is None else f"{row['score']:.2f}"
+        table.add_row(
+            row["session_id"],
+            status_text(row["status"]),
+            score,
+            row["env_id"],
+            escape(row["prompt"]),
+        )
+    out.print(table)
+
+
+def status_text(status: str) -> str:
+    """A status in its colour."""
+    return f"[{COLOURS.get(status, 'red')}]{status}[/]"
+
+
+def _row(record: SessionRecord) -> dict[str, Any]:
+    from p2p.contracts import Intent, SessionResult
+    from p2p.session.record_files import read_model
+
+    intent = read_model(record.path / "intent.json", Intent)
+    result = read_model(record.path / "result.json", SessionResult)
+    iterations = record.iteration_records()
+    config = iterations[0].read_config() if iterations and intent is None else None
+    return {
+        "session_id": record.session_id,
+        "status": _standing(record),
+        "score": result.score if result else None,
+        "iterations": len(iterations),
+        "env_id": intent.env_id if intent else str((config or {}).get("env_id", "")),
+        "prompt": intent.prompt if intent else "",
+    }
+
+
+def _standing(record: SessionRecord) -> str:
+    """The session's status; a folder of plain training runs has that of its last run."""
+    if record.status_path.exists() or not record.iteration_records():
+        return record.derive_status()
+    return record.iteration_records()[-1].derive_status()
+
+
+def show(
+    session: SessionArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay and watch until it ends.")
+    ] = False,
+    criteria: Annotated[
+        bool, typer.Option("--criteria", help="Print its criteria, as a file to edit.")
+    ] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a session: criteria, scores, what was changed and why, and where the results lie.
+
+    [bold]Examples[/]
+
+      p2p show last
+      p2p show session_20260101_120000_0123abcd --follow
+      p2p show last --criteria > criteria.toml
+    """
+    from p2p.session.snapshot import snapshot
+
+    record = open_session(session, runs_dir)
+    if follow:
+        _watch(record)
+    now = snapshot(record)
+    if criteria:
+        _print_criteria(record, now)
+        return
+    if as_json:
+        print_json(_as_json(record, now))
+        return
+    report(record, now)
+
+
+def _print_criteria(record: SessionRecord, now: SessionSnapshot) -> None:
+    from p2p.agents.criteria_text import render_criteria
+
+    if now.intent is None:
+        raise CommandError(f"{record.session_id} has no criteria yet")
+    typer.echo(render_criteria(now.intent.criteria), nl=False)
+
+
+def _watch(record: SessionRecord) -> None:
+    import time
+
+    from p2p.commands.session_progress import POLL_S, SessionProgress
+
+    with SessionProgress(err, record):
+        try:
+            while record.derive_status() in ("running", "pending", "queued"):
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            err.print("the session goes on; `p2p stop` ends it", style="dim")
+            raise typer.Exit(130) from None
+
+
+def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
+    return {
+        "session_id": record.session_id,
+        "path": str(record.path),
+        "status": now.status,
+        "error": now.error,
+        "phase": now.phase,
+        "intent": now.intent.model_dump(mode="json") if now.intent else None,
+        "iterations": [
+            {
+                "iteration": found.number,
+                "runs": [run.run_id for run in found.runs],
+                **{
+                    name: value.model_dump(mode="json") if value else None
+                    for name, value in (
+                        ("judgment", found.judgment),
+                        ("confirmation", found.confirmation),
+                        ("revision", found.revision),
+                    )
+                },
+            }
+            for found in now.iterations
+        ],
+        "result": now.result.model_dump(mode="json") if now.result else None,
+    }
+
+
+def report(record: SessionRecord, now: SessionSnapshot) -> None:
+    """A session for people: the end of `p2p run`, and `p2p show`."""
+    from p2p.commands.session_progress import criteria_table
+
+    if now.intent is not None:
+        out.print(f"[bold]{escape(now.intent.prompt)}[/]  {now.intent.env_id}", soft_wrap=True)
+    out.print(f"{status_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
+    best = _best(now)
+    if now.intent is not None:
+        out.print(criteria_table(now.intent, best.judgment if best else None))
+    if now.iterations:
+        tree = Tree("iterations", hide_root=True)
+        for found in now.iterations:
+            tree.add(_line(found, best))
+        out.print(tree)
+    for title, text in _places(record, now):
+        out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
+
+
+def _best(now: SessionSnapshot) -> IterationSnapshot | None:
+    if now.result is not None and now.result.best_iteration is not None:
+        wanted = now.result.best_iteration
+        return next((found for found in now.iterations if found.number == wanted), None)
+    return now.current
+
+
+def _line(found: IterationSnapshot, best: IterationSnapshot | None) -> str:
+    from p2p.commands.session_progress import score_text
+
+    judged = found.judgment
+    score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
+    star = " [green]best[/]" if best is not None and found.number == best.number else ""
+    tags = f"  [dim]{', '.join(judged.failure_tags)}[/]" if judged and judged.failure_tags else ""
+    change = f"\n[dim]↻ {escape(found.revision.changes)}[/]" if found.revision else ""
+    return f"iteration {found.number}: {score}{star}{tags}{change}"
+
+
+def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]]:
+    folder = shown(record.path)
+    lines = [("session", folder)]
+    result = now.result
+    if result is None:
+        return lines
+    if result.policy is not None:
+        lines.append(("policy", f"{folder}/{result.policy}"))
+    lines += [("video", f"{folder}/{video}") for video in result.videos]
+    if (record.path / "report.md").is_file():
+        lines.append(("report", f"{folder}/report.md"))
+    if result.best_iteration is not None and result.run_id is not None:
+        run = f"{folder}/iter_{result.best_iteration}/{result.run_id}"
+        lines.append(("watch", f"p2p play {run}"))
+    if result.model_calls and result.cost_usd:
+        cost = f"{result.model_calls} calls, {result.tokens:,} tokens, ${result.cost_usd:.2f}"
+        lines.append(("models", cost))
+    return lines

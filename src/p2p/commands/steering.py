@@ -1,0 +1,167 @@
+"""`p2p stop` and `p2p steer`: a person's word to a session."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    read_text,
+    shown,
+)
+from p2p.commands.session_argument import RunsDirOption, SessionArgument, open_session
+from p2p.commands.train_inputs import parse_setting
+
+if TYPE_CHECKING:
+    from p2p.contracts import Criterion, SteeringOrder
+    from p2p.session.iteration_record import SessionRecord
+
+GRACE_S = 30.0
+
+
+def stop(
+    session: SessionArgument,
+    wait: Annotated[
+        bool, typer.Option(help="Come back only when its processes have ended.")
+    ] = True,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """End a session that runs. What is done stays, and `p2p resume` goes on from there.
+
+    [bold]Examples[/]
+
+      p2p stop last
+      p2p stop session_20260101_120000_0123abcd --no-wait
+    """
+    record = open_session(session, runs_dir)
+    before = record.read_status()
+    if not record.set_status_if("cancelled", ("running", "paused", "queued", "pending")):
+        raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
+    if wait and before is not None and before.pid is not None:
+        _wait_for(before.pid, before.pid_started)
+    if as_json:
+        print_json({"session_id": record.session_id, "status": "cancelled"})
+        return
+    out.print(f"stopped; go on with: p2p resume {record.session_id}", soft_wrap=True)
+
+
+def _wait_for(pid: int, started: float | None) -> None:
+    from p2p.session.status_file import process_is_alive
+
+    deadline = time.monotonic() + GRACE_S
+    with err.status("ending its processes"):
+        while process_is_alive(pid, started):
+            if time.monotonic() > deadline:
+                raise CommandError(
+                    f"process {pid} has not ended within {GRACE_S:.0f} s: it is told to stop, "
+                    f"look again with `p2p show`, or end it with: kill {pid}"
+                )
+            time.sleep(0.1)
+
+
+def steer(
+    session: SessionArgument,
+    remark: Annotated[
+        str, typer.Option(metavar="TEXT", help="What to do differently; the revision takes it up.")
+    ] = "",
+    score: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="0..1", help="Your score of the last iteration."),
+    ] = None,
+    pause: Annotated[
+        bool | None,
+        typer.Option("--pause/--continue", help="Stop after this iteration; or do not."),
+    ] = None,
+    criteria: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Criteria to judge by from now on.")
+    ] = None,
+    reward: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The reward of the next iteration.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="A hyperparameter; repeatable."),
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what the next iteration should do; it is taken up when the current one ends.
+
+    `p2p show SESSION --criteria > criteria.toml` writes the criteria to edit.
+
+    [bold]Examples[/]
+
+      p2p steer last --remark "keep the body lower"
+      p2p steer last --pause
+      p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
+    """
+    record = open_session(session, runs_dir)
+    order = _order(
+        remark=remark.strip(),
+        score=score,
+        pause=pause,
+        criteria=read_criteria(criteria),
+        reward_code=_reward(reward),
+        hp_changes=_hyperparameters(setting or []),
+    )
+    path = _give(record, order)
+    if as_json:
+        print_json({"session_id": record.session_id, "order": order.model_dump(mode="json")})
+        return
+    status = record.derive_status()
+    then = "" if status == "running" else f"; it is {status}: p2p resume {record.session_id}"
+    out.print(f"noted in {escape(shown(path))}{then}", soft_wrap=True)
+
+
+def _order(**parts: Any) -> SteeringOrder:
+    from p2p.contracts import SteeringOrder, utc_now
+
+    if not any(value not in (None, "", {}) for value in parts.values()):
+        raise UsageError("say what to change: --remark, --score, --pause, --criteria, ...")
+    return SteeringOrder(given_at=utc_now(), **parts)
+
+
+def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
+    """The criteria in a file that the user named."""
+    if path is None:
+        return None
+    from p2p.agents.criteria_text import CriteriaError, parse_criteria
+
+    try:
+        return parse_criteria(read_text(path, "--criteria"))
+    except CriteriaError as error:
+        raise UsageError(f"--criteria: {path}: {error}") from error
+
+
+def _reward(path: Path | None) -> str | None:
+    return None if path is None else read_text(path, "--reward")
+
+
+def _hyperparameters(items: list[str]) -> dict[str, Any]:
+    from p2p.config import TUNABLE
+
+    found = dict(parse_setting(item) for item in items)
+    for name in found:
+        if name not in TUNABLE:
+            raise UsageError(f"--set {name}: only {', '.join(TUNABLE)} can be changed on the way")
+    return found
+
+
+def _give(record: SessionRecord, order: SteeringOrder) -> Path:
+    from p2p.session.steering import give_order
+
+    try:
+        return give_order(record.path, order)
+    except OSError as error:
+        raise CommandError(f"{record.path} cannot be written: {error}") from error

@@ -1,0 +1,259 @@
+"""`p2p sessions`, `show`, `stop` and `steer` on sessions that lie in their folders."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_runner import Cli
+from rich.console import Console
+
+from p2p.commands.criteria_editor import apply
+from p2p.commands.session_progress import BARS, SessionProgress, sparkline
+from p2p.contracts import AuthoredCode, Revision, SessionResult
+from p2p.session.record_files import save_model
+from p2p.session.snapshot import snapshot
+from p2p.session.steering import orders
+from session_folder import INTENT, SessionFolder, judgment
+
+
+@pytest.fixture
+def folder(tmp_path: Path, p2p: Cli) -> SessionFolder:
+    """A session with one judged iteration that did not pass and one that did, in runs/."""
+    made = SessionFolder.create(tmp_path / "runs")
+    first = made.iterate(1, 0.4)
+    revision = Revision(
+        based_on=1, diagnosis="slow", changes="speed counts [twice]", reward_code="x", author="test"
+    )
+    save_model(first.path / "revision.json", revision)
+    made.iterate(2, 0.9)
+    return made
+
+
+def end(folder: SessionFolder, status: str = "passed") -> None:
+    result = SessionResult.model_validate(
+        {
+            "status": status, "best_iteration": 2, "run_id": "base_seed_1", "score": 0.9,
+            "policy": "iter_2/base_seed_1/checkpoints/step_1/policy.zip", "videos": ["a.mp4"],
+        }
+    )  # fmt: skip
+    save_model(folder.record.path / "result.json", result)
+    folder.record.set_status(result.status)
+
+
+def test_sessions_are_listed_newest_first(p2p: Cli, folder: SessionFolder) -> None:
+    end(folder)
+    later = SessionFolder.create(folder.record.path.parent / "x")
+    later.record.path.rename(folder.record.path.parent / "session_20270101_000000_00000000")
+    rows = p2p("sessions", "--json").json
+    assert [row["session_id"][:12] for row in rows] == ["session_2027", "session_2026"]
+    assert rows[1] == {
+        "session_id": folder.record.session_id,
+        "status": "passed",
+        "score": 0.9,
+        "iterations": 2,
+        "env_id": "HalfCheetah-v5",
+        "prompt": "run forward fast",
+    }
+    assert folder.record.session_id in p2p("sessions").out  # whole, also in 80 columns
+    assert [row["session_id"] for row in p2p("sessions", "--limit", 1, "--json").json] == [
+        rows[0]["session_id"]
+    ]
+
+
+def test_an_empty_folder_says_how_to_begin(p2p: Cli) -> None:
+    assert 'p2p run "run forward fast"' in p2p("sessions").out
+
+
+@pytest.mark.parametrize("text", ["last", "session_2026", "runs/session_20260101_000000_00000000"])
+def test_show_finds_the_session_meant(p2p: Cli, folder: SessionFolder, text: str) -> None:
+    end(folder)
+    told = p2p("show", text)
+    assert told.status == 0, told.err
+    assert "run forward fast" in told.out
+    assert "≥ 3 m/s" in told.out
+    assert "iteration 2: 0.90 ± 0.05 best" in told.out
+    assert "speed counts [twice]" in told.out  # text in brackets is no markup
+    assert f"{folder.record.session_id}/a.mp4" in told.out
+    assert p2p("show", text, "--json").json["iterations"][0]["judgment"]["intent_score"] == 0.4
+
+
+def test_an_unknown_or_ambiguous_session_is_named(p2p: Cli, folder: SessionFolder) -> None:
+    assert "there is no session nothing" in p2p("show", "nothing").error
+    other = folder.record.path.with_name("session_20260102_000000_00000000")
+    (other / "iter_1").mkdir(parents=True)
+    outcome = p2p("show", "session_2026")
+    assert outcome.status == 2
+    assert "type more of the name" in outcome.error
+
+
+def test_criteria_are_printed_as_a_file_that_can_be_given_back(
+    p2p: Cli, folder: SessionFolder, tmp_path: Path
+) -> None:
+    text = p2p("show", "last", "--criteria").out
+    (tmp_path / "criteria.toml").write_text(text.replace("3.0", "4.5"))
+    assert p2p("steer", "last", "--criteria", "criteria.toml").status == 0
+    (order,) = orders(folder.record.path / "steering").values()
+    assert order.criteria is not None
+    assert order.criteria[0].threshold == 4.5
+    assert order.criteria[1] == INTENT.criteria[1]
+
+
+def test_a_word_to_a_session_is_kept_whole(p2p: Cli, folder: SessionFolder, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def reward_fn(*_): return 0.0, {}\n")
+    outcome = p2p(
+        "steer", "last", "--remark", " lower ", "--score", 0.3, "--pause", "--reward", "mine.py",
+        "--set", "learning_rate=1e-4", "--json",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.err
+    (order,) = orders(folder.record.path / "steering").values()
+    assert (order.remark, order.score, order.pause) == ("lower", 0.3, True)
+    assert order.reward_code == (tmp_path / "mine.py").read_text()
+    assert order.hp_changes == {"learning_rate": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "say what to change"),
+        (("--remark", "  "), "say what to change"),
+        (("--set", "env_id=Ant-v5"), "--set env_id: only learning_rate"),
+        (("--set", "lerning_rate=1"), "did you mean learning_rate"),
+        (("--reward", "nowhere.py"), "--reward: nowhere.py does not exist"),
+        (("--criteria", "bad.toml"), "bad.toml: criterion 1 (speed): weight"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_not_given(
+    p2p: Cli, folder: SessionFolder, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    text = p2p("show", "last", "--criteria").out
+    (tmp_path / "bad.toml").write_text(text.replace("weight = 1.0", "weight = 7"))
+    outcome = p2p("steer", "last", *arguments)
+    assert outcome.status == 2
+    assert told in outcome.err
+    assert not orders(folder.record.path / "steering")
+
+
+def test_stop_waits_until_the_process_has_ended(p2p: Cli, folder: SessionFolder) -> None:
+    """Another process runs the session and sees the cancel in its status."""
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from p2p.session.iteration_record import SessionRecord\n"
+        "record = SessionRecord(Path(sys.argv[1])); record.set_status('running')\n"
+        "print('ready', flush=True)\n"
+        "while record.read_status().status == 'running': time.sleep(0.05)\n"
+        "time.sleep(0.5); (record.path / 'ended').touch()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(folder.record.path)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        outcome = p2p("stop", "last")
+        assert outcome.status == 0, outcome.err
+        assert (folder.record.path / "ended").exists()
+    assert folder.record.derive_status() == "cancelled"
+    assert "p2p resume" in outcome.out
+    again = p2p("stop", "last")
+    assert again.status == 1
+    assert "is not running: it is cancelled" in again.error
+
+
+def test_the_phase_is_read_off_the_files(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path)
+    record = made.record
+    (record.path / "intent.json").rename(record.path / "later")
+    assert snapshot(record).phase == "intent"
+    (record.path / "later").rename(record.path / "intent.json")
+    assert snapshot(record).phase == "authoring"
+    iteration = made.iterate(1, 0.9)
+    iteration.judgment_path.rename(iteration.path / "later")
+    assert snapshot(record).phase == "authoring"
+    save_model(iteration.path / "reward.json", AuthoredCode(code="x", author="t", valid=True))
+    assert snapshot(record).phase == "judging"
+    iteration.runs()[0].set_status("running")
+    assert snapshot(record).phase == "training"
+    iteration.runs()[0].set_status("completed")
+    (iteration.path / "later").rename(iteration.judgment_path)
+    assert snapshot(record).phase == "confirming"
+    save_model(iteration.path / "confirmation.json", judgment(0.5))
+    assert snapshot(record).phase == "revising"
+    record.set_status("max_iterations")
+    assert snapshot(record).phase == "ended"
+
+
+def test_torn_files_are_not_there_yet(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path)
+    made.iterate(1, 0.9)
+    for name in ("intent.json", "iter_1/judgment.json", "iter_1/base_seed_1/config.json"):
+        path = made.record.path / name
+        path.write_bytes(path.read_bytes()[:20])
+    now = snapshot(made.record)
+    assert now.intent is None
+    assert now.iterations[0].judgment is None
+    assert now.iterations[0].runs[0].total_timesteps == 0
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_view_tells_each_thing_once(tmp_path: Path, terminal: bool) -> None:
+    made = SessionFolder.create(tmp_path)
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=100, highlight=False)
+    with SessionProgress(console, made.record):
+        made.iterate(1, 0.4)
+        time.sleep(1.2)
+        made.iterate(2, 0.9)
+        time.sleep(0.7)
+    told = text.getvalue()
+    assert told.count(" criteria\n") == 1
+    assert told.count("iteration 1: score ") == 1
+    assert told.count("iteration 2: score ") == 1
+    assert told.index("iteration 1: score ") < told.index("iteration 2: score ")
+
+
+def test_a_curve_becomes_a_line_of_blocks() -> None:
+    assert sparkline([]) == ""
+    assert sparkline([1.0, 1.0]) == BARS[0] * 2
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == BARS
+    long = sparkline([float(i) for i in range(1000)])
+    assert len(long) <= 24
+    assert long[-1] == BARS[-1]
+
+
+def test_criteria_are_changed_by_short_commands() -> None:
+    changed = apply(INTENT.criteria, ["threshold", "1", "2.5"])
+    assert changed[0].threshold == 2.5
+    assert apply(changed, ["weight", "2", "0.1"])[1].weight == 0.1
+    assert apply(changed, ["drop", "2"]) == changed[:1]
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("drp 1", "not one of drop"),
+        ("drop", "by its number"),
+        ("drop 3", "there are 1 to 2"),
+        ("drop 0", "there are 1 to 2"),
+        ("drop -1", "by its number"),
+        ("threshold 1", "by its number"),
+        ("threshold 1 much", "not a number"),
+        ("weight 1 7", "less than or equal to 1"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_an_error(command: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        apply(INTENT.criteria, command.split())
+
+
+def test_criteria_can_be_edited_in_the_persons_editor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "edit.sh"
+    script.write_text('#!/bin/sh\nsed -i "s/3.0/7.5/" "$1"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(script))
+    assert apply(INTENT.criteria, ["edit"])[0].threshold == 7.5
