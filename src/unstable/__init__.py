@@ -1,3 +1,67 @@
-"""Train language policies by self-play."""
+"""Train language policies by self-play.
+
+`unstable.Tracker`, `unstable.StepBuffer` and the other parts of a run are Ray actors, made from the
+plain classes of their modules when they are first asked for; nothing heavy is loaded before.
+
+    import ray, unstable
+    ray.init(namespace="unstable")
+    tracker = unstable.Tracker.options(name="Tracker").remote(run_name="demo")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+ACTORS = {
+    "Collector": "unstable.collector",
+    "ModelPool": "unstable.model_pool",
+    "StandardLearner": "unstable.learners.standard_learner",
+    "StepBuffer": "unstable.buffer",
+    "Tracker": "unstable.trackers",
+    "VLLMActor": "unstable.actor",
+}
+"""Ray actors, and the modules that have their classes."""
+
+PLAIN = {
+    "AgentSpec": "unstable.core",
+    "BaseAlgo": "unstable.core",
+    "BaseTracker": "unstable.core",
+    "EpisodeResult": "unstable.core",
+    "ExplorationTracker": "unstable.core",
+    "Opponent": "unstable.core",
+    "PlaySpec": "unstable.core",
+    "Step": "unstable.core",
+    "TaskMeta": "unstable.core",
+    "TerminalInterface": "unstable.terminal_interface",
+    "Trajectory": "unstable.core",
+}
+"""Classes to be used as they are."""
+
+MODULES = ("algorithms", "engines", "games", "learners", "reward_transformations", "utils")
+
+__all__ = sorted((*ACTORS, *PLAIN, *MODULES, "__version__"))  # noqa: PLE0605 - made of the tables
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used."""
+    if name in ACTORS:
+        import ray
+
+        plain = getattr(importlib.import_module(ACTORS[name]), name)
+        options = getattr(plain, "RAY_OPTIONS", {})  # what an actor needs unless told otherwise
+        value = ray.remote(**options)(plain) if options else ray.remote(plain)
+    elif name in PLAIN:
+        value = getattr(importlib.import_module(PLAIN[name]), name)
+    elif name in MODULES:
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]

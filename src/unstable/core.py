@@ -1,0 +1,322 @@
+"""What travels between the parts: trajectories, steps, opponents, and the bases to extend."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+UNKNOWN_VERSION = -1
+"""The policy version of text that no checkpoint of ours wrote."""
+
+
+@dataclass
+class Trajectory:
+    """One game from the seat of one player: entry `i` of every list is that player's turn `i`.
+
+    Token ids, log-probabilities and versions are what the engine sampled; learning uses them and
+    tokenises nothing again. They stay empty where a player has no engine.
+    """
+
+    pid: list[int] = field(default_factory=list)
+    obs: list[str] = field(default_factory=list)
+    """The whole prompt as the model got it, chat markup included."""
+    actions: list[str] = field(default_factory=list)
+    """What the model wrote."""
+    extracted_actions: list[str] = field(default_factory=list)
+    """What the game was given."""
+    infos: list[dict[str, Any]] = field(default_factory=list)
+    final_rewards: dict[int, float] = field(default_factory=dict)
+    """The game's rewards, of every player."""
+    num_turns: int = 0
+    """Turns of the game, all players together."""
+    format_feedbacks: list[dict[str, Any]] = field(default_factory=list)
+    """Per turn `correct_answer_format` and `invalid_move`."""
+    prompt_ids: list[list[int]] = field(default_factory=list)
+    completion_ids: list[list[int]] = field(default_factory=list)
+    """The sampled tokens, the one that stopped the answer included."""
+    logprobs: list[list[float]] = field(default_factory=list)
+    """Of each sampled token, under the policy that sampled it."""
+    versions: list[int] = field(default_factory=list)
+    """The policy's version per turn: the learner's step its adapter came from."""
+    opponent: str = ""
+    """Against whom: `mirror`, or the kind of the opponent."""
+    group: str = ""
+    """Games that begin alike share a group; algorithms compare within it."""
+    ended_by_invalid: int | None = None
+    """Whose invalid move ended the game, if one did."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One turn of one player, as the learner gets it."""
+
+    pid: int
+    obs: str
+    act: str
+    reward: float
+    env_id: str
+    step_info: dict[str, Any] = field(default_factory=dict)
+    prompt_ids: Sequence[int] = ()
+    completion_ids: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    version: int = UNKNOWN_VERSION
+    episode: int = -1
+    """Steps of one trajectory share it, and no other has it."""
+    turn: int = 0
+    """Which of the player's own turns this was."""
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Rating:
+    """How strong a player is believed to be, and how sure that is."""
+
+    mu: float
+    sigma: float
+
+
+@dataclass
+class Opponent:
+    """Somebody to play against: a checkpoint of the learner or a fixed player."""
+
+    uid: str
+    kind: str
+    """`checkpoint` or `fixed`."""
+    path_or_name: str | None
+    """A checkpoint's adapter (None: the base model), or a fixed player's name."""
+    rating: Rating
+    active: bool = True
+
+
+@dataclass
+class EpisodeResult:
+    """A finished game."""
+
+    traj: Trajectory
+    """From the learner's seat."""
+    end_by_opponent_invalid: bool
+    action_seq: list[str]
+    """The moves of all players in order."""
+    final_rewards: dict[int, float]
+    others: list[Trajectory] = field(default_factory=list)
+    """From further seats that the learner played, in mirror games."""
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """How one seat of a game acts."""
+
+    kind: str
+    model: str | None = None
+    prompt_template: str = "default"
+    action_extraction_fn: str = "default"
+    version: int = UNKNOWN_VERSION
+
+
+@dataclass(frozen=True)
+class PlaySpec:
+    """A game to be played."""
+
+    env_id: str
+    num_players: int
+    player_id: int
+    """The learner's seat."""
+    agent_specs: Sequence[AgentSpec]
+    """By seat."""
+    seed: int
+    group: str = ""
+
+
+@dataclass
+class TaskMeta:
+    """What is known about a game that is under way."""
+
+    type: str
+    """`train` or `eval`."""
+    env_id: str
+    player_id: int
+    seed: int
+    ckpt_uid: str | None = None
+    opponent_uid: str | None = None
+
+
+class BaseAlgo(ABC):
+    """A policy-gradient algorithm: makes a mini-batch of steps into gradients."""
+
+    def initialize(
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: Any,
+        max_generation_len: int,
+        max_train_len: int | None = None,
+    ) -> None:
+        """Take what the learner has; called once, before the first batch."""
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device = device
+        self.max_generation_len = max_generation_len
+        self.max_train_len = max_train_len
+
+    @abstractmethod
+    def prepare_batch(self, steps: Sequence[Step]) -> Any:
+        """Steps as the tensors that `update` works on."""
+
+    @abstractmethod
+    def update(self, batch: Any, scaling: float = 1.0) -> dict[str, float]:
+        """Add the batch's gradients, its loss divided by `scaling`; the optimiser is the learner's.
+
+        Returns:
+            Numbers to be logged.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has to be saved for a run to continue as if it had not stopped."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
+
+
+class BaseTracker:
+    """The folders of a run.
+
+    Args:
+        run_name: the last part of the folder's name.
+        output_dir: below it, a folder by date and time is made.
+        run_dir: the run's folder itself, to continue in one that exists.
+    """
+
+    def __init__(
+        self,
+        run_name: str,
+        output_dir: str | Path = "outputs",
+        run_dir: str | Path | None = None,
+    ) -> None:
+        self.run_name = run_name
+        # Absolute: the parts of a run are processes that need not share a working directory.
+        self.run_dir = (
+            _new_run_dir(Path(output_dir).absolute(), run_name)
+            if run_dir is None
+            else Path(run_dir).absolute()
+        )
+        for folder in (
+            self.get_train_dir(), self.get_eval_dir(), self.get_checkpoints_dir(),
+            self.get_log_dir(),
+        ):  # fmt: skip
+            Path(folder).mkdir(parents=True, exist_ok=True)
+
+    def get_run_dir(self) -> str:
+        """Everything of this run lies below."""
+        return str(self.run_dir)
+
+    def get_train_dir(self) -> str:
+        """Batches the learner was given."""
+        return str(self.run_dir / "training_data")
+
+    def get_eval_dir(self) -> str:
+        """Evaluation games."""
+        return str(self.run_dir / "eval_data")
+
+    def get_checkpoints_dir(self) -> str:
+        """Adapters."""
+        return str(self.run_dir / "checkpoints")
+
+    def get_log_dir(self) -> str:
+        """Log files."""
+        return str(self.run_dir / "logs")
+
+    def log_scalars(self, values: Mapping[str, float]) -> None:
+        """Take numbers; here they go nowhere."""
+
+
+def _new_run_dir(output_dir: Path, run_name: str) -> Path:
+    """A folder that no other run has, also if one of the same name began in the same second."""
+    now = datetime.now().astimezone()
+    name = run_name.replace("/", "-").lstrip(".") or "run"
+    first = output_dir / f"{now:%Y-%m-%d}" / f"{now:%H-%M-%S}" / name
+    folder, number = first, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            folder = first.with_name(f"{name}-{number}")
+        else:
+            return folder
+
+
+class ExplorationTracker:
+    """How varied play is: n-grams of moves over the last `window` games of each environment."""
+
+    def __init__(self, window: int = 512, ngrams: Iterable[int] = (1, 2, 3, 4)) -> None:
+        self.window = window
+        self.ngrams = tuple(ngrams)
+        self._games: dict[str, deque[tuple[tuple[str, ...], list[tuple[str, ...]]]]] = {}
+        self._counts: dict[str, Counter[tuple[str, ...]]] = {}
+
+    def add_game(self, action_seq: Sequence[str], env_id: str) -> float:
+        """Take a game's moves in; the oldest game leaves when the window is full.
+
+        Returns:
+            The share of its n-grams that no game of the window had; 0 for a game without moves.
+        """
+        if env_id not in self._games:
+            self._games[env_id] = deque()
+            self._counts[env_id] = Counter()
+        games, counts = self._games[env_id], self._counts[env_id]
+        moves = tuple(action_seq)
+        grams = self._grams(moves)
+        known = sum(map(counts.__contains__, grams))
+        games.append((moves, grams))
+        counts.update(grams)
+        if len(games) > self.window:
+            for gram in games.popleft()[1]:
+                left = counts[gram] - 1
+                if left:
+                    counts[gram] = left
+                else:
+                    del counts[gram]
+        return 1.0 - known / len(grams) if grams else 0.0
+
+    def pct_unique(self, env_id: str, n: int) -> float:
+        """Distinct n-grams as a share of all; 0 when there are none."""
+        counts = [count for gram, count in self._counts.get(env_id, {}).items() if len(gram) == n]
+        return len(counts) / sum(counts) if counts else 0.0
+
+    def get_metrics(self) -> dict[str, dict[str, float]]:
+        """Per environment, by the names the dashboards show."""
+        return {
+            env_id: {
+                f"Pct. Unique Action {n}-gram": self.pct_unique(env_id, n) for n in self.ngrams
+            }
+            for env_id in self._counts
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The games of the window; everything else follows from them."""
+        return {
+            env_id: [list(moves) for moves, _ in games] for env_id, games in self._games.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self._games.clear()
+        self._counts.clear()
+        for env_id, games in state.items():
+            for moves in games:
+                self.add_game(moves, env_id)
+
+    def _grams(self, moves: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [
+            gram for n in self.ngrams for gram in zip(*(moves[i:] for i in range(n)), strict=False)
+        ]

@@ -1,0 +1,81 @@
+"""How good a checkpoint is: outcomes per checkpoint, environment and opponent, never mixed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Z_95 = 1.959963984540054
+
+
+def outcome(rewards: Mapping[int, float], player_id: int) -> int:
+    """1, 0 or -1: won, drew or lost against the best of the others; alone, against zero."""
+    mine = rewards[player_id]
+    best = max((reward for seat, reward in rewards.items() if seat != player_id), default=0.0)
+    return (mine > best) - (mine < best)
+
+
+def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
+    """The 95 % interval of a share: right also for few games and for shares near 0 and 1."""
+    if trials == 0:
+        return 0.0, 1.0
+    share, squared = successes / trials, z * z
+    centre = share + squared / (2 * trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + squared / (4 * trials * trials))
+    scale = 1 + squared / trials
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+@dataclass
+class Evaluation:
+    """The games of one checkpoint in one environment against one opponent."""
+
+    ckpt_uid: str
+    env_id: str
+    opponent: str
+    games: int = 0
+    wins: int = 0
+    draws: int = 0
+    reward_sum: float = 0.0
+    reward_squares: float = 0.0
+    invalid: int = 0
+
+    def add(self, rewards: Mapping[int, float], player_id: int, *, invalid: bool = False) -> None:
+        """Take a game."""
+        result = outcome(rewards, player_id)
+        reward = rewards[player_id]
+        self.games += 1
+        self.wins += result > 0
+        self.draws += result == 0
+        self.reward_sum += reward
+        self.reward_squares += reward * reward
+        self.invalid += invalid
+
+    def summary(self) -> dict[str, Any]:
+        """Shares with the interval of the win rate; the mean reward with its standard error."""
+        n = self.games
+        low, high = wilson(self.wins, n)
+        mean = self.reward_sum / n if n else 0.0
+        variance = max(0.0, self.reward_squares / n - mean * mean) if n else 0.0
+        return {
+            "ckpt_uid": self.ckpt_uid,
+            "env_id": self.env_id,
+            "opponent": self.opponent,
+            "games": n,
+            "win_rate": self.wins / n if n else 0.0,
+            "win_rate_low": low,
+            "win_rate_high": high,
+            "draw_rate": self.draws / n if n else 0.0,
+            "loss_rate": (n - self.wins - self.draws) / n if n else 0.0,
+            "invalid_rate": self.invalid / n if n else 0.0,
+            "reward": mean,
+            "reward_se": math.sqrt(variance / (n - 1)) if n > 1 else 0.0,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return asdict(self)

@@ -1,0 +1,66 @@
+"""Which games there are, and which of them run here."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+
+from unstable.games.players import RandomLegal
+from unstable.games.runner import GameError, GameRunner
+
+PLAYERS_TO_TRY = (2, 1, 3, 4, 5, 6, 8, 10)
+VARIANTS = ("-train", "-raw")
+
+
+@dataclass(frozen=True)
+class GameEntry:
+    """A game, and what came of starting it."""
+
+    env_id: str
+    num_players: int | None
+    """With how many it starts; None: it does not start here."""
+    reason: str
+    """Why it does not."""
+    has_random_legal: bool
+    """Whether the player `random-legal` knows its moves."""
+
+
+def game_ids() -> list[str]:
+    """Every id of TextArena, without the variants that differ in observation only."""
+    from textarena.envs.registration import ENV_REGISTRY
+
+    return [env_id for env_id in ENV_REGISTRY if not env_id.endswith(VARIANTS)]
+
+
+def probe(env_id: str) -> GameEntry:
+    """Start a game and look at it once; some need data, a key or a newer Python."""
+    reason = ""
+    for num_players in PLAYERS_TO_TRY:
+        # Some announce what they fail to download.
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                GameRunner(env_id, num_players, seed=0).observe()
+            except GameError as error:
+                missing = _missing(error)
+                if missing:
+                    return GameEntry(env_id, None, missing, RandomLegal.plays(env_id))
+                reason = reason or str(error)
+            else:
+                return GameEntry(env_id, num_players, "", RandomLegal.plays(env_id))
+    return GameEntry(env_id, None, reason, RandomLegal.plays(env_id))
+
+
+def _missing(error: GameError) -> str:
+    """What a game needs that no other number of players would bring; empty if that is not known."""
+    cause = error.__cause__
+    if "API key" in str(cause):
+        return "needs an OPENROUTER_API_KEY"
+    if isinstance(cause, SyntaxError):
+        newer = "f-string" in str(cause)
+        return "needs Python 3.12 or newer" if newer else "is broken in this TextArena"
+    if isinstance(cause, LookupError) and "nltk" in str(cause).lower():
+        return "needs word lists of NLTK, which are downloaded"
+    if isinstance(cause, ImportError | OSError):
+        return f"needs what is not installed: {str(cause).strip().splitlines()[0]}"
+    return ""

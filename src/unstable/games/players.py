@@ -1,0 +1,57 @@
+"""Players that need no model: fixed opponents for evaluation, and data to warm up on."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Protocol
+
+from unstable.games.legal import LEGAL_MOVES, game_name, legal_moves
+from unstable.games.runner import GameRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RANDOM_LEGAL = "random-legal"
+
+
+class Player(Protocol):
+    """Answers when it is its turn."""
+
+    def act(self, game: GameRunner) -> str:
+        """The move of the player whose turn it is."""
+        ...
+
+
+class RandomLegal:
+    """Plays a legal move at random; the same ones for the same seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def act(self, game: GameRunner) -> str:
+        """A legal move.
+
+        Raises:
+            LookupError: the game's moves are not known, or it offers none.
+        """
+        moves = legal_moves(game.env_id, game.env, self._random)
+        if not moves:
+            raise LookupError(f"{game.env_id} offers no legal move")
+        return self._random.choice(moves)
+
+    @staticmethod
+    def plays(env_id: str) -> bool:
+        """Whether it knows the moves of this game."""
+        return game_name(env_id) in LEGAL_MOVES
+
+
+PLAYERS: dict[str, Callable[[int], Player]] = {RANDOM_LEGAL: RandomLegal}
+"""Fixed players by name: a function of the seed."""
+
+
+def play(game: GameRunner, players: Sequence[Player]) -> dict[int, float]:
+    """Play a game to its end; the rewards by seat."""
+    while not game.done:
+        turn = game.observe()
+        game.step(players[turn.seat].act(game))
+    return game.rewards

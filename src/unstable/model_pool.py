@@ -1,0 +1,308 @@
+"""All opponents: the learner's checkpoints and fixed players, their ratings, and who plays next."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from unstable.core import ExplorationTracker, Opponent, Rating
+from unstable.ratings import RATING_SYSTEMS, RatingSystem
+from unstable.samplers import SAMPLERS, Sampler
+from unstable.utils.handles import tell
+from unstable.utils.locking import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOVELTY_DECAY = 0.9
+MAINTAIN_EVERY = 256
+"""Games after which the active ones are chosen anew: ratings move between checkpoints too."""
+
+
+class ModelPool:
+    """Registers opponents, rates them and draws them.
+
+    Args:
+        sample_mode: one of SAMPLERS, or a sampler.
+        max_active_lora: how many checkpoints are active at most, the current one included.
+        tracker: gets a snapshot after games, at most one every `snapshot_seconds`.
+        lag_range: for `lagged`: how many checkpoints old an opponent is, at least and at most.
+        ratings: one of RATING_SYSTEMS, or a rating system.
+        seed: of the choice of opponents.
+    """
+
+    def __init__(
+        self,
+        sample_mode: str | Sampler,
+        max_active_lora: int,
+        tracker: Any = None,
+        lag_range: tuple[int, int] = (1, 7),
+        *,
+        ratings: str | RatingSystem = "trueskill",
+        seed: int = 0,
+        snapshot_seconds: float = 1.0,
+    ) -> None:
+        if max_active_lora < 1:
+            raise ValueError(f"max_active_lora is {max_active_lora}: the current one is active")
+        if not 0 <= lag_range[0] <= lag_range[1]:
+            raise ValueError(f"lag_range is {lag_range}: at least, at most")
+        self.sample_mode = sample_mode
+        self.max_active_lora = max_active_lora
+        self.tracker = tracker
+        self.lag_range = (lag_range[0], lag_range[1])
+        self.snapshot_seconds = snapshot_seconds
+        self._sampler: Sampler = _known(SAMPLERS, sample_mode, "sample_mode")
+        make = _known(RATING_SYSTEMS, ratings, "rating system")
+        self._system: RatingSystem = make() if isinstance(ratings, str) else make
+        self._lock = threading.RLock()
+        self._random = random.Random(seed)
+        self._models: dict[str, Opponent] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._match_counts: Counter[tuple[str, str]] = Counter()
+        self._play = ExplorationTracker()
+        self._novelty: dict[str, float] = {}
+        self._games = 0
+        self._unrated = 0
+        self._iteration = -1
+        self._last_snapshot = -math.inf
+
+    # --- who is there -------------------------------------------------------------------------
+
+    @locked
+    def add_checkpoint(self, path: str | None, iteration: int) -> str:
+        """Register a checkpoint of the learner as the current one; no path: the base model.
+
+        It inherits the rating of the one before, half as sure, but never less sure than a newcomer.
+        """
+        uid = f"ckpt-{iteration}"
+        current = self.current_uid()
+        rating = self._system.prior
+        if current is not None:
+            last = self._models[current].rating
+            rating = Rating(last.mu, min(2.0 * last.sigma, rating.sigma))
+        if uid in self._models:  # written again after a resume: it keeps its rating
+            rating = self._models.pop(uid).rating
+            del self._checkpoints[uid]
+        self._models[uid] = Opponent(uid, "checkpoint", path, rating)
+        self._number_checkpoints()
+        self._iteration = iteration
+        self._maintain_active_pool()
+        self.snapshot(iteration)
+        return uid
+
+    @locked
+    def add_fixed(self, name: str, prior_mu: float | None = None) -> str:
+        """Register a fixed player; one that is there keeps its rating."""
+        uid = f"fixed-{name}"
+        if uid not in self._models:
+            prior = self._system.prior
+            mu = prior.mu if prior_mu is None else prior_mu
+            self._models[uid] = Opponent(uid, "fixed", name, Rating(mu, prior.sigma))
+        return uid
+
+    def current_uid(self) -> str | None:
+        """The newest checkpoint."""
+        return next(reversed(self._checkpoints), None)
+
+    def latest_ckpt(self) -> str | None:
+        """The same, by its other name."""
+        return self.current_uid()
+
+    def ckpt_path(self, uid: str) -> tuple[str | None, str] | None:
+        """A model's path or name, and its kind; None if it is not known."""
+        model = self._models.get(uid)
+        return None if model is None else (model.path_or_name, model.kind)
+
+    # --- what samplers ask --------------------------------------------------------------------
+
+    @property
+    def models(self) -> Mapping[str, Opponent]:
+        """Everybody, by uid."""
+        return self._models
+
+    @property
+    def rating_scale(self) -> float:
+        """A difference in mu that matters."""
+        return self._system.beta
+
+    @locked
+    def get_models(self) -> dict[str, Opponent]:
+        """Everybody, by uid: a copy, for callers elsewhere."""
+        return dict(self._models)
+
+    def lag(self, uid: str) -> int:
+        """How many checkpoints came after this one."""
+        return len(self._checkpoints) - 1 - self._checkpoints[uid]
+
+    def quality(self, uid: str, other: str) -> float:
+        """How open a game between the two is: 0 to 1."""
+        return self._system.quality(self._models[uid].rating, self._models[other].rating)
+
+    def novelty(self, uid: str) -> float:
+        """The share of new play in games against it: 0 to 1; 1 before the first game."""
+        return self._novelty.get(uid, 1.0)
+
+    # --- playing ------------------------------------------------------------------------------
+
+    @locked
+    def sample(self, uid_me: str | None = None) -> str:
+        """Choose an opponent; the current checkpoint itself where nobody else can be chosen.
+
+        Raises:
+            LookupError: only fixed players were wanted and there is none, or the pool is empty.
+        """
+        me = uid_me or self.current_uid()
+        if me is None:
+            raise LookupError("the pool has no checkpoint: call add_checkpoint first")
+        weights = self._sampler.weights(self, me)
+        if not weights:
+            if self.sample_mode == "fixed":
+                raise LookupError("sample_mode 'fixed' needs opponents: call add_fixed")
+            return me
+        (chosen,) = self._random.choices(list(weights), list(weights.values()))
+        return chosen
+
+    def push_game_outcome(
+        self,
+        uid_me: str,
+        uid_opp: str,
+        final_reward: float,
+        action_seq: Sequence[str],
+        env_id: str,
+        opp_reward: float | None = None,
+    ) -> None:
+        """Take the outcome of a game for two.
+
+        Without `opp_reward` the sign of `final_reward` is the outcome; with it, who has more.
+        """
+        rewards = (final_reward, 0.0 if opp_reward is None else opp_reward)
+        self.push_outcome((uid_me, uid_opp), rewards, action_seq, env_id)
+
+    @locked
+    def push_outcome(
+        self,
+        uids: Sequence[str],
+        rewards: Sequence[float],
+        action_seq: Sequence[str],
+        env_id: str,
+    ) -> None:
+        """Take the outcome of a game for any number of players, the learner's first.
+
+        Rewards are of any scale. Games with somebody unknown are not rated.
+        """
+        self._update_ratings(uids, rewards)
+        self._register_game(uids, action_seq, env_id)
+        self._games += 1
+        if self._games % MAINTAIN_EVERY == 0:
+            self._maintain_active_pool()
+        if time.monotonic() - self._last_snapshot >= self.snapshot_seconds:
+            self.snapshot(self._iteration)
+
+    @locked
+    def snapshot(self, iteration: int | None = None) -> dict[str, Any]:
+        """What the pool looks like, also given to the tracker."""
+        self._last_snapshot = time.monotonic()
+        ratings = {
+            uid: {"mu": model.rating.mu, "sigma": model.rating.sigma, "active": model.active}
+            for uid, model in self._models.items()
+        }
+        exploration = self._play.get_metrics()
+        tell(self.tracker, "log_model_pool", dict(self._match_counts), ratings, exploration)
+        return {
+            "iteration": self._iteration if iteration is None else iteration,
+            "match_counts": [[*pair, count] for pair, count in self._match_counts.items()],
+            "ratings": ratings,
+            "exploration": exploration,
+            "novelty": dict(self._novelty),
+            "unrated": self._unrated,
+        }
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    @locked
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        version, internal, gauss = self._random.getstate()
+        return {
+            "models": [
+                [m.uid, m.kind, m.path_or_name, m.rating.mu, m.rating.sigma, m.active]
+                for m in self._models.values()
+            ],
+            "match_counts": [[*pair, count] for pair, count in self._match_counts.items()],
+            "play": self._play.state_dict(),
+            "novelty": dict(self._novelty),
+            "games": self._games,
+            "unrated": self._unrated,
+            "iteration": self._iteration,
+            "random": [version, list(internal), gauss],
+        }
+
+    @locked
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self._models = {
+            uid: Opponent(uid, kind, path, Rating(mu, sigma), active)
+            for uid, kind, path, mu, sigma, active in state["models"]
+        }
+        self._number_checkpoints()
+        self._match_counts = Counter({(a, b): count for a, b, count in state["match_counts"]})
+        self._play.load_state_dict(state["play"])
+        self._novelty = dict(state["novelty"])
+        self._games, self._unrated = state["games"], state["unrated"]
+        self._iteration = state["iteration"]
+        version, internal, gauss = state["random"]
+        self._random.setstate((version, tuple(internal), gauss))
+
+    def _number_checkpoints(self) -> None:
+        kinds = (uid for uid, model in self._models.items() if model.kind == "checkpoint")
+        self._checkpoints = {uid: number for number, uid in enumerate(kinds)}
+
+    def _update_ratings(self, uids: Sequence[str], rewards: Sequence[float]) -> None:
+        """Rate a game. Seats of one model count once, by their mean.
+
+        A game of a model against itself says nothing about how strong it is.
+        """
+        if not all(uid in self._models for uid in uids) or not all(map(math.isfinite, rewards)):
+            self._unrated += 1
+            return
+        scores: dict[str, float] = {}
+        for uid, reward in zip(uids, rewards, strict=True):
+            scores[uid] = scores.get(uid, 0.0) + reward
+        if len(scores) < 2:
+            return
+        if len(scores) < len(uids):
+            seats = Counter(uids)
+            scores = {uid: score / seats[uid] for uid, score in scores.items()}
+        models = [self._models[uid] for uid in scores]
+        rated = self._system.rate([model.rating for model in models], list(scores.values()))
+        for model, rating in zip(models, rated, strict=True):
+            model.rating = rating
+
+    def _register_game(self, uids: Sequence[str], action_seq: Sequence[str], env_id: str) -> None:
+        me, *others = uids
+        new = self._play.add_game(action_seq, env_id)
+        for uid in set(others):
+            self._match_counts[(me, uid) if me <= uid else (uid, me)] += 1
+            before = self._novelty.get(uid, new)
+            self._novelty[uid] = NOVELTY_DECAY * before + (1.0 - NOVELTY_DECAY) * new
+
+    def _maintain_active_pool(self) -> None:
+        """Flag the current checkpoint and the best others active, the rest not."""
+        current = self.current_uid()
+        others = [uid for uid in self._checkpoints if uid != current]
+        others.sort(key=lambda uid: self._sampler.keep(self, uid), reverse=True)
+        active = {current, *others[: self.max_active_lora - 1]}
+        for uid in self._checkpoints:
+            self._models[uid].active = uid in active
+
+
+def _known(table: Mapping[str, Any], choice: Any, what: str) -> Any:
+    if not isinstance(choice, str):
+        return choice
+    if choice not in table:
+        raise ValueError(f"no {what} {choice!r}; there are {', '.join(table)}")
+    return table[choice]

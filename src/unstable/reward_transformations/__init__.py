@@ -1,0 +1,43 @@
+"""What a reward becomes on its way to the learner: per game, per step, per batch."""
+
+from unstable.reward_transformations.transformation_final import (
+    ComposeFinalRewardTransforms,
+    FinalRewardTransform,
+    RoleAdvantageByEnvFormatter,
+    RoleAdvantageByOpponentFormatter,
+    RoleAdvantageFormatter,
+    WinDrawLossFormatter,
+)
+from unstable.reward_transformations.transformation_sampling import (
+    ComposeSamplingRewardTransforms,
+    NormalizeRewards,
+    NormalizeRewardsByEnv,
+    SamplingRewardTransform,
+)
+from unstable.reward_transformations.transformation_step import (
+    BlameInvalidMove,
+    ComposeStepRewardTransforms,
+    DiscountToEnd,
+    PenaltyForInvalidMove,
+    RewardForFormat,
+    StepRewardTransform,
+)
+
+__all__ = [
+    "BlameInvalidMove",
+    "ComposeFinalRewardTransforms",
+    "ComposeSamplingRewardTransforms",
+    "ComposeStepRewardTransforms",
+    "DiscountToEnd",
+    "FinalRewardTransform",
+    "NormalizeRewards",
+    "NormalizeRewardsByEnv",
+    "PenaltyForInvalidMove",
+    "RewardForFormat",
+    "RoleAdvantageByEnvFormatter",
+    "RoleAdvantageByOpponentFormatter",
+    "RoleAdvantageFormatter",
+    "SamplingRewardTransform",
+    "StepRewardTransform",
+    "WinDrawLossFormatter",
+]

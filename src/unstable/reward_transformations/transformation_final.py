@@ -1,0 +1,139 @@
+"""Rewards at the end of a game: every player's at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from unstable.reward_transformations.stateful import Stack, Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class FinalRewardTransform(Transform, ABC):
+    """Maps the rewards of all players, by seat, to new ones."""
+
+    @abstractmethod
+    def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
+        """The new rewards; `x` is left as it is."""
+
+    def in_game(self, x: dict[int, float], env_id: str | None, opponent: str) -> dict[int, float]:
+        """The same, where it is known against whom the game was played."""
+        del opponent
+        return self(x, env_id)
+
+
+class ComposeFinalRewardTransforms(Stack[FinalRewardTransform]):
+    """Transforms, one after the other."""
+
+    def __call__(
+        self, x: dict[int, float], env_id: str | None = None, opponent: str = ""
+    ) -> dict[int, float]:
+        """The rewards after the last transform."""
+        for transform in self.transforms:
+            x = transform.in_game(x, env_id, opponent)
+        return x
+
+
+class WinDrawLossFormatter(FinalRewardTransform):
+    """Win, draw or loss instead of a score: against the best of the others, alone against zero."""
+
+    def __init__(self, win: float = 1.0, draw: float = 0.0, loss: float = -1.0) -> None:
+        self.win, self.draw, self.loss = win, draw, loss
+
+    def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
+        """One of three values per player."""
+        del env_id
+        formatted = {}
+        for pid, score in x.items():
+            best = max((other for seat, other in x.items() if seat != pid), default=0.0)
+            formatted[pid] = self.win if score > best else self.loss if score < best else self.draw
+        return formatted
+
+
+class _RoleAdvantage(FinalRewardTransform):
+    """Subtracts what a role usually gets.
+
+    The baseline is read before it takes the game in: a reward measured against a mean that already
+    contains it would be too small.
+    """
+
+    def __init__(self, tau: float) -> None:
+        if not 0.0 < tau <= 1.0:
+            raise ValueError(f"tau is a share of the newest game, in (0, 1], not {tau}")
+        self.tau = tau
+        self.baselines: dict[str, dict[int, float]] = {}
+        self.initial: dict[int, float] = {}
+
+    def _advantages(self, key: str, x: dict[int, float]) -> dict[int, float]:
+        baselines = self.baselines.setdefault(key, dict(self.initial))
+        advantages = {}
+        for pid, reward in x.items():
+            baseline = baselines.get(pid, 0.0)
+            advantages[pid] = reward - baseline
+            baselines[pid] = baseline + self.tau * (reward - baseline)
+        return advantages
+
+    def state_dict(self) -> dict[str, Any]:
+        """The baselines; seats as text, since JSON has no other keys."""
+        return {
+            key: {str(pid): value for pid, value in values.items()}
+            for key, values in self.baselines.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.baselines = {
+            key: {int(pid): float(value) for pid, value in values.items()}
+            for key, values in state.items()
+        }
+
+
+class RoleAdvantageFormatter(_RoleAdvantage):
+    """Subtracts a moving average of each role's past rewards.
+
+    Args:
+        role_advantage: the averages to begin with, by seat; 0 where there is none.
+        tau: the weight of the newest game.
+    """
+
+    def __init__(self, role_advantage: dict[int, float] | None = None, tau: float = 0.05) -> None:
+        super().__init__(tau)
+        self.initial = dict(role_advantage or {})
+
+    @property
+    def role_advantage(self) -> dict[int, float]:
+        """The averages now, by seat."""
+        return dict(self.baselines.get("", self.initial))
+
+    def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
+        """Rewards above what their roles usually get."""
+        del env_id
+        return self._advantages("", x)
+
+
+class RoleAdvantageByEnvFormatter(_RoleAdvantage):
+    """The same, with averages of their own for every environment."""
+
+    def __init__(
+        self, default_role_advantage: dict[int, float] | None = None, tau: float = 0.05
+    ) -> None:
+        super().__init__(tau)
+        self.initial = dict(default_role_advantage or {})
+
+    def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
+        """Rewards above what their roles usually get in this environment."""
+        return self._advantages(env_id or "", x)
+
+
+class RoleAdvantageByOpponentFormatter(RoleAdvantageByEnvFormatter):
+    """The same, with averages of their own also for every kind of opponent.
+
+    A role that wins half its mirror games may win all those against an old checkpoint; one average
+    over both would be right for neither.
+    """
+
+    def in_game(self, x: dict[int, float], env_id: str | None, opponent: str) -> dict[int, float]:
+        """Rewards above what their roles usually get against such an opponent."""
+        return self._advantages(f"{env_id or ''}|{opponent}", x)

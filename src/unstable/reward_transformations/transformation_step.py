@@ -1,0 +1,82 @@
+"""Rewards of single turns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from unstable.reward_transformations.stateful import Stack, Transform
+
+if TYPE_CHECKING:
+    from unstable.core import Trajectory
+
+
+class StepRewardTransform(Transform, ABC):
+    """Maps the reward of one turn to a new one."""
+
+    @abstractmethod
+    def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
+        """The new reward of turn `step_index`."""
+
+
+class ComposeStepRewardTransforms(Stack[StepRewardTransform]):
+    """Transforms, one after the other: each gets what the one before gave."""
+
+    def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
+        """The reward after the last transform."""
+        for transform in self.transforms:
+            base_reward = transform(trajectory, step_index, base_reward)
+        return base_reward
+
+
+class RewardForFormat(StepRewardTransform):
+    """Adds `reward` for a well-formed answer, `penalty` for another."""
+
+    def __init__(self, reward: float = 0.0, penalty: float = 0.0) -> None:
+        self.reward, self.penalty = reward, penalty
+
+    def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
+        """The reward with the addition."""
+        feedback = trajectory.format_feedbacks[step_index]
+        well_formed = feedback.get("correct_answer_format", False)
+        return base_reward + (self.reward if well_formed else self.penalty)
+
+
+class PenaltyForInvalidMove(StepRewardTransform):
+    """Adds `penalty` for an invalid move, `reward` for another."""
+
+    def __init__(self, reward: float = 0.0, penalty: float = 0.0) -> None:
+        self.reward, self.penalty = reward, penalty
+
+    def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
+        """The reward with the addition."""
+        invalid = trajectory.format_feedbacks[step_index].get("invalid_move", False)
+        return base_reward + (self.penalty if invalid else self.reward)
+
+
+class BlameInvalidMove(StepRewardTransform):
+    """Where an invalid move ended a game, that move alone is to blame: the rest gets nothing.
+
+    The penalty lies below a loss by default. At the price of a loss, an invalid move would look
+    better than a legal one wherever the game is lost anyway.
+    """
+
+    def __init__(self, penalty: float = -1.5) -> None:
+        self.penalty = penalty
+
+    def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
+        """The penalty, nothing, or the reward as it was."""
+        if trajectory.format_feedbacks[step_index].get("invalid_move", False):
+            return self.penalty
+        return base_reward if trajectory.ended_by_invalid is None else 0.0
+
+
+class DiscountToEnd(StepRewardTransform):
+    """Early turns get less of the outcome: times `gamma` for each later turn of the player."""
+
+    def __init__(self, gamma: float = 0.99) -> None:
+        self.gamma = gamma
+
+    def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
+        """The discounted reward."""
+        return base_reward * self.gamma ** (len(trajectory.actions) - 1 - step_index)

@@ -1,0 +1,371 @@
+"""The metrics of a run: gathered, averaged, written, and shown."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+import time
+from collections import defaultdict, deque
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from unstable.core import BaseTracker
+from unstable.evaluation import Evaluation, outcome, wilson
+from unstable.utils.files import to_json, write_whole
+from unstable.utils.locking import locked
+from unstable.writers import WRITERS, mend_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from unstable.core import Trajectory
+    from unstable.writers import MetricsWriter
+
+_LOG = logging.getLogger(__name__)
+WINDOW = 512
+MAX_TEXT = 20_000
+"""Characters of a game's transcript that the dashboard is given."""
+
+
+class Tracker(BaseTracker):
+    """Takes numbers from every part of a run.
+
+    Means over the last 512 values are written every FLUSH_EVERY seconds, and what the learner says
+    at each of its steps, to `metrics.jsonl`, TensorBoard, and where it is asked for to W&B or
+    trackio. What the dashboard shows is also in `interface.json`, so that it can be seen later.
+
+    Args:
+        run_name: the run's name, as dashboards show it.
+        wandb_project: metrics go to W&B too, to this project.
+        trackio_project: metrics go to trackio too.
+        output_dir: below it, a folder for the run is made.
+        run_dir: the run's folder itself, to continue in one that exists.
+        writers: which of WRITERS are always written.
+        resume_step: the learner's step that the run continues from; what was written beyond it
+            is dropped.
+        flush_every: seconds between writes, where FLUSH_EVERY is not what is wanted.
+    """
+
+    FLUSH_EVERY = 64.0
+
+    def __init__(
+        self,
+        run_name: str,
+        wandb_project: str | None = None,
+        *,
+        trackio_project: str | None = None,
+        output_dir: str | Path = "outputs",
+        run_dir: str | Path | None = None,
+        writers: Sequence[str] = ("jsonl", "tensorboard"),
+        resume_step: int | None = None,
+        flush_every: float | None = None,
+    ) -> None:
+        super().__init__(run_name, output_dir, run_dir)
+        if flush_every is not None:
+            self.FLUSH_EVERY = flush_every
+        self._lock = threading.RLock()
+        self.use_wandb = wandb_project is not None
+        self._m: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
+        self._buffer: dict[str, float] = {}
+        self._n: defaultdict[str, int] = defaultdict(int)
+        self._interface_stats: dict[str, Any] = {
+            "gpu_tok_s": {}, "TS": {}, "exploration": {}, "match_counts": {}, "inference": {},
+            "latest_game": "",
+        }  # fmt: skip
+        self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
+        self._changed: set[str] = set()
+        self._shown_checkpoint: dict[str, str] = {}
+        self._step = resume_step or 0
+        self._last_flush = time.monotonic()
+        self.write_failures = 0
+        """Writes that did not reach a file or a server."""
+        projects = dict.fromkeys(writers, run_name)
+        projects |= {"wandb": wandb_project} if wandb_project is not None else {}
+        projects |= {"trackio": trackio_project} if trackio_project is not None else {}
+        self._writers: list[MetricsWriter] = [
+            WRITERS[name](self.run_dir, project, run_name, resume_step)
+            for name, project in projects.items()
+        ]
+        self._games_path = Path(self.get_eval_dir()) / "games.jsonl"
+        mend_lines(self._games_path, resume_step)
+
+    # --- what parts of the run say ------------------------------------------------------------
+
+    @locked
+    def add_trajectory(self, traj: Trajectory, player_id: int, env_id: str) -> None:
+        """Take a training game."""
+        prefix = f"collection-{env_id}"
+        self._put_outcome(prefix, traj.final_rewards, player_id)
+        self._put(f"{prefix}/Reward (pid={player_id})", traj.final_rewards[player_id])
+        self._put(f"{prefix}/Game Length", traj.num_turns)
+        for obs, action in zip(traj.obs, traj.actions, strict=True):
+            self._put(f"{prefix}/Observation Length (char)", len(obs))
+            self._put(f"{prefix}/Response Length (char)", len(action))
+        for tokens in traj.completion_ids:
+            self._put(f"{prefix}/Response Length (tokens)", len(tokens))
+        for feedback in traj.format_feedbacks:
+            good = bool(feedback.get("correct_answer_format"))
+            self._put(f"{prefix}/Format Success Rate", good)
+            self._put(f"{prefix}/Invalid Move Rate", bool(feedback.get("invalid_move")))
+        self._interface_stats["latest_game"] = _transcript(traj, player_id, env_id)
+        self._count(prefix)
+
+    @locked
+    def add_eval_episode(
+        self,
+        rewards: Mapping[int, float],
+        player_id: int,
+        env_id: str,
+        ckpt_uid: str = "",
+        opponent: str = "",
+        *,
+        seed: int | None = None,
+        num_turns: int | None = None,
+        reason: str = "",
+        invalid: bool = False,
+    ) -> None:
+        """Take an evaluation game; `invalid`: the learner ended it by an invalid move."""
+        key = (ckpt_uid, env_id, opponent)
+        if key not in self._evaluations:
+            self._evaluations[key] = Evaluation(*key)
+        self._evaluations[key].add(rewards, player_id, invalid=invalid)
+        shown = self._shown_checkpoint.setdefault(env_id, ckpt_uid)
+        if _iteration(ckpt_uid) > _iteration(shown):
+            self._forget(f"evaluation-{env_id}/")
+            self._shown_checkpoint[env_id] = shown = ckpt_uid
+        if ckpt_uid == shown:  # games of older ones are still under way: they count for those
+            self._put_outcome(f"evaluation-{env_id}", rewards, player_id)
+        self._append(
+            self._games_path,
+            {
+                "time": round(time.time(), 3), "step": self._step, "ckpt_uid": ckpt_uid,
+                "env_id": env_id, "opponent": opponent, "player_id": player_id, "seed": seed,
+                "rewards": {str(seat): reward for seat, reward in rewards.items()},
+                "num_turns": num_turns, "reason": reason, "invalid": invalid,
+            },
+        )  # fmt: skip
+        self._count(f"evaluation-{env_id}")
+
+    @locked
+    def log_inference(
+        self, actor: str, gpu_ids: Sequence[int | str], stats: Mapping[str, float]
+    ) -> None:
+        """Take an engine's throughput."""
+        for name, value in stats.items():
+            self._put(f"inference/{actor}/{name}", value)
+        self._interface_stats["inference"][actor] = dict(stats)
+        for gpu in gpu_ids:
+            self._interface_stats["gpu_tok_s"][gpu] = stats.get("tok_s", 0.0)
+        self._count("inference")
+
+    @locked
+    def log_learner(self, info: Mapping[str, float]) -> None:
+        """Take a learner's step; it is written at once, as it is."""
+        values = {f"learner/{name}": float(value) for name, value in info.items()}
+        for name, value in values.items():
+            self._m[name].append(value)
+        self._step = int(info.get("step", self._step))
+        self._write(values)
+        self._count("learner")
+
+    @locked
+    def log_model_pool(
+        self,
+        match_counts: Mapping[tuple[str, str], int],
+        ts_dict: Mapping[str, Mapping[str, float]],
+        exploration: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        """Take what the pool looks like."""
+        self._interface_stats["match_counts"] = dict(match_counts)
+        self._interface_stats["TS"] = {uid: dict(rating) for uid, rating in ts_dict.items()}
+        self._interface_stats["exploration"] = {env: dict(v) for env, v in exploration.items()}
+        for env_id, values in exploration.items():
+            for name, value in values.items():
+                self._buffer[f"exploration/{env_id}/{name}"] = value
+        self._flush_if_due()
+
+    @locked
+    def log_scalars(self, values: Mapping[str, float]) -> None:
+        """Take further numbers, averaged like all others."""
+        for name, value in values.items():
+            self._put(name, value)
+        self._flush_if_due()
+
+    # --- what others ask ----------------------------------------------------------------------
+
+    @locked
+    def get_interface_info(self) -> dict[str, Any]:
+        """What the dashboard shows."""
+        collected = {
+            name: self._mean_over_envs(name)
+            for name in ("Game Length", "Format Success Rate", "Invalid Move Rate", "Win Rate",
+                         "Response Length (char)")
+        }  # fmt: skip
+        learner = {
+            name.removeprefix("learner/"): list(values)
+            for name, values in self._m.items()
+            if name.startswith("learner/") and values
+        }
+        return {
+            **self._interface_stats,
+            **{name: value for name, value in collected.items() if value is not None},
+            "run_name": self.run_name,
+            "step": self._step,
+            "learner": learner,
+            "evaluation": self.get_evaluations(),
+            "counts": dict(self._n),
+            "write_failures": self.write_failures,
+        }
+
+    @locked
+    def get_evaluations(self) -> list[dict[str, Any]]:
+        """Every checkpoint's evaluation with its intervals, in the order of the first games."""
+        return [evaluation.summary() for evaluation in self._evaluations.values()]
+
+    @locked
+    def get_metrics(self) -> dict[str, float]:
+        """The means as they stand now."""
+        return {**self._buffer, **self._agg("")}
+
+    # --- writing ------------------------------------------------------------------------------
+
+    @locked
+    def flush(self) -> None:
+        """Write the means of everything that changed."""
+        self._last_flush = time.monotonic()
+        for prefix in sorted(self._changed):
+            self._buffer.update(self._agg(f"{prefix}/"))
+        self._changed.clear()
+        self._buffer.update(self._evaluation_metrics())
+        if self._buffer:
+            self._write(self._buffer)
+        self._buffer = {}
+        self._tolerate(self._write_interface)
+
+    @locked
+    def close(self) -> None:
+        """Write what is left and finish."""
+        self.flush()
+        for writer in self._writers:
+            self._tolerate(writer.close)
+        self._writers = []
+
+    @locked
+    def state_dict(self) -> dict[str, Any]:
+        """Windows, counters and evaluations, as JSON can hold them."""
+        return {
+            "windows": {name: list(values) for name, values in self._m.items()},
+            "counts": dict(self._n),
+            "step": self._step,
+            "evaluations": [e.state_dict() for e in self._evaluations.values()],
+            "shown_checkpoint": dict(self._shown_checkpoint),
+        }
+
+    @locked
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self._m.clear()
+        for name, values in state["windows"].items():
+            self._m[name].extend(values)
+        self._n.clear()
+        self._n.update(state["counts"])
+        self._step = state["step"]
+        self._evaluations = {
+            (e["ckpt_uid"], e["env_id"], e["opponent"]): Evaluation(**e)
+            for e in state["evaluations"]
+        }
+        self._shown_checkpoint = dict(state["shown_checkpoint"])
+
+    def _put(self, key: str, value: float) -> None:
+        self._m[key].append(float(value))
+        self._changed.add(key.split("/", 1)[0])
+
+    def _agg(self, prefix: str) -> dict[str, float]:
+        """The mean of every key that begins so."""
+        return {
+            name: fmean(values)
+            for name, values in self._m.items()
+            if values and name.startswith(prefix)
+        }
+
+    def _put_outcome(self, prefix: str, rewards: Mapping[int, float], player_id: int) -> None:
+        result = outcome(rewards, player_id)
+        self._put(f"{prefix}/Reward", rewards[player_id])
+        self._put(f"{prefix}/Win Rate", result > 0)
+        self._put(f"{prefix}/Loss Rate", result < 0)
+        self._put(f"{prefix}/Draw Rate", result == 0)
+
+    def _count(self, prefix: str) -> None:
+        self._n[prefix] += 1
+        self._flush_if_due()
+
+    def _flush_if_due(self) -> None:
+        if time.monotonic() - self._last_flush >= self.FLUSH_EVERY:
+            self.flush()
+
+    def _evaluation_metrics(self) -> dict[str, float]:
+        """The interval of the win rate of the newest checkpoint in each environment."""
+        found: dict[str, float] = {}
+        for env_id, shown in self._shown_checkpoint.items():
+            evaluations = [e for k, e in self._evaluations.items() if k[:2] == (shown, env_id)]
+            games = sum(e.games for e in evaluations)
+            low, high = wilson(sum(e.wins for e in evaluations), games)
+            found[f"evaluation-{env_id}/Win Rate (low)"] = low
+            found[f"evaluation-{env_id}/Win Rate (high)"] = high
+            found[f"evaluation-{env_id}/Games"] = float(games)
+        return found
+
+    def _mean_over_envs(self, name: str) -> float | None:
+        values = [
+            value
+            for key, window in self._m.items()
+            if key.startswith("collection-") and key.endswith(f"/{name}")
+            for value in window
+        ]
+        return fmean(values) if values else None
+
+    def _forget(self, prefix: str) -> None:
+        for name in [name for name in self._m if name.startswith(prefix)]:
+            del self._m[name]
+
+    def _write(self, values: Mapping[str, float]) -> None:
+        for writer in self._writers:
+            self._tolerate(writer.write, values, self._step)
+
+    def _append(self, path: Path, record: Mapping[str, Any]) -> None:
+        def append() -> None:
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write(to_json(record) + "\n")
+
+        self._tolerate(append)
+
+    def _write_interface(self) -> None:
+        info = self.get_interface_info()
+        info["match_counts"] = [[*pair, n] for pair, n in info["match_counts"].items()]
+        write_whole(self.run_dir / "interface.json", to_json(info) + "\n")
+
+    def _tolerate(self, function: Any, *args: Any) -> None:
+        """A full disk or a server that is away costs metrics, never the run; the count tells."""
+        try:
+            function(*args)
+        except Exception:  # noqa: BLE001
+            self.write_failures += 1
+            _LOG.exception("metrics could not be written")
+
+
+def _iteration(ckpt_uid: str) -> float:
+    """Which checkpoint it is, counted by the learner; a name without a number is the oldest."""
+    match = re.fullmatch(r"ckpt-(-?\d+)", ckpt_uid)
+    return float(match[1]) if match else -math.inf
+
+
+def _transcript(traj: Trajectory, player_id: int, env_id: str) -> str:
+    """The last observation, which holds the game so far, and the answer to it."""
+    if not traj.actions:
+        return ""
+    text = f"{env_id}, player {player_id}\n\n{traj.obs[-1]}\n\n{traj.actions[-1]}"
+    rewards = ", ".join(f"{seat}: {reward:g}" for seat, reward in traj.final_rewards.items())
+    return f"{text[-MAX_TEXT:]}\n\nrewards {rewards}"

@@ -1,0 +1,125 @@
+r"""Prompts: an observation of a game in the chat markup of a model.
+
+The markup comes from the tokenizer's own chat template where it has one. Written-out markup is the
+fallback for base models whose tokenizer has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Message = dict[str, str]
+
+PLAY = (
+    "You are playing a two-player zero-sum game. Make valid moves to win. Reason step by step about"
+    " the position, then give your final action inside \\boxed{}."
+)
+SINGLE_PLAYER = (
+    "You are playing a single-player game. Reason step by step about what to do next, then give"
+    " your final action inside \\boxed{}."
+)
+
+
+@dataclass(frozen=True)
+class Template:
+    """How to ask."""
+
+    instruction: str
+    """What the model is told beside the observation."""
+    markup: str
+    """Which of MARKUP to fall back on."""
+    as_system: bool = True
+    """The instruction in a message of its own; some chat formats know no system message."""
+    opening: str = ""
+    """The beginning of the answer, written for the model."""
+
+    def messages(self, observation: str) -> list[Message]:
+        """The chat so far."""
+        if self.as_system and self.instruction:
+            return [
+                {"role": "system", "content": self.instruction},
+                {"role": "user", "content": observation},
+            ]
+        parts = [part for part in (self.instruction, observation) if part]
+        return [{"role": "user", "content": "\n\n".join(parts)}]
+
+
+TEMPLATES: dict[str, Template] = {
+    "default": Template(PLAY, markup="plain", as_system=False),
+    "qwen3-zs": Template(PLAY, markup="chatml", as_system=False),
+    "qwen3-sp": Template(SINGLE_PLAYER, markup="chatml", as_system=False),
+    "qwen3-reasoning": Template(PLAY, markup="chatml", as_system=False, opening="<think>\n"),
+    "gemma3-zs": Template(PLAY, markup="gemma", as_system=False),
+    "llama-instruct-zs": Template(PLAY, markup="llama3"),
+}
+"""By the key that an environment names. `raw` is none of them: the observation as it is."""
+
+
+def format_prompt(key: str, observation: str, tokenizer: Any = None) -> str:
+    """The text a model is given.
+
+    Args:
+        key: one of TEMPLATES, or `raw`.
+        observation: what the player sees.
+        tokenizer: its chat template is used where it has one.
+    """
+    if key == "raw":
+        return observation
+    template = get_template(key)
+    messages = template.messages(observation)
+    if getattr(tokenizer, "chat_template", None):
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        opened = template.opening and text.rstrip().endswith(template.opening.strip())
+        return str(text) if opened else f"{text}{template.opening}"
+    return MARKUP[template.markup](messages) + template.opening
+
+
+def prompt_ids(key: str, observation: str, tokenizer: Any) -> list[int]:
+    """The same as tokens. Special tokens stand in the markup; none is added to it."""
+    text = format_prompt(key, observation, tokenizer)
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def get_template(key: str) -> Template:
+    """The template; raises ValueError with the known keys."""
+    try:
+        return TEMPLATES[key]
+    except KeyError:
+        known = ", ".join(sorted((*TEMPLATES, "raw")))
+        raise ValueError(f"no prompt template {key!r}; there are {known}") from None
+
+
+def _plain(messages: list[Message]) -> str:
+    turns = [f"{message['content']}\n\n" for message in messages]
+    return "".join((*turns, "Answer: "))
+
+
+def _chatml(messages: list[Message]) -> str:
+    turns = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages]
+    return "".join((*turns, "<|im_start|>assistant\n"))
+
+
+def _gemma(messages: list[Message]) -> str:
+    turns = [f"<start_of_turn>{m['role']}\n{m['content']}<end_of_turn>\n" for m in messages]
+    return "".join(("<bos>", *turns, "<start_of_turn>model\n"))
+
+
+def _llama3(messages: list[Message]) -> str:
+    turns = [_llama3_header(m["role"]) + f"{m['content']}<|eot_id|>" for m in messages]
+    return "".join(("<|begin_of_text|>", *turns, _llama3_header("assistant")))
+
+
+def _llama3_header(role: str) -> str:
+    return f"<|start_header_id|>{role}<|end_header_id|>\n\n"
+
+
+MARKUP: dict[str, Callable[[list[Message]], str]] = {
+    "plain": _plain,
+    "chatml": _chatml,
+    "gemma": _gemma,
+    "llama3": _llama3,
+}

@@ -1,0 +1,242 @@
+"""Games of TextArena: reproducible, isolated, ended."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from unstable.games.boards import BOARDS, compact_view
+from unstable.games.legal import LEGAL_MOVES, legal_moves
+from unstable.games.players import PLAYERS, RandomLegal, play
+from unstable.games.random_state import OwnRandom
+from unstable.games.runner import GameError, GameRunner
+
+GAMES = [f"{name}-v0-train" for name in LEGAL_MOVES]
+WITH_DICE = ["KuhnPoker-v0-train", "LiarsDice-v0-train", "PigDice-v0-train", "Poker-v0-small-train"]
+
+
+def start(env_id: str, seed: int) -> tuple[GameRunner, list[RandomLegal]]:
+    players = [RandomLegal(seed * 2 + seat) for seat in range(2)]
+    return GameRunner(env_id, 2, seed), players
+
+
+def move(game: GameRunner, players: list[RandomLegal]) -> str:
+    turn = game.observe()
+    game.step(players[turn.seat].act(game))
+    return turn.observation
+
+
+def record(env_id: str, seed: int) -> list[str]:
+    game, players = start(env_id, seed)
+    seen = []
+    while not game.done:
+        seen.append(move(game, players))
+    return [*seen, str(game.rewards)]
+
+
+def test_the_players_of_the_document_are_there():
+    assert set(LEGAL_MOVES) == {
+        "TicTacToe", "KuhnPoker", "Nim", "ConnectFour", "SimpleTak", "LiarsDice", "Poker",
+        "PigDice", "IteratedPrisonersDilemma", "SimpleNegotiation",
+    }  # fmt: skip
+    assert set(PLAYERS) == {"random-legal"}
+
+
+@pytest.mark.parametrize("env_id", GAMES)
+def test_random_legal_players_never_make_an_invalid_move(env_id):
+    games = 15 if "Poker-v0" in env_id or "PigDice" in env_id else 40
+    outcomes = set()
+    for seed in range(games):
+        game, players = start(env_id, seed)
+        rewards = play(game, players)
+        assert game.invalid_seats == [], (seed, game.infos)
+        assert set(rewards) == {0, 1}
+        assert game.turns == len(game.action_seq()) > 0
+        outcomes.add(rewards[0])
+    assert len(outcomes) > 1  # both seats can win
+
+
+@pytest.mark.parametrize("variant", ["", "-raw", "-train"])
+def test_every_variant_of_an_environment_can_be_played(variant):
+    game, players = start(f"TicTacToe-v0{variant}", 3)
+    play(game, players)
+    assert game.invalid_seats == []
+
+
+@pytest.mark.parametrize("env_id", WITH_DICE)
+def test_a_game_is_the_same_for_the_same_seed(env_id):
+    assert record(env_id, 5) == record(env_id, 5)
+    assert record(env_id, 5) != record(env_id, 6)
+
+
+@pytest.mark.parametrize("env_id", WITH_DICE)
+def test_a_game_is_the_same_when_others_are_played_meanwhile(env_id):
+    alone = [record(env_id, seed) for seed in range(4)]
+    together = [start(env_id, seed) for seed in range(4)]
+    seen: list[list[str]] = [[] for _ in together]
+    order = random.Random(1)
+    while any(not game.done for game, _ in together):
+        index = order.randrange(4)
+        game, players = together[index]
+        random.random()  # what others draw from the global state must not matter either
+        if not game.done:
+            seen[index].append(move(game, players))
+            if game.done:
+                seen[index].append(str(game.rewards))
+    assert seen == alone
+
+
+def test_games_in_threads_do_not_disturb_each_other():
+    expected = [record("PigDice-v0-train", seed) for seed in range(4)]
+    found: dict[int, list[str]] = {}
+
+    def one(seed: int) -> None:
+        found[seed] = record("PigDice-v0-train", seed)
+
+    threads = [threading.Thread(target=one, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[seed] for seed in range(4)] == expected
+
+
+def test_the_global_random_state_is_left_alone():
+    random.seed(7)
+    expected = [random.random() for _ in range(5)]
+    random.seed(7)
+    found = []
+    game, players = start("PigDice-v0-train", 1)
+    for _ in range(5):
+        found.append(random.random())
+        move(game, players)
+    assert found == expected
+
+
+def test_the_state_is_given_back_also_after_an_error():
+    random.seed(3)
+    before = random.getstate()
+    with pytest.raises(ValueError, match="empty range"), OwnRandom(0):
+        random.randint(1, 0)
+    assert random.getstate() == before
+
+
+def test_observing_twice_is_observing_once():
+    game, _ = start("TicTacToe-v0-train", 0)
+    assert game.observe() == game.observe()
+    assert "Available Moves" in game.observe().observation
+
+
+def test_the_first_invalid_move_loses():
+    game, _ = start("TicTacToe-v0-train", 0)
+    game.step("[4]")
+    assert game.step("[4]")
+    assert game.rewards == {0: 1.0, 1: -1.0}
+    assert game.invalid_seats == [1]
+    assert game.turns == 2
+
+
+def test_a_game_that_forgets_to_end_on_an_invalid_move_is_ended():
+    game = GameRunner("Poker-v0-small-train", 2, 0)
+    seat = game.observe().seat
+    assert game.step("[Check]")  # facing the big blind: TextArena would ask again for ever
+    assert game.rewards == {seat: -1.0, 1 - seat: 1.0}
+    assert game.invalid_seats == [seat]
+
+
+def test_with_three_players_the_game_goes_on_without_who_was_invalid():
+    game = GameRunner("LiarsDice-v0-train", 3, 0)
+    out = game.observe().seat
+    assert not game.step("nonsense")
+    players = [RandomLegal(seat) for seat in range(3)]
+    rewards = play(game, players)
+    assert rewards[out] == -1.0
+    assert sorted(rewards.values()) == [-1.0, 0.0, 1.0]
+    assert game.invalid_seats == [out]
+
+
+def test_a_move_of_nonsense_never_hangs_a_game():
+    for env_id in GAMES:
+        game = GameRunner(env_id, 2, 0, max_moves=200)
+        while not game.done:
+            game.observe()
+            game.step("\\boxed{ \x00 [")
+        assert set(game.rewards) == {0, 1}
+
+
+def test_a_game_without_end_is_an_error():
+    game = GameRunner("PigDice-v0-train", 2, 0, max_moves=10)
+    with pytest.raises(GameError, match="no end after 10 moves"):
+        play(game, [RandomLegal(0), RandomLegal(1)])
+
+
+@pytest.mark.parametrize(("env_id", "players"), [("NoSuchGame-v0", 2), ("TicTacToe-v0", 3)])
+def test_a_game_that_cannot_be_played_says_which(env_id, players):
+    with pytest.raises(GameError, match=env_id):
+        GameRunner(env_id, players, 0)
+
+
+def test_a_game_that_raises_says_where():
+    game, _ = start("TicTacToe-v0-train", 0)
+
+    def broken(action: str) -> None:
+        raise ZeroDivisionError("in the game")
+
+    game.env.env.step = broken
+    with pytest.raises(GameError, match="move 1: ZeroDivisionError: in the game"):
+        game.step("[4]")
+
+
+def test_an_unknown_game_has_no_legal_moves():
+    with pytest.raises(LookupError, match="Chess"):
+        legal_moves("Chess-v0", None, random.Random(0))
+    assert RandomLegal.plays("Nim-v0-medium-train")
+    assert not RandomLegal.plays("Chess-v0")
+
+
+def test_moves_are_named_without_what_stands_around_them():
+    game, _ = start("TicTacToe-v0-train", 0)
+    game.step("My move is [4] now")
+    game.step("no move at all " * 1000)
+    assert game.action_seq()[0] == "[4]"
+    assert len(game.action_seq()[1]) <= 80
+
+
+# --- short boards -------------------------------------------------------------------------
+
+
+def test_a_short_board_is_the_same_from_both_seats():
+    view = compact_view("TicTacToe-v0-train")
+    game = GameRunner("TicTacToe-v0-train", 2, 0, view=view)
+    assert game.observe().observation == ".../.../..."
+    game.step("[4]")
+    assert game.observe().observation == ".../.O./..."
+    game.step("[0]")
+    assert game.observe().observation == "O../.M./..."
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_games_can_be_played_on_short_boards(name):
+    env_id = f"{name}-v0-train"
+    game = GameRunner(env_id, 2, 1, view=compact_view(env_id))
+    players = [RandomLegal(0), RandomLegal(1)]
+    while not game.done:
+        turn = game.observe()
+        assert 0 < len(turn.observation) < 60
+        game.step(players[turn.seat].act(game))
+
+
+def test_a_short_board_shows_a_player_only_its_own_card():
+    env_id = "KuhnPoker-v0-train"
+    cards = set()
+    for seed in range(10):
+        game = GameRunner(env_id, 2, seed, view=compact_view(env_id))
+        turn = game.observe()
+        state = game.env.state.game_state
+        assert turn.observation.split()[1] == "JQK"[state["player_cards"][turn.seat]]
+        cards.add(turn.observation.split()[1])
+    assert cards == {"J", "Q", "K"}
+    with pytest.raises(LookupError, match="Poker"):
+        compact_view("Poker-v0")

@@ -1,0 +1,334 @@
+"""The pool: registration, ratings, match counts, exploration, state."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from unstable.core import Rating
+from unstable.model_pool import ModelPool
+from unstable.samplers import SAMPLERS
+
+MOVES = ["[0]", "[4]", "[8]"]
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    def log_model_pool(self, *args: Any) -> None:
+        self.heard.append(args)
+
+
+def pool(mode: str = "mirror", checkpoints: int = 1, **options: Any) -> ModelPool:
+    made = ModelPool(mode, options.pop("max_active_lora", 4), **options)
+    for iteration in range(checkpoints):
+        made.add_checkpoint(f"adapters/{iteration}", iteration)
+    return made
+
+
+def rating(of: ModelPool, uid: str) -> Rating:
+    return of.models[uid].rating
+
+
+def drawn(of: ModelPool, times: int = 2000, me: str | None = None) -> Counter[str]:
+    return Counter(of.sample(me or of.current_uid()) for _ in range(times))
+
+
+# --- who is there -------------------------------------------------------------------------
+
+
+def test_a_pool_begins_with_the_base_model_as_documented():
+    made = ModelPool(sample_mode="mirror", max_active_lora=3)
+    made.add_checkpoint(path=None, iteration=-1)
+    assert made.current_uid() == made.latest_ckpt() == "ckpt--1"
+    assert made.ckpt_path("ckpt--1") == (None, "checkpoint")
+    assert made.sample("ckpt--1") == "ckpt--1"
+
+
+def test_nobody_is_there_at_first():
+    empty = ModelPool("mirror", 3)
+    assert empty.current_uid() is None
+    assert empty.ckpt_path("ckpt-0") is None
+    with pytest.raises(LookupError, match="add_checkpoint"):
+        empty.sample()
+
+
+def test_fixed_players_are_added_once():
+    made = pool()
+    uid = made.add_fixed("random-legal", prior_mu=20.0)
+    made.push_game_outcome("ckpt-0", uid, 1.0, MOVES, "A")
+    after = rating(made, uid)
+    assert made.add_fixed("random-legal") == uid == "fixed-random-legal"
+    assert rating(made, uid) == after
+    assert made.ckpt_path(uid) == ("random-legal", "fixed")
+
+
+def test_a_checkpoint_inherits_its_rating_less_surely():
+    made = pool()
+    made.add_fixed("x")
+    for _ in range(30):
+        made.push_game_outcome("ckpt-0", "fixed-x", 1.0, MOVES, "A")
+    before = rating(made, "ckpt-0")
+    made.add_checkpoint("adapters/1", 1)
+    assert rating(made, "ckpt-1") == Rating(before.mu, 2 * before.sigma)
+
+
+def test_a_chain_of_unrated_checkpoints_does_not_blow_up():
+    made = pool(checkpoints=200)
+    assert rating(made, "ckpt-199") == rating(made, "ckpt-0")
+
+
+def test_a_checkpoint_written_again_after_a_resume_keeps_its_rating():
+    made = pool(checkpoints=3)
+    made.add_fixed("x")
+    made.push_game_outcome("ckpt-2", "fixed-x", 1.0, MOVES, "A")
+    before = rating(made, "ckpt-2")
+    made.add_checkpoint("elsewhere/2", 2)
+    assert rating(made, "ckpt-2") == before
+    assert made.ckpt_path("ckpt-2") == ("elsewhere/2", "checkpoint")
+    assert made.current_uid() == "ckpt-2"
+
+
+@pytest.mark.parametrize("mode", SAMPLERS)
+def test_the_active_pool_is_bounded_and_has_the_current_one(mode):
+    made = pool(mode, checkpoints=12, max_active_lora=3)
+    active = {uid for uid, model in made.models.items() if model.active}
+    assert len(active) == 3
+    assert "ckpt-11" in active
+
+
+def test_an_unknown_mode_and_impossible_bounds_are_refused():
+    with pytest.raises(ValueError, match="match-quality"):
+        ModelPool("nearest", 3)
+    with pytest.raises(ValueError, match="max_active_lora"):
+        ModelPool("mirror", 0)
+    with pytest.raises(ValueError, match="lag_range"):
+        ModelPool("lagged", 3, lag_range=(7, 1))
+    with pytest.raises(ValueError, match="openskill"):
+        ModelPool("mirror", 3, ratings="elo")
+
+
+# --- ratings ------------------------------------------------------------------------------
+
+
+def test_mirror_games_do_not_move_ratings():
+    made = pool()
+    before = rating(made, "ckpt-0")
+    for _ in range(10):
+        made.push_game_outcome("ckpt-0", "ckpt-0", 1.0, MOVES, "A")
+    assert rating(made, "ckpt-0") == before
+    assert made.snapshot()["match_counts"] == [["ckpt-0", "ckpt-0", 10]]
+
+
+@pytest.mark.parametrize("reward", [1.0, 0.2, 17, 1e-6])
+def test_rewards_of_any_scale_are_rated(reward):
+    won, lost = pool(), pool()
+    for made, sign in ((won, 1), (lost, -1)):
+        made.add_fixed("x")
+        made.push_game_outcome("ckpt-0", "fixed-x", sign * reward, MOVES, "A")
+    assert rating(won, "ckpt-0").mu > 25.0 > rating(won, "fixed-x").mu
+    assert rating(lost, "ckpt-0").mu < 25.0 < rating(lost, "fixed-x").mu
+
+
+def test_with_both_rewards_it_is_who_has_more():
+    made = pool()
+    made.add_fixed("x")
+    made.push_game_outcome("ckpt-0", "fixed-x", 3.0, MOVES, "A", opp_reward=5.0)
+    assert rating(made, "ckpt-0").mu < 25.0
+
+
+def test_a_draw_moves_the_stronger_one_down():
+    made = pool()
+    made.add_fixed("strong", prior_mu=35.0)
+    made.push_game_outcome("ckpt-0", "fixed-strong", 0.0, MOVES, "A")
+    assert rating(made, "fixed-strong").mu < 35.0
+    assert rating(made, "ckpt-0").mu > 25.0
+
+
+def test_games_of_three_are_rated():
+    made = pool(checkpoints=2)
+    made.add_fixed("x")
+    made.push_outcome(("ckpt-1", "fixed-x", "ckpt-0"), (-1.0, 0.0, 1.0), MOVES, "A")
+    assert rating(made, "ckpt-0").mu > rating(made, "fixed-x").mu > rating(made, "ckpt-1").mu
+
+
+def test_two_seats_of_one_model_count_once():
+    twice, once = pool(), pool()
+    for made in (twice, once):
+        made.add_fixed("x")
+    twice.push_outcome(("ckpt-0", "fixed-x", "fixed-x"), (1.0, 0.5, -2.0), MOVES, "A")
+    once.push_outcome(("ckpt-0", "fixed-x"), (1.0, -0.75), MOVES, "A")
+    assert rating(twice, "ckpt-0") == rating(once, "ckpt-0")
+    assert rating(twice, "fixed-x") == rating(once, "fixed-x")
+    assert twice.snapshot()["match_counts"] == [["ckpt-0", "fixed-x", 1]]
+
+
+@pytest.mark.parametrize(("opponent", "reward"), [("fixed-nobody", 1.0), ("fixed-x", float("nan"))])
+def test_what_cannot_be_rated_is_counted_and_moves_nothing(opponent, reward):
+    made = pool()
+    made.add_fixed("x")
+    before = rating(made, "ckpt-0")
+    made.push_game_outcome("ckpt-0", opponent, reward, MOVES, "A")
+    assert rating(made, "ckpt-0") == before
+    assert made.snapshot()["unrated"] == 1
+
+
+def test_a_stronger_player_is_found_out():
+    made = pool()
+    made.add_fixed("x")
+    for game in range(60):
+        made.push_game_outcome("ckpt-0", "fixed-x", -1.0 if game % 4 == 0 else 1.0, MOVES, "A")
+    assert rating(made, "ckpt-0").mu - rating(made, "fixed-x").mu > 3.0
+
+
+# --- choosing -----------------------------------------------------------------------------
+
+
+def test_fixed_is_uniform_over_fixed_players():
+    made = pool("fixed", checkpoints=3)
+    with pytest.raises(LookupError, match="add_fixed"):
+        made.sample("ckpt-2")
+    for name in "abc":
+        made.add_fixed(name)
+    counts = drawn(made)
+    assert set(counts) == {"fixed-a", "fixed-b", "fixed-c"}
+    assert all(550 < count < 790 for count in counts.values())
+
+
+def test_lagged_respects_its_range():
+    made = pool("lagged", checkpoints=12, max_active_lora=20, lag_range=(2, 4))
+    counts = drawn(made)
+    assert set(counts) == {"ckpt-9", "ckpt-8", "ckpt-7"}
+    assert all(550 < count < 790 for count in counts.values())
+
+
+def test_a_far_range_is_kept_active():
+    made = pool("lagged", checkpoints=12, max_active_lora=3, lag_range=(5, 7))
+    assert set(drawn(made)) == {"ckpt-6", "ckpt-5"}
+
+
+def test_without_a_past_the_present_is_played():
+    for mode in ("lagged", "match-quality", "ts-dist", "exploration"):
+        assert pool(mode).sample("ckpt-0") == "ckpt-0"
+
+
+def test_random_is_uniform_over_all_that_is_active():
+    made = pool("random", checkpoints=6, max_active_lora=3)
+    made.add_fixed("x")
+    assert set(drawn(made)) == {"ckpt-5", "ckpt-4", "ckpt-3", "fixed-x"}
+
+
+@pytest.mark.parametrize("mode", ["match-quality", "ts-dist", "exploration"])
+def test_equals_are_chosen_equally_often(mode):
+    made = pool(mode, checkpoints=1)
+    for name in "abcd":
+        made.add_fixed(name)
+    counts = drawn(made, 4000)
+    assert set(counts) == {f"fixed-{name}" for name in "abcd"}
+    assert all(880 < count < 1120 for count in counts.values())
+
+
+@pytest.mark.parametrize("mode", ["match-quality", "ts-dist"])
+def test_who_is_nearer_is_chosen_more_often(mode):
+    made = pool(mode)
+    for name, mu in (("near", 26.0), ("far", 33.0), ("beyond", 45.0)):
+        made.add_fixed(name, prior_mu=mu)
+    counts = drawn(made)
+    assert counts["fixed-near"] > counts["fixed-far"] > counts["fixed-beyond"]
+
+
+def test_the_weights_of_a_softmax_are_a_softmax():
+    made = pool("ts-dist")
+    made.add_fixed("near", prior_mu=25.0)
+    made.add_fixed("far", prior_mu=29.0)  # one beta away: e times less likely
+    weights = SAMPLERS["ts-dist"].weights(made, "ckpt-0")
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert weights["fixed-near"] / weights["fixed-far"] == pytest.approx(2.718281828)
+
+
+def test_exploration_prefers_who_brings_new_play():
+    made = pool("exploration")
+    made.add_fixed("dull")
+    made.add_fixed("odd")
+    for game in range(60):
+        made.push_game_outcome("ckpt-0", "fixed-dull", 1.0, MOVES, "A")
+        made.push_game_outcome("ckpt-0", "fixed-odd", 1.0, [f"[{game}]", f"[{game * 7}]"], "A")
+    assert made.novelty("fixed-odd") > 0.9
+    assert made.novelty("fixed-dull") < 0.1
+    counts = drawn(made)
+    assert counts["fixed-odd"] > 20 * counts["fixed-dull"]
+    made.add_fixed("unplayed")
+    assert drawn(made)["fixed-unplayed"] > 500
+
+
+def test_a_sampler_is_one_small_object():
+    class Oldest:
+        def weights(self, pool, me):
+            return {next(iter(pool.models)): 1.0}
+
+        def keep(self, pool, uid):
+            return float(pool.lag(uid))
+
+    made = ModelPool(Oldest(), 2)
+    for iteration in range(5):
+        made.add_checkpoint(None, iteration)
+    assert made.sample() == "ckpt-0"
+    assert [uid for uid, model in made.models.items() if model.active] == ["ckpt-0", "ckpt-4"]
+
+
+# --- telling and keeping ------------------------------------------------------------------
+
+
+def test_the_tracker_hears_of_the_pool_but_not_of_every_game():
+    listener = Listener()
+    made = pool(tracker=listener, snapshot_seconds=3600.0)
+    made.add_fixed("x")
+    heard = len(listener.heard)
+    for _ in range(100):
+        made.push_game_outcome("ckpt-0", "fixed-x", 1.0, MOVES, "A")
+    assert len(listener.heard) == heard
+    made.snapshot()
+    match_counts, ratings, exploration = listener.heard[-1]
+    assert match_counts == {("ckpt-0", "fixed-x"): 100}
+    assert ratings["ckpt-0"]["mu"] > ratings["fixed-x"]["mu"]
+    assert exploration["A"]["Pct. Unique Action 1-gram"] == pytest.approx(3 / 300)
+
+
+def test_a_snapshot_is_json():
+    made = pool(checkpoints=3)
+    made.push_game_outcome("ckpt-2", "ckpt-1", 1.0, MOVES, "A")
+    assert json.loads(json.dumps(made.snapshot(2)))["iteration"] == 2
+
+
+@pytest.mark.parametrize("mode", SAMPLERS)
+def test_a_restored_pool_continues_identically(mode):
+    def play_on(made: ModelPool, games: int) -> list[str]:
+        chosen = []
+        for game in range(games):
+            opponent = made.sample(made.current_uid())
+            chosen.append(opponent)
+            moves = [f"[{(game * k) % 9}]" for k in range(5)]
+            made.push_game_outcome(
+                made.current_uid() or "", opponent, float(game % 3 - 1), moves, "A"
+            )
+        return chosen
+
+    one, other = pool(mode, checkpoints=6, seed=1), ModelPool(mode, 4, seed=2)
+    one.add_fixed("x")
+    play_on(one, 40)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    for made in (one, other):
+        made.add_checkpoint("adapters/6", 6)
+    assert play_on(one, 40) == play_on(other, 40)
+    assert one.state_dict() == other.state_dict()
+
+
+def test_openskill_can_rate_too():
+    made = pool(ratings="openskill")
+    made.add_fixed("x")
+    made.push_game_outcome("ckpt-0", "fixed-x", 1.0, MOVES, "A")
+    assert rating(made, "ckpt-0").mu > 25.0

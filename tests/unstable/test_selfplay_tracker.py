@@ -1,0 +1,247 @@
+"""The tracker: what it takes, what it says, what stays on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from unstable.core import BaseTracker, Trajectory
+from unstable.evaluation import Evaluation, outcome, wilson
+from unstable.trackers import Tracker
+
+
+def tracker(tmp_path: Path, **options: Any) -> Tracker:
+    return Tracker("demo", run_dir=tmp_path / "run", **options)
+
+
+def game(reward: float = 1.0, *, good: bool = True, turns: int = 2) -> Trajectory:
+    return Trajectory(
+        pid=[0] * turns, obs=["board"] * turns, actions=["[4]"] * turns,
+        final_rewards={0: reward, 1: -reward}, num_turns=2 * turns - 1,
+        format_feedbacks=[{"correct_answer_format": good, "invalid_move": not good}] * turns,
+    )  # fmt: skip
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_folders_of_a_run_are_made_below_the_output_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = BaseTracker("demo")
+    monkeypatch.chdir("/")
+    for folder in (
+        base.get_train_dir(), base.get_eval_dir(), base.get_checkpoints_dir(), base.get_log_dir()
+    ):  # fmt: skip
+        assert Path(folder).is_absolute()
+        assert Path(folder).is_dir()
+    assert Path(base.get_run_dir()).relative_to(tmp_path / "outputs").parts[-1] == "demo"
+
+
+def test_runs_of_one_name_and_second_do_not_share_a_folder(tmp_path):
+    folders = {BaseTracker("Qwen/Qwen3", output_dir=tmp_path).get_run_dir() for _ in range(5)}
+    assert len(folders) == 5
+    assert all(Path(folder).name.startswith("Qwen-Qwen3") for folder in folders)
+
+
+def test_numbers_that_are_none_are_null_in_every_file(tmp_path):
+    made = tracker(tmp_path)
+    made.log_learner({"step": 1, "loss": float("nan"), "norm": float("inf")})
+    made.add_eval_episode({0: float("nan"), 1: 0.0}, 0, "A", "ckpt-1")
+    made.close()
+    for path in (tmp_path / "run").rglob("*.json*"):
+        for line in path.read_text().splitlines():
+            json.loads(line, parse_constant=pytest.fail)
+    assert made.write_failures == 0
+
+
+def test_training_games_are_averaged_in_their_namespace(tmp_path):
+    made = tracker(tmp_path)
+    made.add_trajectory(game(1.0), 0, "A")
+    made.add_trajectory(game(-1.0, good=False), 0, "A")
+    made.add_trajectory(game(0.0), 0, "B")
+    metrics = made.get_metrics()
+    assert metrics["collection-A/Reward"] == 0.0
+    assert metrics["collection-A/Win Rate"] == metrics["collection-A/Loss Rate"] == 0.5
+    assert metrics["collection-A/Draw Rate"] == 0.0
+    assert metrics["collection-A/Format Success Rate"] == 0.5
+    assert metrics["collection-A/Invalid Move Rate"] == 0.5
+    assert metrics["collection-A/Game Length"] == 3.0
+    assert metrics["collection-B/Draw Rate"] == 1.0
+
+
+def test_windows_hold_the_last_512(tmp_path):
+    made = tracker(tmp_path)
+    for i in range(1000):
+        made.log_scalars({"collection-A/extra": float(i)})
+    assert len(made._m["collection-A/extra"]) == 512
+    assert made.get_metrics()["collection-A/extra"] == sum(range(488, 1000)) / 512
+
+
+def test_everything_stays_on_disk_without_wandb(tmp_path):
+    made = tracker(tmp_path)
+    assert not made.use_wandb
+    made.add_trajectory(game(), 0, "A")
+    made.log_learner({"step": 1, "loss": 0.5, "grad_norm": float("nan")})
+    made.log_inference("actor-0", [0], {"queued": 1, "running": 2, "tok_s": 300.0})
+    made.close()
+    learner, flushed = lines(tmp_path / "run" / "metrics.jsonl")
+    assert learner["step"] == 1
+    assert learner["learner/loss"] == 0.5
+    assert learner["learner/grad_norm"] is None
+    assert flushed["collection-A/Win Rate"] == 1.0
+    assert flushed["inference/actor-0/tok_s"] == 300.0
+    assert made.write_failures == 0
+
+
+def test_each_learner_step_is_written_as_it_is(tmp_path):
+    made = tracker(tmp_path)
+    for step in range(1, 6):
+        made.log_learner({"step": step, "loss": float(step)})
+    written = lines(tmp_path / "run" / "metrics.jsonl")
+    assert [(line["step"], line["learner/loss"]) for line in written] == [
+        (step, float(step)) for step in range(1, 6)
+    ]
+    assert made.get_interface_info()["learner"]["loss"] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_tensorboard_reads_what_was_written(tmp_path):
+    made = tracker(tmp_path)
+    for step in (1, 2):
+        made.log_learner({"step": step, "loss": step / 2})
+    made.close()
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("learner/loss")] == [(1, 0.5), (2, 1.0)]
+
+
+def test_means_are_written_when_it_is_time(tmp_path):
+    made = tracker(tmp_path, flush_every=3600.0)
+    made.add_trajectory(game(), 0, "A")
+    assert lines(tmp_path / "run" / "metrics.jsonl") == []
+    made.FLUSH_EVERY = 0.0
+    made.add_trajectory(game(), 0, "A")
+    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
+    assert Tracker.FLUSH_EVERY == 64.0
+
+
+def test_the_interface_has_what_the_dashboard_shows(tmp_path):
+    made = tracker(tmp_path)
+    made.add_trajectory(game(), 0, "A")
+    made.log_inference("actor-0", [0, 1], {"queued": 1, "running": 2, "tok_s": 300.0})
+    made.log_model_pool(
+        {("ckpt-0", "fixed-x"): 3}, {"ckpt-0": {"mu": 25.0, "sigma": 8.0}}, {"A": {"1-gram": 0.5}}
+    )
+    info = made.get_interface_info()
+    assert info["gpu_tok_s"] == {0: 300.0, 1: 300.0}
+    assert info["TS"] == {"ckpt-0": {"mu": 25.0, "sigma": 8.0}}
+    assert info["match_counts"] == {("ckpt-0", "fixed-x"): 3}
+    assert info["exploration"] == {"A": {"1-gram": 0.5}}
+    assert info["Game Length"] == 3.0
+    assert info["Format Success Rate"] == 1.0
+    assert info["Invalid Move Rate"] == 0.0
+    assert "[4]" in info["latest_game"]
+    made.close()
+    kept = json.loads((tmp_path / "run" / "interface.json").read_text())
+    assert kept["match_counts"] == [["ckpt-0", "fixed-x", 3]]
+    assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["exploration/A/1-gram"] == 0.5
+
+
+def test_the_documented_call_of_an_evaluation_works(tmp_path):
+    made = tracker(tmp_path)
+    made.add_eval_episode({0: 1.0, 1: -1.0}, 0, "A")
+    assert made.get_metrics()["evaluation-A/Win Rate"] == 1.0
+
+
+def test_checkpoints_are_never_mixed(tmp_path):
+    made = tracker(tmp_path)
+    for _ in range(30):
+        made.add_eval_episode({0: -1.0, 1: 1.0}, 0, "A", "ckpt-1", "random-legal")
+    for _ in range(10):
+        made.add_eval_episode({0: 1.0, 1: -1.0}, 0, "A", "ckpt-2", "random-legal")
+    made.add_eval_episode({0: -1.0, 1: 1.0}, 0, "A", "ckpt-1", "random-legal")  # was under way
+    assert made.get_metrics()["evaluation-A/Win Rate"] == 1.0
+    first, second = made.get_evaluations()
+    assert (first["ckpt_uid"], first["games"], first["win_rate"]) == ("ckpt-1", 31, 0.0)
+    assert (second["ckpt_uid"], second["games"], second["win_rate"]) == ("ckpt-2", 10, 1.0)
+    assert second["win_rate_low"] == pytest.approx(0.7225, abs=1e-4)
+    made.close()
+    assert lines(tmp_path / "run" / "metrics.jsonl")[-1]["evaluation-A/Games"] == 10.0
+
+
+def test_every_evaluation_game_is_kept(tmp_path):
+    made = tracker(tmp_path)
+    for seed in range(3):
+        made.add_eval_episode({0: 0.0, 1: 0.0}, 1, "A", "ckpt-1", "x", seed=seed)
+    kept = lines(Path(made.get_eval_dir()) / "games.jsonl")
+    assert [line["seed"] for line in kept] == [0, 1, 2]
+    assert kept[0]["rewards"] == {"0": 0.0, "1": 0.0}
+
+
+def test_a_resumed_run_continues_and_drops_what_lay_beyond(tmp_path):
+    made = tracker(tmp_path)
+    for step in (1, 2, 3):
+        made.log_learner({"step": step, "loss": float(step)})
+        made.add_eval_episode({0: 1.0, 1: -1.0}, 0, "A", f"ckpt-{step}", "x")
+        if step == 2:
+            state = json.loads(json.dumps(made.state_dict()))
+    made.close()
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 3, "torn')
+    again = tracker(tmp_path, resume_step=2)
+    again.load_state_dict(state)
+    again.log_learner({"step": 3, "loss": -3.0})
+    again.close()
+    written = lines(tmp_path / "run" / "metrics.jsonl")
+    losses = [(x["step"], x["learner/loss"]) for x in written if "learner/loss" in x]
+    assert losses == [(1, 1.0), (2, 2.0), (3, -3.0)]
+    assert len(again.get_evaluations()) == 2
+    assert len(lines(Path(again.get_eval_dir()) / "games.jsonl")) == 2
+    assert again.get_interface_info()["learner"]["loss"] == [1.0, 2.0, -3.0]
+
+
+def test_a_disk_that_fails_costs_metrics_only(tmp_path):
+    class Full:
+        def write(self, values, step):
+            raise OSError(28, "No space left on device")
+
+        def close(self):
+            pass
+
+    made = tracker(tmp_path)
+    made._writers.append(Full())
+    made.log_learner({"step": 1, "loss": 0.5})
+    assert made.write_failures == 1
+    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ({0: 1, 1: -1}, 1), ({0: 0.1, 1: 0.2}, -1), ({0: 5, 1: 5}, 0), ({0: 0.5}, 1), ({0: 0}, 0),
+        ({0: 0, 1: 1, 2: -1}, -1),
+    ],
+)  # fmt: skip
+def test_who_won_is_who_has_most(rewards, expected):
+    assert outcome(rewards, 0) == expected
+
+
+@pytest.mark.parametrize(
+    ("wins", "games", "low", "high"),
+    [(0, 0, 0.0, 1.0), (0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (260, 400, 0.602, 0.695)],
+)
+def test_intervals_are_wilsons(wins, games, low, high):
+    assert wilson(wins, games) == pytest.approx((low, high), abs=1e-3)
+
+
+def test_a_mean_reward_has_its_standard_error():
+    evaluation = Evaluation("c", "A", "x")
+    for reward in (1.0, 1.0, -1.0, 0.0):
+        evaluation.add({0: reward, 1: -reward}, 0, invalid=reward < 0)
+    summary = evaluation.summary()
+    assert summary["reward"] == 0.25
+    assert summary["reward_se"] == pytest.approx(0.4787, abs=1e-4)
+    assert summary["invalid_rate"] == 0.25

@@ -1,0 +1,106 @@
+"""The package's public names, loaded when they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, dataclass, fields
+from typing import Any
+
+import pytest
+
+import unstable
+from unstable.core import (
+    AgentSpec,
+    BaseAlgo,
+    EpisodeResult,
+    Opponent,
+    PlaySpec,
+    Rating,
+    Step,
+    TaskMeta,
+    Trajectory,
+)
+
+DOCUMENTED = {
+    Trajectory: "pid, obs, actions, extracted_actions, infos, final_rewards, num_turns,"
+    " format_feedbacks",
+    Step: "pid, obs, act, reward, env_id, step_info",
+    Opponent: "uid, kind, path_or_name, rating, active",
+    EpisodeResult: "traj, end_by_opponent_invalid, action_seq, final_rewards",
+    PlaySpec: "env_id, num_players, player_id, agent_specs, seed",
+    AgentSpec: "kind, model, prompt_template, action_extraction_fn",
+    TaskMeta: "type, env_id, player_id, seed, ckpt_uid, opponent_uid",
+}
+
+
+@pytest.mark.parametrize("record", DOCUMENTED)
+def test_records_have_the_documented_fields_first(record: Any):
+    documented = DOCUMENTED[record].split(", ")
+    assert [field.name for field in fields(record)][: len(documented)] == documented
+
+
+def test_the_documented_fields_are_enough():
+    Trajectory()
+    Step(pid=0, obs="o", act="a", reward=1.0, env_id="A", step_info={})
+    Opponent("u", "fixed", "x", Rating(25.0, 8.3), active=True)
+    EpisodeResult(Trajectory(), False, [], {0: 1.0})
+    TaskMeta("train", "A", 0, 1, "ckpt-0", "ckpt-0")
+    spec = PlaySpec("A", 2, 0, [AgentSpec("checkpoint"), AgentSpec("openrouter", "m")], 1)
+    with pytest.raises(FrozenInstanceError):
+        spec.seed = 2  # type: ignore[misc]
+
+
+def test_trajectories_do_not_share_their_lists():
+    one, other = Trajectory(), Trajectory()
+    one.obs.append("o")
+    assert other.obs == []
+
+
+def test_a_step_of_ones_own_as_documented():
+    @dataclass
+    class CuriosityStep:
+        pid: int
+        obs: str
+        act: str
+        reward: float
+        curiosity: float
+
+    class Curious(BaseAlgo):
+        def prepare_batch(self, steps: Any) -> float:
+            return sum(s.curiosity if isinstance(s, CuriosityStep) else 0.0 for s in steps)
+
+        def update(self, batch: Any, scaling: float = 1.0) -> dict[str, float]:
+            return {"curiosity": batch / scaling}
+
+    algorithm = Curious()
+    algorithm.initialize(None, None, "cpu", max_generation_len=8)
+    batch = algorithm.prepare_batch([CuriosityStep(0, "o", "a", 1.0, 0.5), Step(0, "", "", 0, "")])
+    assert algorithm.update(batch, 2) == {"curiosity": 0.25}
+
+
+def test_importing_loads_nothing_and_names_come_when_used():
+    code = (
+        "import sys, unstable\n"
+        "assert not {'ray', 'torch', 'transformers', 'textarena'} & set(sys.modules)\n"
+        "unstable.reward_transformations.NormalizeRewards\n"
+        "unstable.Step, unstable.BaseAlgo\n"
+        "assert not {'ray', 'torch', 'numpy'} & set(sys.modules)\n"
+        "assert {'Tracker', 'StepBuffer', 'ModelPool', 'Collector', 'algorithms'} <= "
+        "set(dir(unstable))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_plain_parts_load_neither_ray_nor_torch():
+    code = (
+        "import sys\n"
+        "import unstable.buffer, unstable.model_pool, unstable.trackers, unstable.games.players\n"
+        "assert not {'ray', 'torch', 'transformers', 'textarena', 'trueskill'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="NoSuchThing"):
+        unstable.NoSuchThing  # noqa: B018
