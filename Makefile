@@ -20,7 +20,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev,selfplay]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
@@ -30,8 +30,8 @@ $(VENV)/.bench: $(VENV)/.dev
 system:
 	@scripts/system_packages.sh
 
-demo: $(VENV)/.core system ## train a built-in HalfCheetah reward; leaves a policy and a video
-	$(BIN)/p2p train halfcheetah_run_forward --steps 300000 --seed 1
+demo: $(VENV)/.core system ## from "run forward fast" to a judged policy, its video and a report; needs no key
+	$(BIN)/p2p run "run forward fast" --env HalfCheetah-v5 --model builtin
 
 test: $(VENV)/.dev system ## run the tests
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
@@ -52,6 +52,7 @@ bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/res
 	$(BIN)/python benchmarks/jail_startup.py --write
 	$(BIN)/python benchmarks/ppo_throughput.py --write
 	$(BIN)/python benchmarks/ppo_returns.py --write
+	$(BIN)/python benchmarks/selfplay_buffer.py --write
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 import typer
 
+from p2p.agents.criteria_text import parse_criteria
 from p2p.cli import app
-from p2p.config import TrainConfig
+from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import EvalResult
 from p2p.executor.__main__ import parser
-from p2p.session.iteration_record import IterationRecord
+from p2p.inference.providers import PROVIDERS
+from p2p.session.endings import EXIT_CODES
+from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.reward.runner import decide_batched
 from p2p.training.runner import RunOptions, run_training
@@ -260,10 +263,9 @@ def test_the_metrics_of_a_run_are_those_of_the_guide(place: Path) -> None:
 # --- what a run leaves --------------------------------------------------------------------
 
 
-def layout() -> list[tuple[str, ...]]:
-    """The paths of the two trees of the README."""
+def trees(text: str) -> list[tuple[str, ...]]:
+    """The paths of the trees in a text."""
     found = []
-    text = section(README, "## What a run leaves")
     for tree in re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         parents: list[tuple[int, str]] = []
         for line in tree.splitlines():
@@ -279,7 +281,8 @@ def test_a_run_has_the_files_of_the_readme(place: Path) -> None:
     many_runs = next(block for block in PROGRAMS if "LocalTrainer" in block.code)
     if not (place / "runs" / "session_y").exists():  # its example makes the second layout
         test_a_documented_program_runs(many_runs, place)
-    named = [parts for parts in layout() if "videos" not in parts]  # not every machine draws
+    layout = trees(section(README, "## What a run leaves"))
+    named = [parts for parts in layout if "videos" not in parts]  # not every machine draws
     assert len(named) > 15
     for parts in named:
         pattern = "/".join(re.sub(r"<[^>]+>", "*", part) for part in parts)
@@ -289,6 +292,73 @@ def test_a_run_has_the_files_of_the_readme(place: Path) -> None:
 
 def test_a_run_has_no_file_that_its_record_does_not_know(place: Path) -> None:
     assert IterationRecord(place / "runs" / "session_x" / "iter_1").validate() == []
+
+
+# --- sessions -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> SessionRecord:
+    """The session of examples/session.py."""
+    folder = tmp_path_factory.mktemp("example")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "session.py"],
+        cwd=folder, capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "MUJOCO_GL": "off", "RUNS_DIR": "runs"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "policy: " in done.stdout
+    (found,) = (folder / "runs").iterdir()
+    return SessionRecord(found)
+
+
+def test_the_example_of_a_session_ends_with_a_judged_policy(session: SessionRecord) -> None:
+    result, intent = session.read_result(), session.read_intent()
+    assert result is not None
+    assert result.status in {"passed", "max_iterations"}
+    assert result.score is not None
+    assert result.policy is not None
+    assert (session.path / result.policy).is_file()
+    text = (ROOT / "examples" / "criteria" / "balance.toml").read_text()
+    assert intent is not None
+    assert (intent.criteria, intent.author) == (parse_criteria(text), "user")
+    assert session.validate() == []
+
+
+def test_a_session_has_the_files_of_the_guide_and_no_others(session: SessionRecord) -> None:
+    text = section(section(GUIDE, "## Sessions"), "### Files of a session")
+    named = [parts[1:] for parts in trees(text) if len(parts) > 1]
+    assert len(named) > 15
+    for parts in named:
+        pattern = "/".join(re.sub(r"<[^>]+>", "*", part) for part in parts)
+        assert any(session.path.glob(pattern)), "/".join(parts)
+    others = text.rpartition("```")[2]
+    names = {name for parts in named for name in parts} | set(re.findall(r"`([^`]+)`", others))
+    iteration = session.iteration(1).path
+    for path in (*session.path.iterdir(), *iteration.iterdir()):
+        if path.suffix != ".lock" and "_seed_" not in path.name:
+            assert re.sub(r"^iter_\d+$", "iter_<n>", path.name) in names, path
+
+
+def test_the_table_of_statuses_is_that_of_the_code() -> None:
+    rows = table(section(section(GUIDE, "## Sessions"), "### Statuses and exit codes"))
+    assert {row[0].strip("`"): int(row[1]) for row in rows} == EXIT_CODES
+
+
+def test_the_table_of_providers_is_that_of_the_code() -> None:
+    rows = table(section(section(GUIDE, "## Sessions"), "### Models"))
+    documented = [[cell.strip("`") for cell in row[:3]] for row in rows]
+    assert documented == [
+        [name, kind.key.upper(), kind.default_model] for name, kind in PROVIDERS.items()
+    ]
+
+
+def test_the_table_of_session_settings_is_that_of_the_code() -> None:
+    rows = table(section(section(GUIDE, "## Sessions"), "### Settings of a session"))
+    documented = {row[0].strip("`"): row[1].strip("`") for row in rows}
+    assert documented.pop("configs")
+    defaults = json.loads(LoopConfig().model_dump_json(exclude={"train", "configs"}))
+    assert documented == {name: json.dumps(value) for name, value in defaults.items()}
 
 
 @pytest.mark.parametrize("name", ["speed_class.py", "speed_function.py"])

@@ -1,0 +1,100 @@
+"""Criteria as a file that a person can edit: written as TOML, read as TOML or JSON."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from p2p.contracts import Criterion, Intent
+
+_HEAD = """\
+# What the policy is judged by. Change, delete or add [[criteria]]; at least one is a `task`.
+# comparison: at_least or at_most. weight: above 0, at most 1.
+# category: task, gait, posture, dynamics, stability or efficiency.
+"""
+
+
+class CriteriaError(ValueError):
+    """The text is no list of criteria; the message names each field that is wrong."""
+
+
+def render_criteria(criteria: Sequence[Criterion]) -> str:
+    """The criteria as TOML, with a word on how to edit them."""
+    blocks = [
+        "\n".join(["[[criteria]]", *(f"{k} = {_value(v)}" for k, v in c.model_dump().items())])
+        for c in criteria
+    ]
+    return "\n\n".join([_HEAD, *blocks]) + "\n"
+
+
+def parse_criteria(text: str) -> tuple[Criterion, ...]:
+    """Read criteria back, from TOML, or from JSON: a list, or an object with the key `criteria`.
+
+    Raises CriteriaError.
+    """
+    try:
+        document = json.loads(text) if text.lstrip()[:1] in ("{", "[") else tomllib.loads(text)
+    # A TOML file may begin with [[criteria]] as a JSON list may begin with [.
+    except json.JSONDecodeError as error:
+        document = _toml(text, str(error))
+    except tomllib.TOMLDecodeError as error:
+        raise CriteriaError(f"neither TOML nor JSON: {error}") from None
+    entries = document if isinstance(document, list) else document.get("criteria")
+    if not isinstance(entries, list) or not entries:
+        raise CriteriaError("no criteria: expected [[criteria]] tables, or a JSON list")
+    if extra := set(document) - {"criteria"} if isinstance(document, dict) else set():
+        raise CriteriaError(f"unknown keys beside `criteria`: {', '.join(sorted(extra))}")
+    problems: list[str] = []
+    criteria = [_criterion(number, entry, problems) for number, entry in enumerate(entries, 1)]
+    if problems:
+        raise CriteriaError("\n".join(problems))
+    return _checked(tuple(c for c in criteria if c is not None))
+
+
+def with_criteria(intent: Intent, criteria: Sequence[Criterion]) -> Intent:
+    """The intent with a person's criteria in place of the proposed ones."""
+    if tuple(criteria) == intent.criteria:
+        return intent
+    changed = intent.model_dump() | {
+        "criteria": [criterion.model_dump() for criterion in criteria],
+        "author": "user",
+    }
+    return Intent.model_validate(changed)
+
+
+def _toml(text: str, json_error: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CriteriaError(f"neither JSON ({json_error}) nor TOML ({error})") from None
+
+
+def _criterion(number: int, entry: object, problems: list[str]) -> Criterion | None:
+    name = entry.get("id") if isinstance(entry, dict) else None
+    where = f"criterion {number}" + (f" ({name})" if isinstance(name, str) else "")
+    try:
+        return Criterion.model_validate(entry)
+    except ValidationError as error:
+        for each in error.errors():
+            field = ".".join(map(str, each["loc"]))
+            problems.append(f"{where}: {field + ': ' if field else ''}{each['msg']}")
+        return None
+
+
+def _checked(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+    try:
+        return Intent(prompt="", env_id="", criteria=criteria, author="user").criteria
+    except ValidationError as error:
+        messages = (each["msg"].removeprefix("Value error, ") for each in error.errors())
+        raise CriteriaError("; ".join(messages)) from None
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        # A JSON string is a TOML string, once the one control character JSON leaves is escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

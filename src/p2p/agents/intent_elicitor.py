@@ -1,0 +1,106 @@
+"""From a sentence to a body that can do it, and to criteria that can be measured on it."""
+
+from __future__ import annotations
+
+from p2p.agents.requests import (
+    EnvironmentChoice,
+    EnvironmentChoices,
+    IntentProposal,
+    IntentRequest,
+)
+from p2p.contracts import Intent
+from p2p.inference.question import AskAgain, Asker, NotUnderstood, Question
+from p2p.prompts import build
+from p2p.prompts.env_facts import body_facts
+from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
+
+FEWEST, MOST = 5, 10
+"""Criteria of a proposal; a person may keep fewer or add more."""
+
+
+def choose_environment(client: Asker, prompt: str) -> EnvironmentChoice:
+    """The listed environment that fits best; `env_id` is None if none of them can do it.
+
+    Raises InferenceError.
+    """
+    _not_empty(prompt)
+    choices = {env_id: in_a_line(get_env_spec(env_id)) for env_id in list_env_ids()}
+
+    def check(choice: EnvironmentChoice) -> None:
+        if choice.env_id is not None and choice.env_id not in choices:
+            raise AskAgain(f"{choice.env_id!r} is not one of {', '.join(choices)}")
+
+    request = EnvironmentChoices(prompt=prompt, environments=choices)
+    instructions, text = build("environment_chooser", request)
+    question = Question(
+        role="environment_chooser",
+        instructions=instructions,
+        prompt=text,
+        output=EnvironmentChoice,
+        check=check,
+    )
+    return client.ask(question).value
+
+
+def elicit(client: Asker, prompt: str, env_id: str) -> Intent:
+    """What the sentence means on this body, as 5 to 10 criteria.
+
+    Raises:
+        NotUnderstood: the sentence asks for nothing that this body could do.
+        InferenceError: no answer came.
+    """
+    _not_empty(prompt)
+    request = IntentRequest(prompt=prompt, env_id=env_id)
+    environment = body_facts(get_env_spec(env_id))
+    instructions, text = build("intent_elicitor", request, environment=environment)
+    question = Question(
+        role="intent_elicitor",
+        instructions=instructions,
+        prompt=text,
+        output=IntentProposal,
+        check=check_proposal,
+    )
+    answer = client.ask(question)
+    proposal = answer.value
+    if proposal.refusal:
+        raise NotUnderstood(proposal.refusal)
+    return Intent(
+        prompt=prompt,
+        env_id=env_id,
+        criteria=proposal.criteria,
+        unused_words=proposal.unused_words,
+        note=proposal.note,
+        author=answer.model,
+    )
+
+
+def check_proposal(proposal: IntentProposal) -> None:
+    """Raises AskAgain with all that is wrong with it; a refusal is right as it is."""
+    if proposal.refusal:
+        return
+    criteria = proposal.criteria
+    wrong = []
+    if not FEWEST <= len(criteria) <= MOST:
+        wrong.append(f"there are {len(criteria)} criteria; give {FEWEST} to {MOST}")
+    for name, values in (
+        ("id", [c.id for c in criteria]),
+        ("title", [c.title.strip().lower() for c in criteria]),
+        ("measure", [c.measure.strip().lower() for c in criteria]),
+    ):
+        if twice := sorted({value for value in values if values.count(value) > 1}):
+            wrong.append(f"several criteria have the same {name}: {'; '.join(twice)}")
+    if not any(criterion.category == "task" for criterion in criteria):
+        wrong.append("no criterion has the category `task`; at least one must")
+    if wrong:
+        raise AskAgain("\n".join(wrong))
+
+
+def _not_empty(prompt: str) -> None:
+    if not prompt.strip():
+        raise NotUnderstood("the prompt is empty: say what the robot should do")
+
+
+def in_a_line(spec: EnvSpec) -> str:
+    """A body in a few words, as the choice of one needs it."""
+    bodies = ", ".join(body.name for body in spec.bodies[1:])
+    return f"{spec.description}; bodies: {bodies}"

@@ -1,0 +1,225 @@
+"""What is there before any training: robots that do nothing, act at random, or are the last best.
+
+A reward and a judge can both be tried on them. Where they order them differently, the reward pays
+for something else than what was asked.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from p2p.agents.judging.judge_code import run_judge
+from p2p.agents.judging.scores import task_score
+from p2p.agents.judging.summaries import episode_summary
+from p2p.config import TrainConfig
+from p2p.contracts import Criterion, Record
+from p2p.sandbox import Jail, start
+from p2p.training.env_spec import get_env_spec
+from p2p.training.evaluation import evaluation_seed
+from p2p.training.own_modules import own_folders
+from p2p.training.policies.policy import Policy
+from p2p.training.recording import record_episodes
+
+Behaviour = Literal["zero", "random", "previous_best"]
+IN_WORDS: Mapping[Behaviour, str] = {
+    "zero": "zero actions",
+    "random": "random actions",
+    "previous_best": "the best policy so far",
+}
+
+WORKER = "p2p.agents.judging.returns_worker"
+EPISODES = 4
+STEPS = 300
+"""Enough to tell standing from falling; the whole horizon would cost seconds more."""
+SEED = evaluation_seed(4000)
+"""Starts that neither training nor any judgement sees."""
+MARGIN = 0.15
+"""Scores nearer to each other than this say nothing about which behaviour is better."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Paid(Record):
+    """What a reward gave for a behaviour."""
+
+    type: Literal["paid"] = "paid"
+    name: Behaviour
+    returns: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=100)]
+    lengths: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1, max_length=100)]
+    terms: Annotated[dict[str, Finite], Field(max_length=1000)]
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return sum(self.returns) / len(self.returns)
+
+    @property
+    def per_step(self) -> float:
+        """Mean reward of a step."""
+        return sum(self.returns) / sum(self.lengths)
+
+
+class Judged(Record):
+    """What a judge gave for a behaviour."""
+
+    score: float
+    task: float
+    """Over the `task` criteria only."""
+
+
+class RewardFailed(Exception):
+    """The reward did not get through; the message is for its author."""
+
+
+def shortened(config: TrainConfig) -> TrainConfig:
+    """The configuration for short episodes."""
+    horizon = config.max_episode_steps or get_env_spec(config.env_id).max_episode_steps or STEPS
+    return config.with_updates(max_episode_steps=min(STEPS, horizon))
+
+
+def pay(
+    code: str, config: TrainConfig, policy: Policy | None, *, unsafe_local: bool = False
+) -> dict[Behaviour, Paid]:
+    """What the reward pays for each behaviour, computed in the jail; raises RewardFailed."""
+    behaviours = ("zero", "random") if policy is None else ("zero", "random", "previous_best")
+    with tempfile.TemporaryDirectory(prefix="p2p-rank-") as name:
+        folder = Path(name)
+        if policy is not None:
+            policy.save(folder / "policy.safetensors")
+        payload = {
+            "config": shortened(config).model_dump(mode="json"),
+            "code": code,
+            "behaviours": behaviours,
+            "policy": str(folder / "policy.safetensors"),
+            "episodes": EPISODES,
+            "seed": SEED,
+        }
+        jail = Jail(
+            folder=folder,
+            wall_seconds=240,
+            stall_seconds=60,
+            memory_bytes=4 << 30,
+            disk_bytes=64 << 20,
+            import_paths=own_folders(),
+            unsafe_local=unsafe_local,
+        )
+        found: dict[Behaviour, Paid] = {}
+        with start(WORKER, payload, jail) as process:
+            for line in process.lines():
+                _take(line, found)
+            end = process.wait()
+    if set(found) != set(behaviours):
+        raise RewardFailed(f"the reward's process ended ({end.reason}): {end.message}")
+    return found
+
+
+def _take(line: bytes, found: dict[Behaviour, Paid]) -> None:
+    try:
+        message = json.loads(line)
+        if message["type"] == "paid":
+            paid = Paid.model_validate(message)
+            found[paid.name] = paid
+            return
+        failed = message["type"] == "failed"
+        text = f"under {IN_WORDS[message['name']]}: {message['reason']}" if failed else ""
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
+        raise RewardFailed(f"its process sent something that is no message: {error}") from None
+    if failed:
+        raise RewardFailed(text)
+
+
+def judge(
+    code: str,
+    criteria: Sequence[Criterion],
+    config: TrainConfig,
+    policy: Policy | None,
+    *,
+    unsafe_local: bool = False,
+) -> dict[Behaviour, Judged]:
+    """What the judge gives for each behaviour; those it cannot judge are left out."""
+    short = shortened(config)
+    acts: dict[Behaviour, Policy | Literal["zero", "random"]] = {"zero": "zero", "random": "random"}
+    if policy is not None:
+        acts["previous_best"] = policy
+    found: dict[Behaviour, Judged] = {}
+    with tempfile.TemporaryDirectory(prefix="p2p-rank-") as folder:
+        files, summaries = [], []
+        for name, act in acts.items():
+            played = record_episodes(short, act, episodes=EPISODES, seed=SEED)
+            for i, trajectory in enumerate(played):
+                files.append(Path(folder) / f"{name}_{i}.npz")
+                trajectory.save(files[-1])
+                summaries.append(episode_summary(short, trajectory, seed=SEED + i))
+        opinions = run_judge(code, files, summaries, criteria, unsafe_local=unsafe_local)
+    for k, name in enumerate(acts):
+        group = opinions[k * EPISODES : (k + 1) * EPISODES]
+        scores = [opinion.score for opinion in group if opinion.score is not None]
+        tasks = [task_score(opinion.criteria, criteria) for opinion in group]
+        judged = [task for task in tasks if task is not None]
+        if len(scores) == EPISODES == len(judged):
+            found[name] = Judged(score=sum(scores) / EPISODES, task=sum(judged) / EPISODES)
+    return found
+
+
+def mismatches(
+    paid: Mapping[Behaviour, Paid], judged: Mapping[Behaviour, Judged], *, horizon: int
+) -> tuple[str, ...]:
+    """Where the reward orders these behaviours against the criteria, in words for its author."""
+    found = [
+        text
+        for better in judged
+        for worse in judged
+        if (text := _mismatch(better, worse, paid, judged))
+    ]
+    if text := _early_end(paid, horizon):
+        found.append(text)
+    return tuple(found)
+
+
+def _mismatch(
+    better: Behaviour,
+    worse: Behaviour,
+    paid: Mapping[Behaviour, Paid],
+    judged: Mapping[Behaviour, Judged],
+) -> str:
+    """By the whole rubric and by its task alone: only what both agree on can be held against it."""
+    a, b = judged[better], judged[worse]
+    if a.score - b.score < MARGIN or a.task < b.task or paid[better].mean > paid[worse].mean:
+        return ""
+    return (
+        f"the reward puts the worse behaviour first: by the criteria {IN_WORDS[better]} score "
+        f"{a.score:.2f} and {IN_WORDS[worse]} {b.score:.2f}, but the reward pays "
+        f"{paid[better].mean:.4g} and {paid[worse].mean:.4g} for an episode. "
+        f"Terms: {_terms(paid[better])} against {_terms(paid[worse])}"
+    )
+
+
+def _early_end(paid: Mapping[Behaviour, Paid], horizon: int) -> str:
+    """Where a fall ends the episode and every step costs, falling at once is the best policy."""
+    ends = any(length < horizon for each in paid.values() for length in each.lengths)
+    if not ends or any(each.per_step >= 0 for each in paid.values()):
+        return ""
+    steps = ", ".join(f"{each.per_step:.4g} under {IN_WORDS[n]}" for n, each in paid.items())
+    return (
+        f"an episode can end early here, and each step costs more than it pays ({steps}): the "
+        "reward is highest for ending the episode at once. Let staying in it pay"
+    )
+
+
+def _terms(paid: Paid) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in paid.terms.items()) or "none"
+
+
+def in_words(paid: Mapping[Behaviour, Paid]) -> str:
+    """What the reward pays, one line for each behaviour."""
+    return "\n".join(
+        f"return under {IN_WORDS[name]}: {each.mean:.4g} over {sum(each.lengths) / EPISODES:.0f} "
+        f"steps ({_terms(each)})"
+        for name, each in paid.items()
+    )

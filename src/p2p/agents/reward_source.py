@@ -1,0 +1,74 @@
+"""A reward's source as a thing to compare: when two are the same, and which terms one has."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def reward_digest(code: str) -> str:
+    """SHA-256 of what the code does: layout, comments and docstrings do not count."""
+    return hashlib.sha256(_normalised(code).encode("utf-8", "replace")).hexdigest()
+
+
+def tried_before(
+    code: str,
+    hyperparameters: Mapping[str, Any],
+    tried: Mapping[int, tuple[str, Mapping[str, Any]]],
+) -> int | None:
+    """The first iteration with this reward and these hyperparameters."""
+    digest = reward_digest(code)
+    same = (n for n, (_, used) in tried.items() if used == hyperparameters)
+    return next((number for number in same if reward_digest(tried[number][0]) == digest), None)
+
+
+def term_names(code: str) -> frozenset[str]:
+    """Every name that may be one of a reward's terms, read off the source.
+
+    Those are the text keys of its dicts, written as displays, calls of `dict` or item by item. Keys
+    that are only read, such as those of `info`, are none. Code that cannot be parsed has none.
+    """
+    tree = _parsed(code)
+    if tree is None:
+        return frozenset()
+    found: set[str | None] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            found |= {_text(key) for key in node.keys}
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            found.add(_text(node.slice))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found |= {word.arg for word in node.keywords} if node.func.id == "dict" else set()
+    return frozenset(name for name in found if name is not None)
+
+
+def _text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _parsed(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _normalised(code: str) -> str:
+    tree = _parsed(code)
+    if tree is not None:
+        try:
+            # Not ast.dump, whose form differs between versions of Python.
+            return ast.unparse(_WithoutRemarks().visit(tree))
+        except RecursionError:
+            pass
+    return re.sub(r"\s+", " ", code).strip()
+
+
+class _WithoutRemarks(ast.NodeTransformer):
+    """Drops constants that stand alone: docstrings, and text used as a comment."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+        return None if isinstance(node.value, ast.Constant) else node

@@ -1,0 +1,59 @@
+"""An after-the-fact report of a session, in whatever state it is."""
+
+from __future__ import annotations
+
+from p2p.agents.requests import AnalysisRequest
+from p2p.agents.revise_tool_dispatch import SessionTools
+from p2p.agents.session_text import criteria_of, history
+from p2p.agents.session_view import SessionView
+from p2p.contracts import SessionAnalysis
+from p2p.inference.question import AskAgain, Asker, Question
+from p2p.prompts import build
+
+MAX_TOOL_CALLS = 24
+DETAILED = 8
+"""So many of the last iterations, and the best one, are shown by criterion."""
+
+
+def analyze(
+    client: Asker, view: SessionView, *, max_tool_calls: int = MAX_TOOL_CALLS
+) -> SessionAnalysis:
+    """What worked, what did not, and why; raises an InferenceError."""
+    instructions, prompt = build("session_analyzer", analysis_request(view))
+    answer = client.ask(
+        Question(
+            role="session_analyzer",
+            instructions=instructions,
+            prompt=prompt,
+            output=SessionAnalysis,
+            tools=SessionTools(view).reading(),
+            max_tool_calls=max_tool_calls,
+            check=_says_something,
+        )
+    )
+    return answer.value.model_copy(update={"author": answer.model})
+
+
+def analysis_request(view: SessionView) -> AnalysisRequest:
+    """The session in short; it may have no criteria, no iterations and no judgements yet."""
+    intent, status, error = view.intent, view.status, view.error
+    iterations, best = view.iterations, view.lineage.best
+    shown = {*list(iterations)[-DETAILED:], best.iteration if best else 0}
+    return AnalysisRequest(
+        prompt=view.prompt,
+        env_id=view.env_id,
+        status=f"{status}: {error[:1000]}" if error else status,
+        criteria=intent.criteria if intent else (),
+        history=history(view),
+        lessons=view.lineage.active_lessons,
+        criterion_scores={
+            number: scores
+            for number, found in iterations.items()
+            if number in shown and (scores := criteria_of(found))
+        },
+    )
+
+
+def _says_something(analysis: SessionAnalysis) -> None:
+    if not analysis.summary.strip():
+        raise AskAgain("the summary is empty")

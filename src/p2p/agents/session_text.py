@@ -1,0 +1,182 @@
+"""Judgements, scores and configurations of a session in words, short enough for a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from difflib import unified_diff
+from typing import Any
+
+from p2p.agents.requests import PastIteration
+from p2p.agents.session_view import IterationView, RunView, SessionView
+from p2p.config import TUNABLE, TrainConfig
+from p2p.contracts import CriterionScore, JudgmentResult, LineageNode, RolloutJudgment
+
+MAX_HISTORY = 40
+_MOST_DIFF_LINES = 160
+
+
+def shortened(text: str, longest: int) -> str:
+    """On one line, and not longer than this."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else flat[: longest - 1] + "…"
+
+
+def tunables(config: TrainConfig) -> dict[str, Any]:
+    """The hyperparameters that a revision could change, as JSON has them."""
+    return config.model_dump(mode="json", include=set(TUNABLE))
+
+
+def score_of(view: SessionView, iteration: int) -> float | None:
+    """The iteration's score, by the lineage where that has it; None if it is not judged."""
+    node = view.lineage.node(iteration)
+    if node is not None:
+        return node.score
+    found = view.iterations.get(iteration)
+    judgment = found.judgment if found else None
+    return judgment.intent_score if judgment else None
+
+
+def nodes_of(view: SessionView) -> list[LineageNode]:
+    """All iterations: as the lineage has them, and else as far as their files tell."""
+    nodes = {node.iteration: node for node in view.lineage.data.nodes}
+    for number, iteration in view.iterations.items():
+        nodes.setdefault(number, _unlisted(number, iteration.judgment))
+    return [nodes[number] for number in sorted(nodes)]
+
+
+def history(view: SessionView) -> tuple[PastIteration, ...]:
+    """The last MAX_HISTORY iterations, and the best one."""
+    nodes = nodes_of(view)
+    best = view.lineage.best
+    kept = [n for n in nodes[:-MAX_HISTORY] if best is not None and n.iteration == best.iteration]
+    return tuple(
+        PastIteration(
+            iteration=node.iteration,
+            parent=node.parent,
+            score=node.score,
+            final_return=node.final_return,
+            failure_tags=node.failure_tags[:8],
+            changes=shortened(node.changes, 200),
+        )
+        for node in [*kept, *nodes[-MAX_HISTORY:]]
+    )
+
+
+def score_change(before: float | None, after: float | None) -> str:
+    """From one score to another."""
+    return f"{score_text(before)} -> {score_text(after)}"
+
+
+def score_text(score: float | None, std: float | None = None) -> str:
+    """`0.712 ± 0.05`, or that there is none."""
+    if score is None:
+        return "not judged"
+    return f"{score:.3f}" + ("" if std is None else f" ± {std:.2f}")
+
+
+def judgment_text(judgment: JudgmentResult, *, rollouts: bool = False) -> str:
+    """The whole judgement; its episodes in a line each, if asked for."""
+    step = "" if judgment.step is None else f" of the checkpoint at step {judgment.step}"
+    score = score_text(judgment.intent_score, judgment.score_std)
+    passed = "passed" if judgment.passed else "not passed"
+    lines = [f"score{step}: {score}, {passed}, judged by {judgment.strategy}"]
+    lines += [f"judge {name} could not judge: {why}" for name, why in judgment.unavailable.items()]
+    if judgment.agreement is not None:
+        lines.append(f"agreement of the judges: {judgment.agreement:.2f}")
+    if judgment.confidence is not None:
+        lines.append(f"confidence: {judgment.confidence:.2f}")
+    lines += criterion_lines(judgment.criteria)
+    lines.append(f"failures: {', '.join(judgment.failure_tags) or 'none'}")
+    lines.append(f"diagnosis: {shortened(judgment.diagnosis, 1500)}")
+    if rollouts:
+        lines += [f"episode {n}: {rollout_line(r)}" for n, r in enumerate(judgment.rollouts)]
+    return "\n".join(lines)
+
+
+def criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
+    """A line for each criterion."""
+    return [
+        f"  {found.id}: {score_text(found.score, found.std)}"
+        + ("" if found.value is None else f", measured {found.value:.4g}")
+        + (f", {shortened(found.evidence, 200)}" if found.evidence else "")
+        for found in scores
+    ]
+
+
+def rollout_line(rollout: RolloutJudgment) -> str:
+    """One episode on one line."""
+    tags = f" [{', '.join(rollout.failure_tags)}]" if rollout.failure_tags else ""
+    return f"{rollout.label}: {score_text(rollout.score)}{tags}"
+
+
+def rollout_text(rollout: RolloutJudgment) -> str:
+    """One episode with what each judge said of it."""
+    lines = [
+        rollout_line(rollout),
+        *criterion_lines(rollout.criteria),
+        f"diagnosis: {shortened(rollout.diagnosis, 800)}",
+    ]
+    for opinion in rollout.opinions:
+        if opinion.available:
+            said = f"{score_text(opinion.score)}; {shortened(opinion.diagnosis, 400)}"
+        else:
+            said = f"could not judge: {shortened(opinion.reason, 300)}"
+        lines += [f"judge {opinion.judge}: {said}", *criterion_lines(opinion.criteria)]
+    return "\n".join(lines)
+
+
+def criteria_of(iteration: IterationView) -> tuple[CriterionScore, ...]:
+    """How its best run meets the criteria; empty if it is not judged."""
+    judgment = iteration.judgment
+    return judgment.criteria if judgment else ()
+
+
+def code_diff(first: IterationView, second: IterationView) -> str:
+    """What changed in the reward."""
+    lines = list(
+        unified_diff(
+            first.reward_code.splitlines(),
+            second.reward_code.splitlines(),
+            f"iteration {first.number}",
+            f"iteration {second.number}",
+            lineterm="",
+            n=2,
+        )
+    )
+    left = len(lines) - _MOST_DIFF_LINES
+    lines = lines[:_MOST_DIFF_LINES] + ([f"({left} more lines)"] if left > 0 else [])
+    return "\n".join(lines) or "the rewards are the same text"
+
+
+def config_changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """`name: old -> new`, for what differs."""
+    changed = [name for name in second if first.get(name) != second[name]]
+    return (
+        ", ".join(f"{n}: {json.dumps(first.get(n))} -> {json.dumps(second[n])}" for n in changed)
+        or "none"
+    )
+
+
+def run_line(run: RunView, base: TrainConfig) -> str:
+    """One run: how it stands, what it was judged, what its configuration changes."""
+    judgment, config = run.judgment, run.config
+    score = score_text(judgment.intent_score, judgment.score_std) if judgment else "not judged"
+    curve = run.curve
+    told = f", last evaluation {curve[-1][1]:.4g}" if curve else ""
+    failed = f" ({shortened(run.error, 200)})" if run.error else ""
+    changes = config_changes(tunables(base), tunables(config)) if config else "unknown"
+    return f"{run.run_id}: {run.status}{failed}, score {score}{told}, changes: {changes}"
+
+
+def _unlisted(number: int, judgment: JudgmentResult | None) -> LineageNode:
+    if judgment is None:
+        return LineageNode(iteration=number)
+    return LineageNode(
+        iteration=number,
+        score=judgment.intent_score,
+        score_std=judgment.score_std,
+        passed=judgment.passed,
+        failure_tags=judgment.failure_tags,
+        diagnosis=judgment.diagnosis,
+    )
