@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from common import ONE_THREAD, RESULTS, described, machine, table, write
+from common import ONE_THREAD, RESULTS, described, in_process, machine, table, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -209,21 +208,6 @@ def _last_scores(session: Path) -> dict[str, float | None]:
 # --- all jobs -------------------------------------------------------------------------------------
 
 
-def in_process(job: tuple[str, str, int, dict[str, Any]]) -> dict[str, Any]:
-    threads = ONE_THREAD if job[3].get("cores_per_run") == 1 else {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", json.dumps(job)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | threads,
-    )
-    if done.returncode:
-        raise SystemExit(f"{job} ended:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def _shown(number: float | None) -> str:
     return "-" if number is None else f"{number:.3g}"
 
@@ -282,6 +266,7 @@ def main() -> None:
     options: dict[str, Any] = {"unsafe_local": True} if given.unsafe_local else {}
     if given.jobs > 1:
         options |= {"cores_per_run": 1, "max_parallel": 1}
+    threads = ONE_THREAD if given.jobs > 1 else {"JAX_PLATFORMS": "cpu"}
     # Seed by seed, so that an unfinished benchmark has every sentence as often as possible.
     wanted = [
         (env_id, prompt, seed)
@@ -296,7 +281,11 @@ def main() -> None:
         before, runs = earlier["before"], earlier["runs"]
     done = {(r["env_id"], r["prompt"], r["seed"]) for r in runs}
     with ThreadPoolExecutor(given.jobs) as pool:
-        jobs = [pool.submit(in_process, (*job, options)) for job in wanted if job not in done]
+        jobs = [
+            pool.submit(in_process, __file__, (*job, options), threads)
+            for job in wanted
+            if job not in done
+        ]
         for job in as_completed(jobs):
             if job.exception() is not None:
                 print(f"failed: {job.exception()}", file=sys.stderr, flush=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +35,21 @@ PPO = {
     "max_grad_norm": 0.5,
 }
 """Named alike in SB3, sbx and TrainConfig."""
+
+
+def in_process(script: str, job: Sequence[Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Do one job of a benchmark as `script --one JOB`; the last line it prints is its result."""
+    done = subprocess.run(
+        [sys.executable, script, "--one", json.dumps(job)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    if done.returncode:
+        raise SystemExit(f"{job} ended:\n{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def cpu_seconds(pid: int) -> float:

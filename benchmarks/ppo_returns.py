@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -23,7 +20,7 @@ from pathlib import Path
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from common import ONE_THREAD, PPO, RESULTS, described, machine, table, write
+from common import ONE_THREAD, PPO, RESULTS, described, in_process, machine, table, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,20 +128,6 @@ def one_run(contender: str, env_id: str, seed: int, steps: int) -> dict[str, Any
 # --- all runs -----------------------------------------------------------------------------------
 
 
-def in_process(job: tuple[str, str, int, int]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", json.dumps(job)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | ONE_THREAD,
-    )
-    if done.returncode:
-        raise SystemExit(f"{job} ended:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def job_of(run: dict[str, Any]) -> tuple[str, str, int, int]:
     return run["contender"], run["env_id"], run["seed"], run["steps"]
 
@@ -240,7 +223,9 @@ def main() -> None:
     done = {job_of(run) for run in runs}
     text = report(runs, plan, described(before, machine()))
     with ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(in_process, job) for job in wanted if job not in done]
+        jobs = [
+            pool.submit(in_process, __file__, job, ONE_THREAD) for job in wanted if job not in done
+        ]
         for job in as_completed(jobs):
             if job.exception() is not None:
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from rich.console import Console
 from p2p.commands.criteria_editor import apply
 from p2p.commands.session_progress import BARS, SessionProgress, sparkline
 from p2p.contracts import AuthoredCode, Revision, SessionResult
+from p2p.session.iteration_record import IterationRecord
 from p2p.session.record_files import save_model
 from p2p.session.snapshot import snapshot
 from p2p.session.steering import orders
@@ -161,6 +163,38 @@ def test_stop_waits_until_the_process_has_ended(p2p: Cli, folder: SessionFolder)
     again = p2p("stop", "last")
     assert again.status == 1
     assert "is not running: it is cancelled" in again.error
+
+
+def test_stop_ends_a_training_that_outlived_its_session(p2p: Cli, folder: SessionFolder) -> None:
+    """The session's process was killed; the run it had started goes on and reads its own file."""
+    run = folder.record.iteration_records()[-1].runs()[0]
+    run.set_status("running")
+    folder.record.set_status("running")
+    outcome = p2p("stop", "last", "--no-wait")
+    assert outcome.status == 0, outcome.err
+    assert run.derive_status() == "cancelled"
+    earlier = folder.record.iteration_records()[0].runs()[0]
+    assert earlier.derive_status() == "completed"
+
+
+def test_a_folder_of_plain_training_runs_is_shown_as_it_stands(
+    p2p: Cli, tmp_path: Path, trained_run: IterationRecord
+) -> None:
+    session = tmp_path / "runs" / "session_20260103_000000_00000000"
+    shutil.copytree(trained_run.path, session / "iter_1")
+    shutil.copytree(trained_run.path, session / "by_hand")
+    told = p2p("show", "last", "--json").json
+    assert told["status"] == "completed"
+    assert told["iterations"][0]["runs"] == ["iter_1"]
+    assert p2p("sessions", "--json").json[0]["status"] == "completed"
+    assert "completed" in p2p("show", "last").out
+
+
+def test_curves_are_read_of_the_last_iteration_only(folder: SessionFolder) -> None:
+    first, last = snapshot(folder.record).iterations
+    assert first.runs[0].curve == ()
+    assert last.runs[0].curve[-1] == 100.0
+    assert first.runs[0].progress == last.runs[0].progress == 1.0
 
 
 def test_the_phase_is_read_off_the_files(tmp_path: Path) -> None:

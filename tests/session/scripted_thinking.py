@@ -126,7 +126,9 @@ class ScriptedThinking:
 
     def write_judge(self, intent: Intent, config: TrainConfig) -> AuthoredCode:
         self._call(f"write_judge {','.join(c.id for c in intent.criteria)}")
-        return AuthoredCode(code=JUDGE, author="script", valid=True)
+        written = sum(call.startswith("write_judge") for call in self.calls())
+        valid = written > self.script.get("bad_judges", 0)
+        return AuthoredCode(code=JUDGE, author="script", valid=valid)
 
     def judge(self, task: JudgeTask) -> JudgmentResult:
         number = int(task.folder.parent.parent.name.removeprefix("iter_"))
@@ -166,6 +168,9 @@ class ScriptedThinking:
             remarks_taken_up=taken_up,
             author="script",
         )
+
+    def ask_anew(self, *roles: str) -> None:
+        self._call("ask_anew " + " ".join(roles))
 
     def usage(self) -> Usage:
         return Usage(calls=len(self.calls()), tokens=7, cost_usd=0.25)

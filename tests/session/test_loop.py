@@ -57,8 +57,8 @@ def session(tmp_path: Path) -> Made:
 
 @pytest.fixture
 def run(trained: Path) -> Run:
-    def go(session: SessionRecord, **script: Any) -> SessionResult:
-        return run_loop(work_on(session, script, trained))
+    def go(session: SessionRecord, *, resume: bool = False, **script: Any) -> SessionResult:
+        return run_loop(work_on(session, script, trained), resume=resume)
 
     return go
 
@@ -165,6 +165,36 @@ def test_a_first_reward_that_cannot_be_made_to_run_is_the_end(session: Made, run
     assert "no such name: x" in result.message
     assert made.iteration(1).reward_fn_path.is_file()
     assert not made.iteration(1).runs()
+
+
+def test_gone_on_with_after_giving_up_the_first_reward_is_revised(session: Made, run: Run) -> None:
+    made = session()
+    run(made, invalid=[1])
+    result = run(made, resume=True, invalid=[1], scores={"2": [0.9, 0.9]})
+    assert (result.status, result.best_iteration) == ("passed", 2)
+    assert calls(made).count("write_reward") == 1
+
+
+def test_gone_on_with_after_giving_up_a_reward_of_the_person_is_taken(
+    session: Made, run: Run
+) -> None:
+    made = session()
+    run(made, invalid=[1])
+    order(made, reward_code=reward(7.0))
+    result = run(made, resume=True, invalid=[1], scores={"2": [0.9, 0.9]})
+    assert result.status == "passed"
+    assert made.iteration(2).reward_fn_path.read_text() == reward(7.0)
+    assert "revise 1" not in calls(made)
+
+
+def test_gone_on_with_after_giving_up_the_judge_is_written_anew(session: Made, run: Run) -> None:
+    made = session()
+    assert run(made, bad_judges=1).status == "invalid_code"
+    result = run(made, resume=True, bad_judges=1, scores={"1": [0.9, 0.9]})
+    assert result.status == "passed"
+    assert "ask_anew judge_author judge_reviewer" in calls(made)
+    assert (made.path / "judge_invalid.json").is_file()
+    assert made.validate() == []
 
 
 def test_a_later_one_is_revised_again(session: Made, run: Run) -> None:

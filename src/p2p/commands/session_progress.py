@@ -29,6 +29,8 @@ Answer = TypeVar("Answer")
 
 POLL_S = 0.5
 PLAIN_INTERVAL_S = 15.0
+LOOKING_SHARE = 20
+"""A look is followed by a pause of so many times its length, at least."""
 BARS = "▁▂▃▄▅▆▇█"
 DOING = {
     "intent": "reading the sentence",
@@ -130,9 +132,13 @@ class SessionProgress:
         return asking
 
     def _follow(self) -> None:
-        while not self._stop.wait(POLL_S):
+        pause = POLL_S
+        while not self._stop.wait(pause):
+            began = time.monotonic()
             with self._looking:
                 self.update()
+            # Long curves take long to read: looking on must not cost what training needs.
+            pause = max(POLL_S, LOOKING_SHARE * (time.monotonic() - began))
 
     def update(self) -> None:
         """Look once: print what is new, and show what goes on."""
@@ -204,14 +210,16 @@ class SessionProgress:
         if now.phase == "training" and now.current and moment - self.last_line > PLAIN_INTERVAL_S:
             self.last_line = moment
             for run in now.current.runs:
-                shown = number(run.curve[-1][1]) if run.curve else "-"
+                shown = number(run.curve[-1] if run.curve else None)
                 text = f"  {run.run_id}: {_share(run)}, return {shown}"
                 self._once(f"{len(now.iterations)}{text}", text)
 
 
 def _share(run: RunSnapshot) -> str:
+    if run.status == "queued":
+        return "waits for a free core"
     if run.status == "running" and run.progress >= 1:
-        return "drawing videos"
+        return "finishing"
     return f"{run.progress:.0%} of {run.total_timesteps:,}"
 
 
@@ -223,12 +231,11 @@ def _runs_table(runs: Sequence[RunSnapshot]) -> Table:
     table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True)
     for run in runs:
-        values = [value for _, value in run.curve]
         table.add_row(
             escape(run.run_id),
             ProgressBar(total=1.0, completed=run.progress),
             _share(run),
-            f"return {number(values[-1] if values else None)}",
-            sparkline(values),
+            f"return {number(run.curve[-1] if run.curve else None)}",
+            sparkline(run.curve),
         )
     return table

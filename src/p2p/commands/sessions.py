@@ -83,28 +83,19 @@ def status_text(status: str) -> str:
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
-    from p2p.contracts import Intent, SessionResult
-    from p2p.session.record_files import read_model
+    from p2p.session.snapshot import standing
 
-    intent = read_model(record.path / "intent.json", Intent)
-    result = read_model(record.path / "result.json", SessionResult)
+    asked, result = record.read_session(), record.read_result()
     iterations = record.iteration_records()
-    config = iterations[0].read_config() if iterations and intent is None else None
+    config = iterations[0].read_config() if iterations and asked is None else None
     return {
         "session_id": record.session_id,
-        "status": _standing(record),
+        "status": standing(record),
         "score": result.score if result else None,
         "iterations": len(iterations),
-        "env_id": intent.env_id if intent else str((config or {}).get("env_id", "")),
-        "prompt": intent.prompt if intent else "",
+        "env_id": asked.env_id if asked else str((config or {}).get("env_id", "")),
+        "prompt": asked.prompt if asked else "",
     }
-
-
-def _standing(record: SessionRecord) -> str:
-    """The session's status; a folder of plain training runs has that of its last run."""
-    if record.status_path.exists() or not record.iteration_records():
-        return record.derive_status()
-    return record.iteration_records()[-1].derive_status()
 
 
 def show(

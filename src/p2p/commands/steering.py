@@ -23,10 +23,11 @@ from p2p.commands.session_argument import RunsDirOption, SessionArgument, open_s
 from p2p.commands.train_inputs import parse_setting
 
 if TYPE_CHECKING:
-    from p2p.contracts import Criterion, SteeringOrder
+    from p2p.contracts import Criterion, StatusLiteral, SteeringOrder
     from p2p.session.iteration_record import SessionRecord
 
 GRACE_S = 30.0
+UNDER_WAY: tuple[StatusLiteral, ...] = ("running", "paused", "queued", "pending")
 
 
 def stop(
@@ -45,11 +46,15 @@ def stop(
       p2p stop session_20260101_120000_0123abcd --no-wait
     """
     record = open_session(session, runs_dir)
-    before = record.read_status()
-    if not record.set_status_if("cancelled", ("running", "paused", "queued", "pending")):
+    # A training outlives a session that was killed: it hears of the cancel in its own file.
+    parts = [record, *(run for found in record.iteration_records() for run in found.runs())]
+    before = [part.read_status() for part in parts]
+    stopped = [part.set_status_if("cancelled", UNDER_WAY) for part in parts]
+    if not any(stopped):
         raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
-    if wait and before is not None and before.pid is not None:
-        _wait_for(before.pid, before.pid_started)
+    for status, hit in zip(before, stopped, strict=True):
+        if wait and hit and status is not None and status.pid is not None:
+            _wait_for(status.pid, status.pid_started)
     if as_json:
         print_json({"session_id": record.session_id, "status": "cancelled"})
         return

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from p2p.atomic import locked
-from p2p.contracts import Revision, SessionResult, StatusLiteral
+from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
 from p2p.session.endings import (
     InvalidCode,
@@ -33,13 +33,13 @@ from p2p.session.phases import (
     take_orders,
 )
 from p2p.session.publishing import Clock, publish
+from p2p.session.record_files import read_model
 from p2p.session.stopping import heartbeat
 from p2p.session.view import RecordedSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from p2p.contracts import AuthoredCode
     from p2p.session.iteration_record import SessionRecord
     from p2p.session.outcome import Outcome
 
@@ -59,6 +59,8 @@ def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
     """
     session = work.session
     with one_process(session), use_log(EventLog(session.events_path)), work.switch.listening():
+        stated = session.read_status()
+        gave_up = resume and stated is not None and stated.status == "invalid_code"
         if not _begin(session, resume=resume):
             return session.read_result() or SessionResult(status="cancelled")
         earlier = session.read_result()
@@ -66,7 +68,8 @@ def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
         with heartbeat(session, work.switch):
             try:
                 emit("session.started", resumed=earlier is not None)
-                status, message = _phases(work, clock)
+                forgiven = _look_again(work) if gave_up else 0
+                status, message = _phases(work, clock, forgiven)
             except BaseException as error:
                 with work.switch.polled():
                     result = _end(work, status_of(error), message_of(error), clock, error)
@@ -102,7 +105,22 @@ def _begin(session: SessionRecord, *, resume: bool) -> bool:
     return status is not None and status.status == "running"
 
 
-def _phases(work: Work, clock: Clock) -> tuple[StatusLiteral, str]:
+def _look_again(work: Work) -> int:
+    """After a session gave up on its code: the last iteration whose reward it is not given up for.
+
+    Rewards up to there are revised. A judge that could not be made to run is written anew, by a
+    model that is asked anew; the old one stays beside it.
+    """
+    iterations = work.session.iteration_records()
+    for path in (work.session.judge_path, *(found.judge_path for found in iterations)):
+        judge = read_model(path, AuthoredCode)
+        if judge is not None and not judge.valid:
+            path.replace(path.with_name("judge_invalid.json"))
+            work.thinking.ask_anew("judge_author", "judge_reviewer")
+    return max((found.number or 0 for found in iterations), default=0)
+
+
+def _phases(work: Work, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str]:
     """The session's phases in their order; how it ended."""
     propose_intent(work)
     take_orders(work, 0)
@@ -119,7 +137,7 @@ def _phases(work: Work, clock: Clock) -> tuple[StatusLiteral, str]:
         outcome = _settled(work, outcome, clock)
         if outcome.passed and not orders.wants_more:
             return "passed", f"iteration {number} does what was asked for"
-        untrained = untrained + 1 if outcome.training_error else 0
+        untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
         _give_up_on_rewards(number, untrained, outcome)
         if number >= work.loop.max_iterations:
             return "max_iterations", _without_a_pass(work, outcome)

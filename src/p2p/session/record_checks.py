@@ -36,8 +36,8 @@ _FILES = frozenset({
     "status.json", "status.lock", "run.lock", "prompt.txt", "judgment.json", "aggregation.json",
     "events.jsonl", "events.jsonl.lock", "trajectory.jsonl",
     "metrics", "videos", "checkpoints", "work", "tensorboard", "streaming_judgments",
-    "plan.json", "reward.json", "judge.json", "best_run.json", "confirmation.json",
-    "revision.json", "steering.json", "judged", "confirmed",
+    "plan.json", "reward.json", "judge.json", "judge_invalid.json", "best_run.json",
+    "confirmation.json", "revision.json", "steering.json", "judged", "confirmed",
 })  # fmt: skip
 _PATTERNS = re.compile(r"trajectory_\d+(_\w+)?\.npz|.+\.log|.+_seed_\d+|judged_\d+")
 _POLICY_FILES = ("policy.zip", "policy.safetensors")

@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from p2p.contracts import AuthoredCode, Intent, JudgmentResult, Revision, SessionResult
 from p2p.event_log import last_event
-from p2p.session.record_files import read_model
 
 if TYPE_CHECKING:
-    from p2p.contracts import StatusLiteral
+    from p2p.contracts import (
+        AuthoredCode,
+        Intent,
+        JudgmentResult,
+        Revision,
+        SessionResult,
+        StatusLiteral,
+    )
     from p2p.session.iteration_record import IterationRecord, SessionRecord
 
 Phase = Literal["intent", "authoring", "training", "judging", "confirming", "revising", "ended"]
@@ -34,11 +39,8 @@ class RunSnapshot:
     progress: float
     """0 to 1."""
     total_timesteps: int
-    curve: tuple[tuple[int, float], ...]
-    """(step, mean return while training)."""
-    evaluations: tuple[tuple[int, float], ...]
-    """(step, mean return of an evaluation)."""
-    judgment: JudgmentResult | None
+    curve: tuple[float, ...]
+    """Mean returns while training; left empty for iterations before the last."""
 
 
 @dataclass(frozen=True)
@@ -74,50 +76,58 @@ class SessionSnapshot:
 
 
 def snapshot(record: SessionRecord) -> SessionSnapshot:
-    """Read a session's files. What is torn or absent counts as not there yet."""
-    status = record.derive_status()
+    """Read a session's files. What is torn or absent counts as not there yet.
+
+    It is called again and again while a session goes on: curves, which grow, are read of the last
+    iteration only.
+    """
+    status = standing(record)
     told = record.read_status()
-    iterations = tuple(_iteration(found) for found in record.iteration_records())
-    intent = read_model(record.path / "intent.json", Intent)
-    judge = read_model(record.path / "judge.json", AuthoredCode)
+    records = [found for found in record.iteration_records() if found.number is not None]
+    iterations = tuple(_iteration(found, curves=found == records[-1]) for found in records)
+    intent = record.read_intent()
     return SessionSnapshot(
         status=status,
         error=(told.error or "") if told else "",
         phase="ended" if status in ENDED else _phase(intent, iterations),
         intent=intent,
-        judge=judge,
+        judge=record.read_judge(),
         iterations=iterations,
-        result=read_model(record.path / "result.json", SessionResult),
+        result=record.read_result(),
         waiting=_waiting(record) if status == "running" else "",
     )
 
 
-def _iteration(record: IterationRecord) -> IterationSnapshot:
+def standing(record: SessionRecord) -> StatusLiteral:
+    """The session's status; a folder of plain training runs has that of its last run."""
+    iterations = record.iteration_records()
+    if record.status_path.exists() or not iterations:
+        return record.derive_status()
+    return iterations[-1].derive_status()
+
+
+def _iteration(record: IterationRecord, *, curves: bool) -> IterationSnapshot:
+    # An iteration of `p2p train` is a run itself.
+    runs = [record] if record.config_path.is_file() else record.runs()
     return IterationSnapshot(
-        number=int(record.iteration_id.rpartition("_")[2]),
-        reward=read_model(record.path / "reward.json", AuthoredCode),
-        runs=tuple(_run(run) for run in record.runs()),
+        number=record.number or 0,
+        reward=record.read_reward(),
+        runs=tuple(_run(run, curves=curves) for run in runs),
         judgment=record.read_judgment(),
-        confirmation=read_model(record.path / "confirmation.json", JudgmentResult),
-        revision=read_model(record.path / "revision.json", Revision),
+        confirmation=record.read_confirmation(),
+        revision=record.read_revision(),
     )
 
 
-def _run(record: IterationRecord) -> RunSnapshot:
+def _run(record: IterationRecord, *, curves: bool) -> RunSnapshot:
     config = record.read_train_config()
-    training, evaluations = record.parse_scalars()
+    training, _ = record.parse_scalars() if curves else ([], [])
     return RunSnapshot(
         run_id=record.iteration_id,
         status=record.derive_status(),
         progress=record.compute_progress() or 0.0,
         total_timesteps=config.total_timesteps if config else 0,
-        curve=tuple(
-            (line["global_step"], line["episodic_return"])
-            for line in training
-            if "episodic_return" in line
-        ),
-        evaluations=tuple((line["global_step"], line["mean_return"]) for line in evaluations),
-        judgment=record.read_judgment(),
+        curve=tuple(line["episodic_return"] for line in training if "episodic_return" in line),
     )
 
 

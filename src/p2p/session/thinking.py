@@ -117,6 +117,10 @@ class Thinking(Protocol):
         """What to do differently after this iteration."""
         ...
 
+    def ask_anew(self, *roles: str) -> None:
+        """Take no answers for these roles that earlier processes have got."""
+        ...
+
     def usage(self) -> Usage:
         """What it has cost up to now."""
         ...
@@ -236,6 +240,10 @@ class AgentThinking:
         from p2p.agents.revise_agent import revise
 
         return revise(self.client, session, iteration)
+
+    def ask_anew(self, *roles: str) -> None:
+        """See Thinking."""
+        self.client.forget(*roles)
 
     def usage(self) -> Usage:
         """See Thinking."""
