@@ -69,15 +69,18 @@ def steps(record: IterationRecord) -> int:
 
 
 def processes_naming(text: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    """The executors with `text` in their arguments."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            arguments = path.read_bytes().decode(errors="replace")
+            arguments = (path / "cmdline").read_bytes().decode(errors="replace")
+            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
         if "p2p.executor" in arguments and text in arguments:
-            found.append(int(path.parent.name))
-    return found
+            parents[int(path.name)] = parent
+    # What an executor starts carries its arguments until it has become another program.
+    return [pid for pid, parent in parents.items() if parent not in parents]
 
 
 def with_descendants(pids: list[int]) -> list[int]:
