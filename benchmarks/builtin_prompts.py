@@ -7,7 +7,8 @@ confirmation on fresh starts, revision. What the session says of its policy is t
 measurement that knows nothing of criteria and judges: the policy is played in plain Gymnasium, from
 starts of its own, and the asked motion is read off the simulator. One line of JSON per job; with
 --write, jobs that are done are kept in results/builtin_prompts.json, and an interrupted benchmark
-goes on where it stopped.
+goes on where it stopped. A list `notes` in that file is kept and stands under the table: what a
+reader must know of sessions that are not in it.
 """
 
 from __future__ import annotations
@@ -212,12 +213,18 @@ def _shown(number: float | None) -> str:
     return "-" if number is None else f"{number:.3g}"
 
 
-def report(runs: Sequence[dict[str, Any]], about: Sequence[str], seeds: Sequence[int]) -> str:
+def report(
+    runs: Sequence[dict[str, Any]],
+    about: Sequence[str],
+    seeds: Sequence[int],
+    notes: Sequence[str] = (),
+) -> str:
     rows = []
     for (env_id, prompt), measures in PROMPTS.items():
         mine = [r for r in runs if (r["env_id"], r["prompt"]) == (env_id, prompt)]
         mine.sort(key=lambda run: run["seed"])
-        if not mine:
+        if not mine:  # said, so that a count of passes never hides what was left out
+            rows.append([f"{env_id}: {prompt}", "no finished session", *["-"] * 4])
             continue
         scores = [r["confirmed"] if r["confirmed"] is not None else r["score"] for r in mine]
         measured = [
@@ -235,9 +242,15 @@ def report(runs: Sequence[dict[str, Any]], about: Sequence[str], seeds: Sequence
             ]
         )
     passed = sum(run["passed"] for run in runs)
+    asked = {(run["env_id"], run["prompt"]) for run in runs}
+    count = (
+        f"Passed: {passed} of {len(runs)} finished sessions, over {len(asked)} of the "
+        f"{len(PROMPTS)} sentences; {len(PROMPTS) * len(seeds)} sessions make the whole table."
+    )
     how = (
         "Whole sessions with the model `builtin`, at most "
-        f"{MAX_ITERATIONS} iterations each; numbers are per seed ({', '.join(map(str, seeds))}). "
+        f"{MAX_ITERATIONS} iterations each; numbers are per seed ({', '.join(map(str, seeds))}, "
+        "in this order). "
         "A pass is confirmed on 16 starts that training never saw. The measurement is the mean of "
         f"{EPISODES} further episodes in plain Gymnasium and knows nothing of the judge; speeds "
         "and rates are over the full time, also where an episode ended early."
@@ -245,7 +258,7 @@ def report(runs: Sequence[dict[str, Any]], about: Sequence[str], seeds: Sequence
     header = ["", "passed", "score", "measured independently", "iterations", "minutes"]
     return "\n".join(
         ["# Built-in author", "", how, "", *about, "",
-         f"Passed: {passed} of {len(runs)}.", "", table(header, rows), ""]
+         count, "", table(header, rows), "", *(f"- {note}" for note in notes), ""]
     )  # fmt: skip
 
 
@@ -275,10 +288,10 @@ def main() -> None:
         if not given.only or any(text in f"{env_id}: {prompt}" for text in given.only)
     ]
     kept = RESULTS / "builtin_prompts.json"
-    before, runs = machine(), []
+    before, runs, notes = machine(), [], []
     if kept.exists() and not given.fresh:
         earlier = json.loads(kept.read_text())
-        before, runs = earlier["before"], earlier["runs"]
+        before, runs, notes = earlier["before"], earlier["runs"], earlier.get("notes", [])
     done = {(r["env_id"], r["prompt"], r["seed"]) for r in runs}
     with ThreadPoolExecutor(given.jobs) as pool:
         jobs = [
@@ -294,9 +307,10 @@ def main() -> None:
             print(json.dumps(runs[-1]), flush=True)
             if given.write:
                 after = machine()
-                text = report(runs, described(before, after), given.seeds)
-                write("builtin_prompts", text, {"before": before, "after": after, "runs": runs})
-    print(report(runs, described(before, machine()), given.seeds))
+                text = report(runs, described(before, after), given.seeds, notes)
+                found = {"before": before, "after": after, "notes": notes, "runs": runs}
+                write("builtin_prompts", text, found)
+    print(report(runs, described(before, machine()), given.seeds, notes))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.limbs import TURNED
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.quantities import judge_code, quantities_of
-from p2p.agents.builtin.recipe import read_recipe
+from p2p.agents.builtin.recipe import Term, read_recipe
 from p2p.agents.builtin.reward import render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judging.columns import trajectory_columns
@@ -167,6 +167,13 @@ def test_a_stated_speed_is_a_target_and_not_a_limit() -> None:
     assert recipe.terms[0].target == 2.0
 
 
+@pytest.mark.parametrize("env_id", ["InvertedPendulum-v5", "InvertedDoublePendulum-v5"])
+def test_a_pole_that_is_kept_up_is_a_pole_that_is_balanced(env_id: str) -> None:
+    kept, balanced = propose("keep the pole up", env_id), propose("balance the pole", env_id)
+    assert kept.criteria == balanced.criteria
+    assert kept.unused_words == ()
+
+
 def test_fast_is_faster_than_run_is_faster_than_walk_is_faster_than_slow() -> None:
     def wanted(prompt: str) -> float:
         proposal = propose(prompt, "HalfCheetah-v5")
@@ -177,6 +184,15 @@ def test_fast_is_faster_than_run_is_faster_than_walk_is_faster_than_slow() -> No
     speeds = [wanted(p) for p in ("run forward fast", "run forward", "walk forward", "walk slowly")]
     assert speeds == sorted(speeds, reverse=True)
     assert len(set(speeds)) == 4
+
+
+def test_what_is_asked_for_in_so_many_words_belongs_to_the_task() -> None:
+    def staying(prompt: str) -> list[str]:
+        found = propose(prompt, "Ant-v5").criteria
+        return [c.category for c in found if c.id == "stays_in_place"]
+
+    assert staying("spin") == ["stability"]
+    assert staying("spin in place") == staying("in place, spin") == ["task"]
 
 
 def test_criteria_are_known_again_when_a_person_has_edited_them() -> None:
@@ -221,6 +237,22 @@ def test_no_sentence_breaks_the_code_that_carries_it(noise: str) -> None:
         JudgeRequest(prompt=prompt, env_id="HalfCheetah-v5", criteria=criteria, columns={})
     )
     ast.parse(judge.code)
+
+
+def test_where_rising_ends_the_episode_rising_costs_before_it_does() -> None:
+    def terms(prompt: str, env_id: str) -> dict[str, Term]:
+        recipe = read_recipe(reward_for(prompt, env_id, propose(prompt, env_id).criteria))
+        assert recipe is not None
+        return {term.name: term for term in recipe.terms}
+
+    asked, end = terms("walk forward", "Ant-v5"), get_env_spec("Ant-v5").healthy_ranges["z"][1]
+    limit = asked["height_limit"]
+    assert body_of("Ant-v5").standing_height < limit.target < limit.target + limit.scale == end
+    costs = sum(term.weight for term in asked.values() if term.shape in ("under", "over"))
+    assert asked["alive"].weight >= costs
+    # Who is asked to rise is not charged for it, and a tall body sinks when it falls.
+    assert "height_limit" not in terms("jump", "Ant-v5")
+    assert "height_limit" not in terms("walk forward", "Walker2d-v5")
 
 
 def test_a_body_is_read_off_the_environment() -> None:

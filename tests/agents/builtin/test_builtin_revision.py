@@ -63,6 +63,13 @@ def test_after_falls_staying_up_counts_more() -> None:
     assert found.hp_changes["gamma"] > TUNABLE["gamma"]
 
 
+def test_a_rare_fall_is_not_what_is_mended_first() -> None:
+    found = revise(request({"goes_up_and_down": 0.2}, failure_tags=("early_end", "fell")))
+    before, after = weights(CODE), weights(found.reward_code)
+    assert after["bounce"] > before["bounce"]
+    assert after["tilt"] == before["tilt"]
+
+
 def test_where_nothing_moves_costs_count_less() -> None:
     found = revise(request({"goes_forward": 0.0}, failure_tags=("no_motion",)))
     before, after = weights(CODE), weights(found.reward_code)

@@ -34,6 +34,8 @@ def said(sentence: str) -> list[list[tuple[str, str, str]]]:
         ("do a backflip", [("flip", "backward", "")]),
         ("reach the target", [("reach", "", "")]),
         ("balance the pole", [("balance", "", "")]),
+        ("keep the pole up", [("balance", "up", "")]),
+        ("hold both poles up", [("balance", "up", "")]),
         ("get up", [("get_up", "", "")]),
         ("jump as high as you can", [("jump", "", ""), ("high", "", "")]),
         ("lie down quietly", [("lie", "", ""), ("quiet", "", "")]),

@@ -191,6 +191,19 @@ class Body:
             height = max(height, 1.1 * low)
         return height if high is None else min(height, 0.95 * high)
 
+    @cached_property
+    def ceiling(self) -> tuple[float, float] | None:
+        """From where on the root is high, and above which the environment ends the episode.
+
+        Of wide bodies only: they rise as they tip over, where tall ones sink.
+        """
+        usual, end = self.standing_height, self.spec.healthy_ranges.get("z", (None, None))[1]
+        low, high = self._box
+        tips_up = float(max((high - low)[:2])) / 2 > usual
+        if end is None or not tips_up or not self.may_end_early or end <= usual:
+            return None
+        return usual + 0.3 * (end - usual), end
+
     def usual_rise(self, part: BodyEntry) -> float:
         """How high the middle of a part is over the root in the usual pose."""
         assert self.root is not None

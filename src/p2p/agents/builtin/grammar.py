@@ -150,26 +150,28 @@ class _Reader:
             words = [token["word"] for token in tokens[:size]]
             if None in words or (entry := self.lexicon.get(" ".join(words))) is None:
                 continue
-            if words[0] in STAYING and size == 1:
+            if size == 1 and (words[0] in STAYING or entry.slot == "keep"):
                 entry = self._staying(entry, tokens[1:])
             self._take(entry, tuple(words))
             return size
         return 0
 
     def _staying(self, entry: Entry, tokens: Sequence[re.Match[str]]) -> Entry:
-        """`stay`, by what comes next: `stay low` keeps a quality, `hold a foot up` raises it."""
+        """`stay` or `keep`, by what follows: `stay low` keeps a quality, `hold a foot up` raises.
+
+        A pole that is kept up is balanced.
+        """
         words = [word for t in tokens if (word := t["word"] or "") not in STOP_WORDS or not word]
         following = self.lexicon.get(words[0]) if words else None
         if following is not None and following.slot == "quality":
             return Entry("keep", "keep")
         said = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
-        if (
-            words[said : said + 1]
-            and words[said] in self.limbs
-            and "up" in words[said + 1 : said + 2]
-        ):
-            return Entry("motion", "raise")
-        return entry
+        limb = self.limbs.get(words[said]) if said < len(words) else None
+        if limb is None or "up" not in words[said + 1 : said + 2]:
+            return entry
+        if limb == "pole":
+            return Entry("motion", "balance")
+        return entry if entry.slot == "keep" else Entry("motion", "raise")
 
     def _take(self, entry: Entry, words: tuple[str, ...]) -> None:
         if entry.slot == "negation":

@@ -29,6 +29,8 @@ class Quantity:
     """How many times its target still pays more; enough for what swings within a stride."""
     stretch: float | None = None
     """For a limb's height, which has no natural zero: how long the limb is."""
+    ceiling: tuple[float, float] | None = None
+    """From where on it is much, and above which the environment ends the episode."""
 
 
 def needed_columns(code: str) -> set[str]:

@@ -29,6 +29,8 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 }
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 
+HEADROOM_WEIGHT = 0.5
+
 
 class Term(Record):
     """One term of a reward, -weight to weight (for `more`: to cap * weight)."""
@@ -97,7 +99,39 @@ def from_criteria(
             names = {t.name for t in terms}
             name = term.name if term.name not in names else f"{term.name[:36]}_{len(terms)}"
             terms.append(term.model_copy(update={"name": name}))
+    terms += [
+        term
+        for term in _headroom(criteria, terms, quantities)
+        if _visible(term, quantities, side_info=side_info)
+    ]
     return Recipe(env_id=env_id, title=title, terms=worth_living(terms), side_info=side_info)
+
+
+def _headroom(
+    criteria: Sequence[tuple[Criterion, Measure]],
+    terms: Sequence[Term],
+    quantities: Mapping[str, Quantity],
+) -> list[Term]:
+    """Costs of coming near to what ends an episode, where it must last.
+
+    The end itself is seen too late to be learnt from: a body that rears or tumbles has been on its
+    way there for long. Where more of the same is asked for, as in a jump, there is no such cost.
+    """
+    lasting = tuple(criterion.id for criterion, measure in criteria if measure.stat == "lasting")
+    wanted = {term.quantity for term in terms if term.shape == "more"}
+    return [
+        Term(
+            name=f"{key}_limit",
+            quantity=key,
+            shape="under",
+            weight=HEADROOM_WEIGHT,
+            target=_tidy(quantity.ceiling[0]),
+            scale=_tidy(quantity.ceiling[1] - quantity.ceiling[0]),
+            criteria=lasting,
+        )
+        for key, quantity in quantities.items()
+        if lasting and quantity.ceiling is not None and key not in wanted
+    ]
 
 
 def _visible(term: Term, quantities: Mapping[str, Quantity], *, side_info: bool) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from p2p.agents.builtin.measures import read_measure
+from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.recipe import Recipe, Term, worth_living
 from p2p.agents.requests import PastIteration, ReviseRequest
 from p2p.contracts import CriterionScore
@@ -19,6 +21,8 @@ MOST_TIMES_LONGER = 4
 """Than the first iteration."""
 WORSE = 0.02
 """By so much a score must be below the best to go back to that one."""
+STAYING_UP = ("tilt", "pole_tilt", "height")
+"""What a body that falls loses."""
 REMEMBERED = 199
 """So many characters of an iteration's changes stand in the history."""
 _NOT_JUDGED = re.compile(r"the \w+ judge: |it was not judged")
@@ -109,6 +113,14 @@ class Case:
     def unmet_ids(self) -> frozenset[str]:
         """Their ids."""
         return frozenset(score.id for score in self.unmet)
+
+    @property
+    def cannot_stay_up(self) -> bool:
+        """Whether a criterion about staying up is not met; a fall now and then is no reason."""
+        quantities = quantities_of(self.request.env_id)
+        unmet = (c.measure for c in self.request.criteria if c.id in self.unmet_ids)
+        measures = (read_measure(text, quantities) for text in unmet)
+        return any(m and (m.stat == "lasting" or m.quantity in STAYING_UP) for m in measures)
 
     @property
     def tasks(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 from p2p.agents.builtin.recipe import Term
-from p2p.agents.builtin.revise_case import MOST_TIMES_LONGER, Case, Plan
+from p2p.agents.builtin.revise_case import MOST_TIMES_LONGER, STAYING_UP, Case, Plan
 
 Change = Callable[[Case, Plan], Plan]
 """Gives the plan itself back where there is nothing to change."""
@@ -60,8 +60,9 @@ def _manner(factor: float) -> Change:
 
 
 def _staying_up(factor: float) -> Change:
-    lasting = ("tilt", "pole_tilt", "height")
-    return lambda _, plan: plan.weigh(factor, lambda t: t.shape == "alive" or t.quantity in lasting)
+    return lambda _, plan: plan.weigh(
+        factor, lambda t: t.shape == "alive" or t.quantity in STAYING_UP
+    )
 
 
 def _costs(factor: float) -> Change:
@@ -166,7 +167,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "staying up counts more, because it fell",
-        lambda case: case.tagged("fell", "early_end", "unstable"),
+        lambda case: case.tagged("fell", "early_end", "unstable") and case.cannot_stay_up,
         (
             _all(_staying_up(2.0), _farther_sight, _more_steps),
             _all(_staying_up(2.0), _more_steps),

@@ -88,8 +88,9 @@ def posture(body: Body) -> list[Quantity]:
         reward = seen and (f"{seen} + {offset:g}" if offset else seen)
         judge = f'trajectory["xpos"][:, {body.root.id}, 2]'
         found.append(
-            Quantity("height", f"height of the {name}", "m", reward, judge, "z", headroom=3.0)
-        )
+            Quantity("height", f"height of the {name}", "m", reward, judge, "z", headroom=3.0,
+                     ceiling=body.ceiling)
+        )  # fmt: skip
         address = joint.qvel_address + rate
         found.append(
             Quantity("climb_speed", f"upward speed of the {name}", "m/s",

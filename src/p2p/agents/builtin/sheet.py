@@ -40,13 +40,21 @@ class Sheet:
         weight: float,
         why: str = "",
     ) -> None:
-        """Add a criterion, unless the same number is asked for already or cannot be measured."""
+        """Add a criterion, unless the same number is asked for already or cannot be measured.
+
+        What went without saying and is then asked for in so many words belongs to the task.
+        """
         if measure.quantity and measure.quantity not in self.quantities:
             return
         text = measure.text(self.quantities)
         title += WINDOW_TITLES.get(measure.window, "")
-        if any(text == c.measure or title == c.title for c in self.found):
-            return
+        for place, known in enumerate(self.found):
+            if text == known.measure and category == "task":
+                self.found[place] = known.model_copy(
+                    update={"category": "task", "weight": max(known.weight, weight)}
+                )
+            if text == known.measure or title == known.title:
+                return
         unit = UNITS.get(measure.stat)
         if unit is None:
             unit = self.quantities[measure.quantity].unit
