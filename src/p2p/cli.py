@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -29,6 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+"""Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 PANELS = {
     "From a sentence": (run, resume, sessions, show, stop, steer, analyze),
     "From a reward file": (train, check, rewards),
@@ -82,10 +85,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=given, prog_name="p2p")
     except CommandError as error:
-        if "--json" in given:
-            print_json({"error": str(error), "detail": error.detail})
-        complain(error)
-        sys.exit(error.status)
+        _fail(error, in_json="--json" in given)
+    except OSError as error:
+        if error.errno not in THE_DISK:
+            raise
+        told = f"{error.filename or 'the disk'}: {error.strerror}"
+        _fail(CommandError(told), in_json="--json" in given)
+
+
+def _fail(error: CommandError, *, in_json: bool) -> NoReturn:
+    if in_json:
+        print_json({"error": str(error), "detail": error.detail})
+    complain(error)
+    sys.exit(error.status)
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:

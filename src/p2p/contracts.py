@@ -379,6 +379,10 @@ class SessionResult(Record):
     model_calls: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
+    unanswered: int = 0
+    """Requests that got no answer and may be charged for; they are not among the calls."""
+    unanswered_usd: float = 0.0
+    """The most that those can cost, beside `cost_usd`."""
 
 
 class SessionAnalysis(Record):
@@ -405,6 +409,9 @@ class ModelCall(Record):
     latency_s: float = 0.0
     retries: int = 0
     file: str = ""
+    no_answer: str = ""
+    """Why none came, where the provider may charge for one all the same: the tokens and the cost
+    are then the most that it can be."""
 
 
 class RunConfigEntry(Record):

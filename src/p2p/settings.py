@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     openai_base_url: str | None = None
     """Also where `openai-compatible` models are found."""
     google_gemini_base_url: str | None = None
+    openrouter_base_url: str | None = None
     ollama_url: str = "http://localhost:11434"
     vllm_host: str = "127.0.0.1"
     vllm_port: Annotated[int, Field(ge=1, le=65535)] = 8000
@@ -63,7 +64,7 @@ class Settings(BaseSettings):
     @field_validator(
         "anthropic_api_key", "openai_api_key", "gemini_api_key", "openrouter_api_key",
         "vllm_api_key", "ollama_api_key", "anthropic_base_url", "openai_base_url",
-        "google_gemini_base_url", "prices",
+        "google_gemini_base_url", "openrouter_base_url", "prices",
         mode="before",
     )  # fmt: skip
     @classmethod

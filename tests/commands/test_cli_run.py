@@ -23,6 +23,7 @@ from p2p.session.iteration_record import SessionRecord
 from p2p.session.steering import orders
 from p2p.session.stopping import descendants
 from p2p.settings import Settings, get_settings
+from session_folder import SessionFolder
 
 POLE = ("--env", "InvertedPendulum-v5")
 SMALL = (
@@ -124,7 +125,7 @@ def intent_of(record: SessionRecord) -> Intent:
         (("balance", *POLE, "--criteria", "bad.toml"), 2, "bad.toml: no criteria"),
         (("balance", *POLE, "--runs-dir", "bad.toml/runs"), 1, "cannot be written"),
         (("balance", *POLE, "--runs-dir", "/proc/runs"), 1, "/proc/runs cannot be written"),
-        (("frobnicate the quux",), 1, "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY"),
+        (("balance", "--threshold", "7"), 2, "--threshold: Input should be less than"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_begun_is_told_in_a_line_and_leaves_nothing(
@@ -181,6 +182,30 @@ def test_a_sentence_that_the_builtin_author_does_not_understand_names_the_provid
         assert name in line
 
 
+def test_where_no_environment_fits_the_session_ends_with_a_cause_and_can_be_looked_at(
+    p2p: Cli, tmp_path: Path
+) -> None:
+    outcome = p2p("run", "frobnicate the quux")
+    assert outcome.status == 1
+    record, line = ended(outcome, tmp_path)
+    assert line.startswith("error no environment fits: ")
+    assert "ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY" in line
+    assert line.endswith("Or name one with --env")
+    (row,) = p2p("sessions", "--json").json
+    assert (row["status"], row["env_id"]) == ("error", "")
+    assert row["prompt"] == "frobnicate the quux"
+    assert p2p("sessions").status == 0
+    shown = p2p("show", "last").out
+    assert shown.startswith(f"frobnicate the quux\n{line}\n")
+    assert p2p("analyze", "last").status == 0
+    again = p2p("resume", "last", "--json")
+    assert again.status == 1
+    assert again.json["message"] in line
+    assert [path.name for path in record.llm_dir.glob("*environment*")] == [
+        "0001_environment_chooser.json"
+    ]
+
+
 def test_a_key_that_is_refused_is_said_once_with_or_without_an_environment(
     p2p: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +215,9 @@ def test_a_key_that_is_refused_is_said_once_with_or_without_an_environment(
         get_settings.cache_clear()
         before = p2p("run", "balance")
         assert before.status == 6
-        assert "the key is refused: invalid key [secret]" in before.error
-        assert not (tmp_path / "runs").exists()
+        _, line = ended(before, tmp_path)
+        assert line.endswith("the key is refused: invalid key [secret]")
+        shutil.rmtree(tmp_path / "runs")
         outcome = p2p("run", "balance", *POLE, "--model", server.model("anthropic"))
         assert outcome.status == 6
         _, line = ended(outcome, tmp_path)
@@ -240,7 +266,7 @@ def test_a_budget_that_is_too_small_ends_before_it_is_overdrawn(
     assert result_of(record).cost_usd > 0
 
 
-# --- a full disk ----------------------------------------------------------------------------------
+# --- a disk that is full, or cannot be written ----------------------------------------------------
 
 
 def on_a_disk_of(size: str, folder: Path, *arguments: str) -> Outcome:
@@ -271,6 +297,54 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path, size: str) -> None:
     told = [line for line in lines if line.startswith("error") and "space" in line.lower()]
     told += [line for line in lines if line.startswith("error") and "disk is full" in line]
     assert len(told) == 1, outcome.err + outcome.out
+
+
+IN_TURN = """
+import contextlib, io, json, sys
+from p2p.cli import main
+
+found = []
+for arguments in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            status = end.code or 0
+    found.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(found))
+"""
+"""Calls `p2p` with each list of arguments, and prints what came of them."""
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_line_and_can_still_be_read(
+    tmp_path: Path,
+) -> None:
+    SessionFolder.create(tmp_path / "runs").iterate(1, 0.4)
+    mount = 'mount --bind runs runs && mount -o remount,bind,ro runs && exec "$@"'
+    in_it = ["unshare", "-rm", "sh", "-c", mount, "sh"]
+    if subprocess.run([*in_it, "true"], cwd=tmp_path, check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    writing = (
+        ["run", "balance", *POLE], ["run", "balance"], ["resume", "last"], ["stop", "last"],
+        ["steer", "last", "--remark", "faster"], ["analyze", "last"],
+        ["train", "invertedpendulum_balance"],
+    )  # fmt: skip
+    reading = (["sessions"], ["show", "last"])
+    done = subprocess.run(
+        [*in_it, sys.executable, "-c", IN_TURN, json.dumps([*writing, *reading])],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    outcomes = [Outcome(*found) for found in json.loads(done.stdout)]
+    for arguments, outcome in zip(writing, outcomes, strict=False):
+        assert outcome.status == 1, (arguments, outcome)
+        assert str(tmp_path / "runs") in outcome.error, arguments
+        assert "Read-only file system" in outcome.error, arguments
+    for arguments, outcome in zip(reading, outcomes[len(writing) :], strict=True):
+        assert (outcome.status, outcome.err) == (0, ""), arguments
+        assert "run forward" in outcome.out, arguments
 
 
 # --- from a sentence to a policy ------------------------------------------------------------------

@@ -29,8 +29,9 @@ def folder(tmp_path: Path, p2p: Cli) -> SessionFolder:
     made = SessionFolder.create(tmp_path / "runs")
     first = made.iterate(1, 0.4)
     revision = Revision(
-        based_on=1, diagnosis="slow", changes="speed counts [twice]", reward_code="x", author="test"
-    )
+        based_on=1, diagnosis="slow", changes="speed counts [twice]", reward_code="x",
+        notes=("gamma stays at 0.99: [you] fixed it",), author="test",
+    )  # fmt: skip
     save_model(first.path / "revision.json", revision)
     made.iterate(2, 0.9)
     return made
@@ -41,6 +42,7 @@ def end(folder: SessionFolder, status: str = "passed") -> None:
         {
             "status": status, "best_iteration": 2, "run_id": "base_seed_1", "score": 0.9,
             "policy": "iter_2/base_seed_1/checkpoints/step_1/policy.zip", "videos": ["a.mp4"],
+            "model_calls": 3, "tokens": 1200, "unanswered": 1,
         }
     )  # fmt: skip
     save_model(folder.record.path / "result.json", result)
@@ -80,7 +82,9 @@ def test_show_finds_the_session_meant(p2p: Cli, folder: SessionFolder, text: str
     assert "≥ 3 m/s" in told.out
     assert "iteration 2: 0.90 ± 0.05 best" in told.out
     assert "speed counts [twice]" in told.out  # text in brackets is no markup
+    assert "gamma stays at 0.99: [you] fixed it" in told.out
     assert f"{folder.record.session_id}/a.mp4" in told.out
+    assert "3 calls, 1,200 tokens; 1 without an answer, which may have cost money" in told.out
     assert p2p("show", text, "--json").json["iterations"][0]["judgment"]["intent_score"] == 0.4
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from p2p.inference.question import Media
 
 HOSTED = ("anthropic", "openai", "google")
-EVERY = (*HOSTED, "openai-compatible", "vllm", "ollama")
+EVERY = (*HOSTED, "openrouter", "openai-compatible", "vllm", "ollama")
 
 
 @pytest.mark.parametrize("provider", EVERY)

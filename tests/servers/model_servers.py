@@ -82,12 +82,15 @@ class Slow:
 
 Reply = Answer | Content | Call | Failure | Malformed | CutOff | Slow
 Script = Callable[[Received], Reply] | Sequence[Reply]
-ProviderName = Literal["anthropic", "openai", "google", "vllm", "ollama", "openai-compatible"]
+ProviderName = Literal[
+    "anthropic", "openai", "google", "openrouter", "vllm", "ollama", "openai-compatible"
+]  # fmt: skip
 
 MODELS: dict[ProviderName, str] = {
     "anthropic": "anthropic:claude-sonnet-5-5",
     "openai": "openai:gpt-6.1-sol",
     "google": "google:gemini-3.8-flash",
+    "openrouter": "openrouter:openai/gpt-5.5",
     "vllm": "vllm:a-local-model",
     "ollama": "ollama:a-local-model",
     "openai-compatible": "openai-compatible:some-model",
@@ -133,6 +136,10 @@ class ModelServer:
             "openai": {"OPENAI_API_KEY": CANARY, "OPENAI_BASE_URL": f"{self.url}/v1"},
             "openai-compatible": {"OPENAI_API_KEY": CANARY, "OPENAI_BASE_URL": f"{self.url}/v1"},
             "google": {"GEMINI_API_KEY": CANARY, "GOOGLE_GEMINI_BASE_URL": self.url},
+            "openrouter": {
+                "OPENROUTER_API_KEY": CANARY,
+                "OPENROUTER_BASE_URL": f"{self.url}/api/v1",
+            },
             "vllm": {"VLLM_HOST": "127.0.0.1", "VLLM_PORT": port, "VLLM_API_KEY": CANARY},
             "ollama": {"OLLAMA_URL": self.url, "OLLAMA_API_KEY": CANARY},
         }[provider]

@@ -210,7 +210,10 @@ def _chat(received: Received, content: Content, number: int) -> Body:
             for i, c in enumerate(content.calls)
         ]  # fmt: skip
     ends = "length" if content.ends == "length" else "tool_calls" if content.calls else "stop"
+    # OpenRouter's own dialect names who has answered.
+    more = {"provider": "OpenAI"} if received.path.startswith("/api/") else {}
     return {
+        **more,
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",
         "created": 1_700_000_000,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from p2p.agents.requests import EnvironmentChoice
 from p2p.config import TrainConfig
 from p2p.contracts import (
     AuthoredCode,
@@ -78,7 +79,8 @@ class ScriptedThinking:
 
     Script: scores (by iteration, [first, on fresh starts]; null: no judge could judge), raises (by
     call and how often it was made, an exception of p2p.inference), invalid (iterations), code
-    (rewards by iteration), orders (that a person gives during a call), slow (seconds of each call).
+    (rewards by iteration), notes (of a revision), orders (that a person gives during a call),
+    unanswered (requests), slow (seconds of each call).
     """
 
     session: SessionRecord
@@ -102,6 +104,10 @@ class ScriptedThinking:
         count = self.calls().count(name)
         if count <= len(planned) and planned[count - 1]:
             raise getattr(question, planned[count - 1])(f"planned: {planned[count - 1]}")
+
+    def choose_environment(self, prompt: str) -> EnvironmentChoice:
+        self._call("choose_environment")
+        return EnvironmentChoice(env_id=self.script.get("env_id"), reason=f"it can {prompt}")
 
     def elicit(self, prompt: str, env_id: str) -> Intent:
         self._call("elicit")
@@ -166,6 +172,7 @@ class ScriptedThinking:
             reward_code=reward(iteration + 1.0),
             hp_changes=self.script.get("hp_changes", {}),
             remarks_taken_up=taken_up,
+            notes=tuple(self.script.get("notes", ())),
             author="script",
         )
 
@@ -173,7 +180,8 @@ class ScriptedThinking:
         self._call("ask_anew " + " ".join(roles))
 
     def usage(self) -> Usage:
-        return Usage(calls=len(self.calls()), tokens=7, cost_usd=0.25)
+        lost = self.script.get("unanswered", 0)
+        return Usage(len(self.calls()), 7, 0.25, unanswered=lost, unanswered_usd=0.125 * lost)
 
 
 @dataclass

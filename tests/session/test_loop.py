@@ -93,7 +93,16 @@ def test_a_pass_is_confirmed_on_fresh_starts_and_ends_the_session(session: Made,
     for phase in ("intent", "reward", "judge_code", "train", "judge", "confirm"):
         assert f"{phase}.end" in names
     assert "passed" in made.report_path.read_text()
+    assert "calls, 7 tokens, $0.2500\n" in made.report_path.read_text()
     assert made.iteration(1).read_reward_spec().terms == {"upright": "stay up"}
+
+
+def test_requests_that_may_have_cost_money_are_told_apart(session: Made, run: Run) -> None:
+    made = session()
+    result = run(made, unanswered=2, raises={"elicit": ["ProviderUnavailable"]})
+    assert (result.cost_usd, result.unanswered, result.unanswered_usd) == (0.25, 2, 0.25)
+    told = "7 tokens, $0.2500; 2 without an answer, which may have cost up to $0.2500\n"
+    assert told in made.report_path.read_text()
 
 
 def test_what_does_not_hold_on_fresh_starts_is_no_pass_and_each_try_has_new_ones(
@@ -288,9 +297,9 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
     order(made, remark="keep the cart in the middle", score=0.6)
     order(made, hp_changes={"learning_rate": 1e-4, "gamma": 7, "env_id": "Ant-v5"})
     order(made, criteria=(criterion("steady"), criterion("calm")))
-    assert run(made, hp_changes={"learning_rate": 1e-3, "ent_coef": 0.01}).status == (
-        "max_iterations"
-    )
+    changes = {"learning_rate": 1e-3, "ent_coef": 0.01}
+    result = run(made, hp_changes=changes, notes=["clip_coef\nclamped to 0.4"])
+    assert result.status == "max_iterations"
     taken = made.iteration(1).read_steering()
     assert taken is not None
     assert (taken.orders, taken.score) == ((1, 2, 3, 4), 0.6)
@@ -302,6 +311,11 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
     assert (plan.train.learning_rate, plan.train.ent_coef, plan.train.gamma) == (1e-4, 0.01, 0.99)
     assert any("learning_rate is fixed" in note for note in plan.notes)
     assert any("gamma=7 refused" in note for note in plan.notes)
+    report = made.report_path.read_text()
+    assert "- changed because: more of it\n" in report
+    assert "- remarks taken up: keep the cart in the middle\n" in report
+    assert "- note: clip_coef clamped to 0.4\n" in report
+    assert f"- note: {plan.notes[0]}\n" in report
     intent = made.read_intent()
     assert intent is not None
     assert [c.id for c in intent.criteria] == ["steady", "calm"]
@@ -313,6 +327,27 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
     lineage = made.read_lineage()
     assert lineage is not None
     assert [node.score for node in lineage.nodes] == [None, 0.5]
+
+
+def test_what_took_up_a_remark_on_a_pass_is_best_though_it_scores_no_higher(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=4)
+    equal = {str(number): [0.9, 0.9] for number in range(1, 5)}
+    assert run(made, scores=equal).best_iteration == 1
+    for remark, newest in (("with the cart in the middle", 2), ("and slowly", 3)):
+        order(made, remark=remark)
+        result = run(made, resume=True, scores=equal)
+        assert (result.status, result.best_iteration) == ("passed", newest)
+        assert result.policy is not None
+        assert result.policy.startswith(f"iter_{newest}/")
+    order(made, remark="faster")
+    assert run(made, resume=True, scores={"4": [0.7, 0.7]}).best_iteration == 3
+
+
+def test_of_equals_that_nobody_remarked_on_the_earlier_is_best(session: Made, run: Run) -> None:
+    made = session(max_iterations=2)
+    assert run(made, scores={"1": [0.5, 0], "2": [0.5, 0]}).best_iteration == 1
 
 
 def test_a_persons_score_counts_instead_of_the_judges(session: Made, run: Run) -> None:

@@ -21,6 +21,7 @@ from p2p.commands.console import (
     print_json,
     shown,
 )
+from p2p.commands.reward_file import check_environment
 from p2p.commands.session_argument import (
     RunsDirOption,
     SessionArgument,
@@ -144,9 +145,13 @@ def run(
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
     _check_models(model, vlm)
-    env_id = _environment(env or named, text, model)
-    record = _create(text, _loop(env_id, options), own, runs_folder(runs_dir))
-    err.print(f"[bold]{escape(text)}[/]  {env_id}  {escape(shown(record.path))}", soft_wrap=True)
+    env_id = env or named
+    if env_id is not None:
+        check_environment(env_id)
+    to_choose = options if env_id is None else None
+    record = _create(text, _loop(env_id, options), own, runs_folder(runs_dir), to_choose)
+    parts = (f"[bold]{escape(text)}[/]", escape(env_id or ""), escape(shown(record.path)))
+    err.print("  ".join(filter(None, parts)), soft_wrap=True)
     _work(record, as_json=as_json, interactive=interactive)
 
 
@@ -214,25 +219,6 @@ def _settings(items: list[str]) -> dict[str, Any]:
     return found
 
 
-def _environment(env: str | None, prompt: str, model: str | None) -> str:
-    from p2p.commands.reward_file import check_environment
-    from p2p.inference.question import InferenceError
-    from p2p.session.thinking import choose_environment
-
-    if env is not None:
-        check_environment(env)
-        return env
-    try:
-        choice = choose_environment(prompt, model=model or "")
-    except InferenceError as error:
-        raise no_answer(error) from error
-    if choice.env_id is None:
-        reason = choice.reason.strip().rstrip(".")
-        raise CommandError(f"no environment fits: {reason}. Or name one with --env")
-    err.print(f"environment: [bold]{choice.env_id}[/] ({escape(choice.reason)})", soft_wrap=True)
-    return choice.env_id
-
-
 def _check_models(model: str | None, vlm: str | None) -> None:
     """Before there is a session: a name nobody knows is a mistake, and a key has to be there."""
     from p2p.inference.question import InferenceError, RequestRejected
@@ -246,7 +232,7 @@ def _check_models(model: str | None, vlm: str | None) -> None:
         raise no_answer(error) from error
 
 
-def _loop(env_id: str, options: dict[str, Any]) -> LoopConfig:
+def _loop(env_id: str | None, options: dict[str, Any]) -> LoopConfig:
     from pydantic import ValidationError
 
     from p2p.session.session_config import loop_config
@@ -266,13 +252,19 @@ def _in_flags(text: str) -> str:
     return text
 
 
-def _create(prompt: str, loop: LoopConfig, criteria: Any, folder: Path) -> SessionRecord:
+def _create(
+    prompt: str,
+    loop: LoopConfig,
+    criteria: Any,
+    folder: Path,
+    to_choose: dict[str, Any] | None,
+) -> SessionRecord:
     from pydantic import ValidationError
 
     from p2p.session.run_session import create_session
 
     try:
-        return create_session(prompt, loop, runs_dir=folder, criteria=criteria)
+        return create_session(prompt, loop, runs_dir=folder, criteria=criteria, options=to_choose)
     except ValidationError as error:
         raise UsageError(field_errors(error, "session")) from error
     except ValueError as error:

@@ -156,6 +156,9 @@ class SessionProgress:
                 self.console.print(line, soft_wrap=isinstance(line, str))
 
     def _print_news(self, now: SessionSnapshot) -> None:
+        if now.env_reason:
+            why = escape(now.env_reason)
+            self._once("environment", f"environment: [bold]{escape(now.env_id)}[/] ({why})")
         if now.intent is not None:
             words = ", ".join(now.intent.unused_words)
             self._once(
@@ -187,7 +190,9 @@ class SessionProgress:
             score = score_text(found.intent_score, found.score_std)
             self._once(f"confirmation{n}", f"{held} on {len(found.rollouts)} fresh starts: {score}")
         if iteration.revision is not None:
-            self._once(f"revision{n}", f"[cyan]↻[/] next: {escape(iteration.revision.changes)}")
+            revision = iteration.revision
+            notes = [f"  [dim]{escape(note)}[/]" for note in revision.notes]
+            self._once(f"revision{n}", f"[cyan]↻[/] next: {escape(revision.changes)}", *notes)
 
     def _verdict(self, n: int, judgment: JudgmentResult) -> str:
         mark = "[green]✓[/]" if judgment.passed else "[yellow]·[/]"

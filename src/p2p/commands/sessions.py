@@ -185,8 +185,8 @@ def report(record: SessionRecord, now: SessionSnapshot) -> None:
     """A session for people: the end of `p2p run`, and `p2p show`."""
     from p2p.commands.session_progress import criteria_table
 
-    if now.intent is not None:
-        out.print(f"[bold]{escape(now.intent.prompt)}[/]  {now.intent.env_id}", soft_wrap=True)
+    if now.prompt:
+        out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
     out.print(f"{status_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
     best = _best(now)
     if now.intent is not None:
@@ -212,13 +212,17 @@ def _line(found: IterationSnapshot, best: IterationSnapshot | None) -> str:
 
     judged = found.judgment
     score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
-    star = " [green]best[/]" if best is not None and found.number == best.number else ""
+    is_best = judged is not None and best is not None and found.number == best.number
+    star = " [green]best[/]" if is_best else ""
     tags = f"  [dim]{', '.join(judged.failure_tags)}[/]" if judged and judged.failure_tags else ""
-    change = f"\n[dim]↻ {escape(found.revision.changes)}[/]" if found.revision else ""
+    told = [f"↻ {found.revision.changes}", *found.revision.notes] if found.revision else []
+    change = "".join(f"\n[dim]{escape(line)}[/]" for line in told)
     return f"iteration {found.number}: {score}{star}{tags}{change}"
 
 
 def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]]:
+    from p2p.session.report import spent_text
+
     folder = shown(record.path)
     lines = [("session", folder)]
     result = now.result
@@ -232,7 +236,6 @@ def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]
     if result.best_iteration is not None and result.run_id is not None:
         run = f"{folder}/iter_{result.best_iteration}/{result.run_id}"
         lines.append(("watch", f"p2p play {run}"))
-    if result.model_calls and result.cost_usd:
-        cost = f"{result.model_calls} calls, {result.tokens:,} tokens, ${result.cost_usd:.2f}"
-        lines.append(("models", cost))
+    if result.cost_usd or result.unanswered:
+        lines.append(("models", spent_text(result)))
     return lines

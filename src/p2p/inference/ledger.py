@@ -43,7 +43,8 @@ class Reservation:
     """What a request under way may cost."""
 
     max_tokens: int
-    dollars: float
+    dollars: float | None
+    """None: nobody knows."""
 
 
 class Ledger:
@@ -55,6 +56,9 @@ class Ledger:
         self.calls = 0
         self.tokens = 0
         self.cost_usd = 0.0
+        self.unanswered = 0
+        self.unanswered_usd = 0.0
+        """The most that requests without an answer can have cost; the budget counts it as spent."""
         self._held = 0.0
         self._holders = 0
         self._lock = Lock()
@@ -89,8 +93,12 @@ class Ledger:
             role = re.sub(r"\W+", "_", call.role) or "unnamed"
             path = self.folder / f"{number:04d}_{role}.json"
             call = call.model_copy(update={"number": number, "file": path.name})
-            content = {"call": call.model_dump(mode="json"), "key": key, "replay": True, **exchange}
-            _write(path, content)
+            content = {
+                "call": call.model_dump(mode="json"),
+                "key": key,
+                "replay": not call.no_answer,
+            }
+            _write(path, {**content, **exchange})
         with self._lock:
             self._count(call)
         return call, path
@@ -116,20 +124,22 @@ class Ledger:
         BudgetExhausted when not even `least` tokens can be paid.
         """
         if self.budget_usd is None:
-            return Reservation(most, 0.0)
+            return Reservation(most, estimate.total(most))
         with self._lock:
-            left = self.budget_usd - self.cost_usd - self._held
+            left = self.budget_usd - self.cost_usd - self.unanswered_usd - self._held
             tokens = min(most, estimate.tokens_for(left))
             if tokens >= min(least, most):
                 reservation = Reservation(tokens, estimate.total(tokens))
-                self._held += reservation.dollars
+                self._held += reservation.dollars or 0.0
                 self._holders += 1
                 return reservation
             if self._holders:
                 return None
+            lost = f" (up to ${self.unanswered_usd:.4f} went to requests without an answer)"
             raise BudgetExhausted(
                 f"the next call can cost ${estimate.total(least):.4f}, and of the budget of "
-                f"${self.budget_usd:g} ${max(left, 0.0):.4f} is left: go on with a higher one"
+                f"${self.budget_usd:g} ${max(left, 0.0):.4f} is left"
+                f"{lost if self.unanswered_usd else ''}: go on with a higher one"
             )
 
     def release(self, reservation: Reservation) -> None:
@@ -139,9 +149,14 @@ class Ledger:
         with self._lock:
             self._holders -= 1
             # Sums of floats do not come back to zero by themselves.
-            self._held = self._held - reservation.dollars if self._holders else 0.0
+            dollars = reservation.dollars or 0.0
+            self._held = self._held - dollars if self._holders else 0.0
 
     def _count(self, call: ModelCall) -> None:
+        if call.no_answer:
+            self.unanswered += 1
+            self.unanswered_usd += call.cost_usd or 0.0
+            return
         self.calls += 1
         self.tokens += call.input_tokens + call.output_tokens
         self.cost_usd += call.cost_usd or 0.0

@@ -107,6 +107,16 @@ class LLMClient:
         """As far as prices are known, in all processes of the session."""
         return self._ledger.cost_usd
 
+    @property
+    def unanswered(self) -> int:
+        """Requests that got no answer and may be charged for, in all processes of the session."""
+        return self._ledger.unanswered
+
+    @property
+    def unanswered_usd(self) -> float:
+        """The most that those can have cost, as far as prices are known."""
+        return self._ledger.unanswered_usd
+
     def forget(self, *roles: str) -> None:
         """Ask anew as these roles, also what an earlier process has got an answer to.
 

@@ -29,9 +29,18 @@ from p2p.inference.exchanges import (
     request_key,
     tokens_in,
 )
+from p2p.inference.ledger import Reservation
 from p2p.inference.providers import PROVIDERS, split_model
 from p2p.inference.question import InferenceError, RequestRejected
-from p2p.inference.retrying import Patience, Wait, in_our_words, is_timeout, pause, what_it_says
+from p2p.inference.retrying import (
+    Patience,
+    Wait,
+    in_our_words,
+    is_timeout,
+    may_be_charged,
+    pause,
+    what_it_says,
+)
 from p2p.settings import redact
 
 if TYPE_CHECKING:
@@ -58,6 +67,16 @@ class Manner:
     thinking_effort: str
     max_tokens: int
     on_wait: Callable[[Wait], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request as it is kept."""
+
+    key: str
+    content: dict[str, Any]
+    tokens: int
+    """About; rather too many."""
 
 
 class MeteredModel(WrapperModel):
@@ -96,33 +115,93 @@ class MeteredModel(WrapperModel):
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
             return self._usable(read_response(recorded.response))
 
+        request = _Request(key, {**offer, "messages": asked}, tokens_in(asked, offer))
+        failed = timeouts = 0
+        waited = 0.0
+        while True:
+            try:
+                response = await self._attempt(
+                    request, messages, model_settings, model_request_parameters, failed
+                )
+            except ModelAPIError as error:
+                failed += 1
+                timeouts += is_timeout(error)
+                seconds = pause(error, self.manner.patience, failed, timeouts, waited)
+                if seconds is None:
+                    final = in_our_words(error, self.name, failed)
+                    self._tell_error(final)
+                    raise final from error
+                self._tell_wait(seconds, failed, what_it_says(error))
+                waited += seconds
+                await asyncio.sleep(seconds)
+                continue
+            return self._usable(response)
+
+    async def _attempt(
+        self,
+        request: _Request,
+        messages: list[ModelMessage],
+        given: ModelSettings | None,
+        parameters: ModelRequestParameters,
+        retries: int,
+    ) -> ModelResponse:
+        """Ask the model once, and keep the exchange: also one that may only be charged for."""
         most = min(self.manner.max_tokens << self.cut_off, _LONGEST_ANSWER)
-        async with self._reserved(tokens_in(asked, offer), most) as max_tokens:
-            settings = self._request_settings(model_settings, max_tokens)
-            response, call = await self._answer(messages, settings, model_request_parameters)
-            exchange = {
-                "request": {**offer, "messages": asked, "max_tokens": max_tokens},
-                "response": plain_response(response),
+        async with self._reserved(request.tokens, most) as held:
+            settings = self._request_settings(given, held.max_tokens)
+            call = ModelCall(number=0, role=self.role, model=self.name, retries=retries)
+            started = time.monotonic()
+            try:
+                response = await self._response(messages, settings, parameters)
+            except ModelAPIError as error:
+                if may_be_charged(error):
+                    unknown = {
+                        "input_tokens": request.tokens,
+                        "output_tokens": held.max_tokens,
+                        "cost_usd": held.dollars,
+                        "latency_s": time.monotonic() - started,
+                        "no_answer": what_it_says(error) or type(error).__name__,
+                    }
+                    self._keep(request, call.model_copy(update=unknown), held, None)
+                raise
+            usage = response.usage
+            known = {
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "cost_usd": prices.cost(self.name, usage),
+                "latency_s": time.monotonic() - started,
             }
-            call, path = self.ledger.record(key, call, exchange)
-        self.used.append((key, path))
-        data = call.model_dump(exclude={"latency_s"})
-        emit("llm.call", duration_ms=1000 * call.latency_s, **data)
-        return self._usable(response)
+            path = self._keep(request, call.model_copy(update=known), held, response)
+            self.used.append((request.key, path))
+        return response
+
+    def _keep(
+        self, request: _Request, call: ModelCall, held: Reservation, response: ModelResponse | None
+    ) -> Path:
+        """Write down an exchange and tell of it."""
+        exchange = {
+            "request": {**request.content, "max_tokens": held.max_tokens},
+            "response": None if response is None else plain_response(response),
+        }
+        call, path = self.ledger.record(request.key, call, exchange)
+        data = call.model_dump(exclude={"latency_s", *(() if call.no_answer else ("no_answer",))})
+        event = "llm.no_answer" if call.no_answer else "llm.call"
+        emit(event, duration_ms=1000 * call.latency_s, **data)
+        return path
 
     @asynccontextmanager
-    async def _reserved(self, input_tokens: int, most: int) -> AsyncIterator[int]:
-        """Hold what the request can cost; gives how long its answer may be."""
+    async def _reserved(self, input_tokens: int, most: int) -> AsyncIterator[Reservation]:
+        """Hold what the request can cost, and how long its answer may be."""
         expected = prices.estimate(self.name, input_tokens)
         if expected is None:
             if self.ledger.budget_usd is not None:
                 raise unknown_price(self.name)
-            yield most
+            yield Reservation(most, None)
             return
         while (held := self.ledger.reserve(expected, most, LEAST_ANSWER)) is None:
             await asyncio.sleep(_MONEY_POLL_S)
         try:
-            yield held.max_tokens
+            yield held
         finally:
             self.ledger.release(held)
 
@@ -138,46 +217,7 @@ class MeteredModel(WrapperModel):
         found: ModelSettings = settings
         return found
 
-    async def _answer(
-        self,
-        messages: list[ModelMessage],
-        settings: ModelSettings,
-        parameters: ModelRequestParameters,
-    ) -> tuple[ModelResponse, ModelCall]:
-        """From the model, after as many attempts as patience allows."""
-        patience = self.manner.patience
-        failed = timeouts = 0
-        waited = 0.0
-        while True:
-            started = time.monotonic()
-            try:
-                response = await self._attempt(messages, settings, parameters)
-            except ModelAPIError as error:
-                failed += 1
-                timeouts += is_timeout(error)
-                seconds = pause(error, patience, failed, timeouts, waited)
-                if seconds is None:
-                    final = in_our_words(error, self.name, failed)
-                    self._tell_error(final)
-                    raise final from error
-                self._tell_wait(seconds, failed, what_it_says(error))
-                waited += seconds
-                await asyncio.sleep(seconds)
-                continue
-            usage = response.usage
-            call = ModelCall(
-                number=0,
-                role=self.role,
-                model=self.name,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cost_usd=prices.cost(self.name, usage),
-                latency_s=time.monotonic() - started,
-                retries=failed,
-            )
-            return response, call
-
-    async def _attempt(
+    async def _response(
         self,
         messages: list[ModelMessage],
         settings: ModelSettings,

@@ -73,6 +73,8 @@ def _openrouter(name: str, settings: Settings) -> Model:
     from pydantic_ai.providers.openrouter import OpenRouterProvider
 
     provider = OpenRouterProvider(api_key=_secret(settings, "openrouter_api_key"))
+    if settings.openrouter_base_url:
+        provider.client.base_url = settings.openrouter_base_url
     return OpenRouterModel(name, provider=provider)
 
 

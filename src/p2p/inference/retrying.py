@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
 _LONGEST_MESSAGE = 500
+_NOT_REACHED = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,19 @@ def is_timeout(error: ModelAPIError) -> bool:
     from pydantic_ai.exceptions import ModelTimeoutError
 
     return isinstance(error, ModelTimeoutError)
+
+
+def may_be_charged(error: ModelAPIError) -> bool:
+    """Whether the provider may have done the work: it was reached, and sent back no error."""
+    from pydantic_ai.exceptions import ModelHTTPError
+
+    cause: BaseException | None = error
+    while cause is not None:
+        # By name: which HTTP library raises them is an SDK's own business.
+        if isinstance(cause, ModelHTTPError) or type(cause).__name__ in _NOT_REACHED:
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return True
 
 
 def in_our_words(error: ModelAPIError, model: str, failed: int) -> InferenceError:

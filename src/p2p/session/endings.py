@@ -27,6 +27,10 @@ class SessionPaused(Exception):
     """Someone asked the session to stop after an iteration."""
 
 
+class NoEnvironment(Exception):
+    """None that is known can do what is asked, or not as it is asked."""
+
+
 class InvalidCode(Exception):
     """No reward, or no judge, could be made to run; everything that was tried is kept."""
 
@@ -48,6 +52,7 @@ _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
     (RateLimited, "rate_limited"),
     (AuthenticationFailed, "auth_error"),
     (InvalidCode, "invalid_code"),
+    (NoEnvironment, "error"),
     (InferenceError, "error"),
     (JudgeUnavailable, "error"),
     (TrainingUnavailable, "error"),

@@ -23,6 +23,7 @@ from p2p.session.endings import (
     message_of,
     status_of,
 )
+from p2p.session.environment import on_an_environment
 from p2p.session.iteration_runner import run_iteration, settle_verdict
 from p2p.session.phases import (
     Work,
@@ -68,6 +69,7 @@ def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
         with heartbeat(session, work.switch):
             try:
                 emit("session.started", resumed=earlier is not None)
+                work = on_an_environment(work)
                 forgiven = _look_again(work) if gave_up else 0
                 status, message = _phases(work, clock, forgiven)
             except BaseException as error:

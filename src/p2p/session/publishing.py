@@ -56,12 +56,22 @@ def publish(work: Work, status: StatusLiteral, message: str, clock: Clock) -> Se
 
 
 def best_of(work: Work, done: Sequence[Outcome]) -> Outcome | None:
-    """The best iteration under the rubric in force: a pass, else the highest score."""
+    """The best iteration under the rubric in force: a pass, else the highest score.
+
+    Of equals it is the earlier one, until a person wants something else: then it is the newest.
+    """
     since = rubric_since(work, 1 + max((outcome.number for outcome in done), default=0))
     judged = [o for o in done if o.score is not None and o.number >= since]
     # Before anything is judged by a new rubric, the scores of the old one are all there is.
     judged = judged or [outcome for outcome in done if outcome.score is not None]
-    return max(judged, key=lambda o: (o.passed, o.score or 0.0, -o.number), default=None)
+    ordered = (outcome.number for outcome in done if work.taken(outcome.number).wants_more)
+    answers_from = 1 + next(ordered, math.inf)
+
+    def rank(outcome: Outcome) -> tuple[bool, float, int]:
+        number = outcome.number
+        return outcome.passed, outcome.score or 0.0, number if number >= answers_from else -number
+
+    return max(judged, key=rank, default=None)
 
 
 def _result(
@@ -91,6 +101,8 @@ def _result(
         model_calls=usage.calls,
         tokens=usage.tokens,
         cost_usd=usage.cost_usd,
+        unanswered=usage.unanswered,
+        unanswered_usd=usage.unanswered_usd,
         **where,
     )
 

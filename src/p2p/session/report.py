@@ -30,12 +30,11 @@ def _best(result: SessionResult, done: Sequence[Outcome]) -> Outcome | None:
 
 
 def _head(work: Work, result: SessionResult) -> str:
-    cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
-    spent = f"{result.model_calls} model calls, {result.tokens:,} tokens{cost}"
+    spent = f"models: {spent_text(result)}"
     lines = [
         f"# {_line(work.config.prompt)}",
         "",
-        f"- environment: {work.config.env_id}",
+        f"- environment: {_environment(work)}",
         f"- status: **{result.status}**"
         + (f" ({_line(result.message)})" if result.message else ""),
         f"- score: {_number(result.score)}"
@@ -45,9 +44,26 @@ def _head(work: Work, result: SessionResult) -> str:
             else ""
         )
         + f" (a pass is {work.loop.pass_threshold:g})",
-        f"- {result.iterations} iterations, {result.seconds:.0f} s, {spent}",
+        f"- {result.iterations} iterations, {result.seconds:.0f} s; {spent}",
     ]
     return "\n".join(lines)
+
+
+def spent_text(result: SessionResult) -> str:
+    """What asking models came to: what is known of it, and what may have come to it."""
+    text = f"{result.model_calls} calls, {result.tokens:,} tokens"
+    if result.cost_usd:
+        text += f", ${result.cost_usd:.4f}"
+    if result.unanswered:
+        most = f" up to ${result.unanswered_usd:.4f}" if result.unanswered_usd else ""
+        text += f"; {result.unanswered} without an answer, which may have cost{most or ' money'}"
+    return text
+
+
+def _environment(work: Work) -> str:
+    config = work.config
+    why = f" (chosen: {_line(config.env_reason)})" if config.env_reason else ""
+    return (config.env_id or "not chosen yet") + why
 
 
 def _criteria(intent: Intent | None, best: Outcome | None) -> Iterator[str]:
@@ -97,6 +113,21 @@ def _iterations(work: Work, done: Sequence[Outcome]) -> Iterator[str]:
         said = outcome.judgment.diagnosis if outcome.judgment else outcome.training_error
         files = f"[reward](iter_{outcome.number}/reward_fn.py)"
         yield f"**Iteration {outcome.number}** ({files}): {_line(said)[:1000] or 'no diagnosis'}"
+        if reasons := _reasons(work, outcome.number):
+            yield "\n".join(f"- {reason}" for reason in reasons)
+
+
+def _reasons(work: Work, number: int) -> list[str]:
+    """Why an iteration differs from the one it is based on, and where it had to stay as it was."""
+    made_by = work.session.iteration(number - 1).read_revision()
+    plan = work.session.iteration(number).read_plan()
+    found: list[str] = []
+    if made_by is not None and made_by.diagnosis:
+        found.append(f"changed because: {_line(made_by.diagnosis)[:1000]}")
+    if made_by is not None and made_by.remarks_taken_up:
+        found.append(f"remarks taken up: {_line(made_by.remarks_taken_up)[:1000]}")
+    notes = (*(made_by.notes if made_by else ()), *(plan.notes if plan else ()))
+    return found + [f"note: {_line(note)}" for note in dict.fromkeys(notes)]
 
 
 def _where(result: SessionResult) -> Iterator[str]:

@@ -14,20 +14,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from p2p import __version__
 from p2p.contracts import utc_now
-from p2p.inference.question import InferenceError
-from p2p.session.endings import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, SessionBusy, status_of
+from p2p.session.endings import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, SessionBusy
 from p2p.session.iteration_record import SessionRecord
 from p2p.session.loop import one_process, run_loop
 from p2p.session.phases import Work, as_is
 from p2p.session.record_files import save_model
-from p2p.session.session_config import SessionConfig, loop_config, with_changes
+from p2p.session.session_config import SessionConfig, in_a_line, loop_config, with_changes
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, kill_descendants
-from p2p.session.thinking import AgentThinking, choose_environment
+from p2p.session.thinking import AgentThinking
 from p2p.settings import check_name, get_settings, redact
 
 if TYPE_CHECKING:
@@ -87,8 +84,12 @@ def create_session(
     session_id: str | None = None,
     runs_dir: Path | None = None,
     criteria: Sequence[Criterion] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> SessionRecord:
     """A new session's folder with its session.json; `run` then works on it.
+
+    Where the environment is to be chosen, `options` are what `loop` was made of for a stand-in; it
+    is made anew for what is chosen.
 
     Raises ValueError for an empty prompt, an unknown environment or a name that is taken, and
     OSError where the folder cannot be written.
@@ -101,10 +102,12 @@ def create_session(
         prompt=redact(prompt),
         loop=loop,
         criteria=tuple(criteria) if criteria is not None else None,
+        options=dict(options) if options is not None else None,
         created_at=utc_now(),
         version=__version__,
     )
-    get_env_spec(loop.train.env_id)
+    if options is None:
+        get_env_spec(loop.train.env_id)
     session = SessionRecord((runs_dir or get_settings().runs_dir).absolute() / name)
     session.path.mkdir(parents=True, exist_ok=True)
     if session.session_path.exists():
@@ -202,27 +205,13 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
     env_id = arguments.env or options.pop("env_id", None)
     if env_id is None and isinstance(train, dict):
         env_id = train.get("env_id")
-    if env_id is None:
-        env_id = _choose_environment(prompt, options)
-    loop = loop_config(env_id, **options)
-    return create_session(prompt, loop, session_id=arguments.session_id, runs_dir=runs_dir)
-
-
-def _choose_environment(prompt: str, options: Mapping[str, Any]) -> str:
-    choice = choose_environment(prompt, model=str(options.get("model", "")))
-    if choice.env_id is None:
-        raise BadInput(f"no environment fits ({choice.reason}); name one with --env")
-    _tell(f"environment: {choice.env_id} ({choice.reason})")
-    return choice.env_id
-
-
-def _problem(error: ValueError) -> str:
-    if isinstance(error, ValidationError):
-        return "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
-            for item in error.errors()
-        )
-    return str(error)
+    return create_session(
+        prompt,
+        loop_config(env_id, **options),
+        session_id=arguments.session_id,
+        runs_dir=runs_dir,
+        options=options if env_id is None else None,
+    )
 
 
 def _tell(text: str) -> None:
@@ -243,14 +232,11 @@ def main(argv: list[str] | None = None) -> int:
         _tell(f"session: {session.path}")
         result = run(session, resume=arguments.resume, **changes)
     except (BadInput, ValueError) as error:
-        _tell(f"error: {_problem(error) if isinstance(error, ValueError) else error}")
+        _tell(f"error: {in_a_line(error) if isinstance(error, ValueError) else error}")
         return EXIT_BAD_INPUT
     except SessionBusy as error:
         _tell(f"error: {error}")
         return EXIT_BUSY
-    except InferenceError as error:  # before there is a session: nobody could choose its body
-        _tell(f"error: {error}")
-        return EXIT_CODES[status_of(error)]
     except OSError as error:
         _tell(f"error: {error}")
         return EXIT_CODES["error"]

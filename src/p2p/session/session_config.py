@@ -6,7 +6,7 @@ import difflib
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Record, RunConfigEntry
@@ -38,6 +38,9 @@ VARIATIONS: tuple[tuple[str, str, Mapping[str, float]], ...] = (
 """What `configs=3` tries beside the base: a field and what it (or 1 - gamma) is multiplied by."""
 
 
+STAND_IN = TrainConfig().env_id
+
+
 class SessionConfig(Record):
     """session.json."""
 
@@ -46,6 +49,11 @@ class SessionConfig(Record):
     loop: LoopConfig
     criteria: tuple[Criterion, ...] | None = None
     """What to measure, where the person says so; None: it is read off the prompt."""
+    options: dict[str, Any] | None = None
+    """What `loop_config` was given, while the environment is still to be chosen; `loop` is then for
+    a stand-in, and of it only who thinks and for how much counts."""
+    env_reason: str = ""
+    """Why this environment, where it was chosen and not named."""
     created_at: datetime
     version: str
     """Of this package, when the session began."""
@@ -59,12 +67,14 @@ class SessionConfig(Record):
 
     @property
     def env_id(self) -> str:
-        """The environment of all its runs."""
-        return self.loop.train.env_id
+        """The environment of all its runs; empty while none is chosen."""
+        return self.loop.train.env_id if self.options is None else ""
 
 
-def loop_config(env_id: str, **options: Any) -> LoopConfig:
+def loop_config(env_id: str | None, **options: Any) -> LoopConfig:
     """The LoopConfig for an environment and flat options, as a command line and an API have them.
+
+    Where the environment is still to be chosen (None), that of TrainConfig stands in for it.
 
     Options are fields of LoopConfig, fields of TrainConfig (which are then fixed: no revision moves
     them) and the names in ALIASES. None means: not given. `seeds` and `configs` may be numbers. Who
@@ -79,13 +89,23 @@ def loop_config(env_id: str, **options: Any) -> LoopConfig:
         given.setdefault("vlm_model", get_settings().vlm_model)
     train = {name: given.pop(name) for name in list(given) if name in TrainConfig.model_fields}
     loop = {name: value for name, value in given.items() if name != "train"}
-    base = _base(env_id, train, given.get("train"))
+    base = _base(env_id or STAND_IN, train, given.get("train"))
     fixed = {*loop.pop("fixed", ()), *train} - {"env_id"}
     if "seeds" in loop:
         loop["seeds"] = _seeds(loop["seeds"])
     if isinstance(loop.get("configs"), int):
         loop["configs"] = variations(base, loop["configs"])
     return LoopConfig.model_validate({**loop, "train": base, "fixed": tuple(sorted(fixed))})
+
+
+def in_a_line(error: ValueError) -> str:
+    """What is wrong with the options; pydantic's own text has several lines."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
+        for item in error.errors()
+    )
 
 
 def _no_such_option(name: str) -> str:
@@ -133,6 +153,20 @@ def _varied(base: TrainConfig, field: str, factor: float) -> float:
     changed, _ = base.apply_updates({field: float(f"{varied:.6g}")})
     kept: float = getattr(changed, field)
     return kept
+
+
+def with_environment(config: SessionConfig, env_id: str, reason: str) -> SessionConfig:
+    """The session on what was chosen for it; raises ValueError where its options do not fit."""
+    found = loop_config(env_id, **(config.options or {}))
+    # All else may have been changed since the options were given.
+    of_it = {"train": found.train, "configs": found.configs, "fixed": found.fixed}
+    return config.model_copy(
+        update={
+            "loop": config.loop.model_copy(update=of_it),
+            "options": None,
+            "env_reason": reason,
+        }
+    )
 
 
 def with_changes(config: SessionConfig, changes: Mapping[str, Any]) -> SessionConfig:

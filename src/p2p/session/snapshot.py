@@ -62,6 +62,11 @@ class SessionSnapshot:
     status: StatusLiteral
     error: str
     phase: Phase
+    prompt: str
+    env_id: str
+    """Empty while none is chosen."""
+    env_reason: str
+    """Why it was chosen; empty where the person has named it."""
     intent: Intent | None
     judge: AuthoredCode | None
     iterations: tuple[IterationSnapshot, ...]
@@ -85,11 +90,14 @@ def snapshot(record: SessionRecord) -> SessionSnapshot:
     told = record.read_status()
     records = [found for found in record.iteration_records() if found.number is not None]
     iterations = tuple(_iteration(found, curves=found == records[-1]) for found in records)
-    intent = record.read_intent()
+    intent, asked = record.read_intent(), record.read_session()
     return SessionSnapshot(
         status=status,
         error=(told.error or "") if told else "",
         phase="ended" if status in ENDED else _phase(intent, iterations),
+        prompt=asked.prompt if asked else "",
+        env_id=asked.env_id if asked else "",
+        env_reason=asked.env_reason if asked else "",
         intent=intent,
         judge=record.read_judge(),
         iterations=iterations,

@@ -5,10 +5,8 @@ The loop knows `Thinking` only; `AgentThinking` is made of the agents and the mo
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from p2p.event_log import EventLog, use_log
@@ -17,6 +15,7 @@ from p2p.session.record_files import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from p2p.agents.requests import EnvironmentChoice
     from p2p.config import LoopConfig, TrainConfig
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         SessionAnalysis,
         TrainSummary,
     )
+    from p2p.inference.ledger import Ledger
     from p2p.inference.llm_client import LLMClient
     from p2p.session.iteration_record import SessionRecord
     from p2p.session.view import RecordedSession
@@ -88,10 +88,18 @@ class Usage:
     calls: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
+    unanswered: int = 0
+    """Requests without an answer that may be charged for all the same."""
+    unanswered_usd: float = 0.0
+    """The most that those can cost."""
 
 
 class Thinking(Protocol):
     """What the loop needs thought for. All of it may raise an InferenceError."""
+
+    def choose_environment(self, prompt: str) -> EnvironmentChoice:
+        """Whose body can do what is asked?"""
+        ...
 
     def elicit(self, prompt: str, env_id: str) -> Intent:
         """What would one measure?"""
@@ -155,6 +163,12 @@ class AgentThinking:
                     cancelled=self.cancelled,
                 )
             return self._client
+
+    def choose_environment(self, prompt: str) -> EnvironmentChoice:
+        """See Thinking."""
+        from p2p.agents.intent_elicitor import choose_environment
+
+        return choose_environment(self.client, prompt)
 
     def elicit(self, prompt: str, env_id: str) -> Intent:
         """See Thinking."""
@@ -251,7 +265,7 @@ class AgentThinking:
             client = self.client
         except InferenceError:  # nobody can be asked now; earlier processes may have asked
             return _spent(self.session.llm_dir)
-        return Usage(client.calls, client.tokens, client.cost_usd)
+        return _usage(client)
 
 
 def _make_client(
@@ -285,7 +299,11 @@ def _spent(folder: Path) -> Usage:
         ledger = Ledger(folder)
     except InferenceError:  # one is damaged, which whoever asks next is told
         return Usage()
-    return Usage(ledger.calls, ledger.tokens, ledger.cost_usd)
+    return _usage(ledger)
+
+
+def _usage(spent: LLMClient | Ledger) -> Usage:
+    return Usage(spent.calls, spent.tokens, spent.cost_usd, spent.unanswered, spent.unanswered_usd)
 
 
 def check_models(model: str, vlm: str) -> None:
@@ -296,14 +314,6 @@ def check_models(model: str, vlm: str) -> None:
     choose_model(model)
     if vlm and choose_model(vlm) == BUILTIN:
         raise RequestRejected("the built-in author cannot see: choose another model to look")
-
-
-def choose_environment(prompt: str, *, model: str = "") -> EnvironmentChoice:
-    """The environment whose body can do what is asked; raises an InferenceError."""
-    from p2p.agents.intent_elicitor import choose_environment as choose
-
-    with tempfile.TemporaryDirectory(prefix="p2p-choosing-") as folder:
-        return choose(_make_client(model, Path(folder)), prompt)
 
 
 def analyze_session(

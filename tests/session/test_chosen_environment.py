@@ -1,0 +1,199 @@
+"""A session that was given no environment: who chooses it, who pays for that, and how often."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_servers import Answer, Failure, ModelServer, Reply, Slow
+from model_wire import Received
+from played_by_builtin import played_by_builtin
+from provided_session import House, house
+from session_process import TINY, Sessions, wait_until
+
+from p2p.config import TrainConfig
+from p2p.contracts import SessionResult
+from p2p.event_log import read_events
+from p2p.session import environment
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.run_session import create_session
+from p2p.session.session_config import SessionConfig, loop_config
+from p2p.settings import get_settings
+from p2p.training import hp_presets
+
+CHOOSER = "environment_chooser"
+TRAIN = {name: value for name, value in TINY.items() if name != "env_id"}
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    with house(tmp_path, tmp_path / "kept", monkeypatch) as made:
+        yield made
+
+
+def without_environment(at_home: House, model: str, **options: Any) -> SessionRecord:
+    given: dict[str, Any] = {"model": model, **options}
+    loop = loop_config(None, **given)
+    return create_session(
+        "balance", loop, session_id="session_e", runs_dir=at_home.folder, options=given
+    )
+
+
+def up_to_the_criteria(received: Received) -> Reply:
+    """The built-in author's choice; what comes after it is refused, so that nothing is trained."""
+    if received.block[0] != CHOOSER:
+        return Failure(401, "no more of this")
+    return played_by_builtin(received)
+
+
+def roles(server: ModelServer) -> list[str]:
+    return [received.block[0] for received in server.requests]
+
+
+def asked_for(session: SessionRecord) -> SessionConfig:
+    found = session.read_session()
+    assert found is not None
+    return found
+
+
+def events(session: SessionRecord, name: str) -> list[dict[str, Any]]:
+    return [e.data for e in read_events(session.events_path, limit=1000) if e.event == name]
+
+
+def test_the_choice_is_an_exchange_of_the_session_and_is_made_once(at_home: House) -> None:
+    server = at_home.serve("anthropic", up_to_the_criteria)
+    session = without_environment(at_home, server.model("anthropic"), gamma=0.5, configs=2)
+    before = asked_for(session)
+    assert before.env_id == ""
+    result = at_home.run(session)
+    assert result.status == "auth_error"
+    assert roles(server) == [CHOOSER, "intent_elicitor"]
+    kept = json.loads((session.llm_dir / f"0001_{CHOOSER}.json").read_text())
+    assert kept["call"]["cost_usd"] == pytest.approx(result.cost_usd)
+    assert result.cost_usd > 0
+    assert [call["role"] for call in events(session, "llm.call")] == [CHOOSER]
+    (ended,) = events(session, "environment.end")
+    after = asked_for(session)
+    assert after.env_id == "InvertedPendulum-v5" == ended["env_id"]
+    assert after.env_reason == ended["reason"] != ""
+    # As if it had been named from the start.
+    named = loop_config(after.env_id, model=server.model("anthropic"), gamma=0.5, configs=2)
+    assert after.loop == named
+    assert after.options is None
+    assert f"{after.env_id} (chosen: {after.env_reason})" in session.report_path.read_text()
+    assert at_home.run(session, resume=True).status == "auth_error"
+    assert roles(server).count(CHOOSER) == 1
+
+
+def test_what_the_choice_costs_counts_against_the_budget(at_home: House) -> None:
+    server = at_home.serve("anthropic", played_by_builtin)
+    prices = at_home.folder.parent / "prices.json"
+    prices.write_text(json.dumps({server.model("anthropic"): {"input": 1.0, "output": 1000.0}}))
+    at_home.monkeypatch.setenv("P2P_PRICES", str(prices))
+    get_settings.cache_clear()
+    # An answer costs 0.05, and is only asked for where 1.024 are left: there is enough for one.
+    session = without_environment(at_home, server.model("anthropic"), budget_usd=1.06)
+    result = at_home.run(session)
+    assert result.status == "budget_exhausted"
+    assert roles(server) == [CHOOSER]
+    assert result.cost_usd == pytest.approx(0.05, abs=0.01)
+    assert at_home.run(session, resume=True).status == "budget_exhausted"
+    # And where there is not even enough for that, it is not asked.
+    poor = create_session(
+        "balance",
+        loop_config(None, model=server.model("anthropic"), budget_usd=0.5),
+        session_id="session_p",
+        runs_dir=at_home.folder,
+        options={"model": server.model("anthropic"), "budget_usd": 0.5},
+    )
+    assert at_home.run(poor).status == "budget_exhausted"
+    assert roles(server) == [CHOOSER]
+
+
+def test_a_budget_that_was_changed_before_the_choice_stays_changed(at_home: House) -> None:
+    server = at_home.serve("anthropic", lambda _: Failure(401, "no such key"))
+    session = without_environment(at_home, server.model("anthropic"), budget_usd=0.5, seeds=2)
+    assert at_home.run(session).status == "auth_error"
+    server = at_home.serve("anthropic", up_to_the_criteria)
+    at_home.run(session, resume=True, budget_usd=7.0)
+    after = asked_for(session)
+    assert (after.loop.budget_usd, after.loop.seeds) == (7.0, (1, 2))
+    assert after.env_id == "InvertedPendulum-v5"
+
+
+def test_an_answer_that_came_before_a_crash_is_not_paid_for_again(at_home: House) -> None:
+    server = at_home.serve("anthropic", up_to_the_criteria)
+    session = without_environment(at_home, server.model("anthropic"))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(session.session_path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(environment, "save_model", full)
+        result = at_home.run(session)
+    assert (result.status, asked_for(session).env_id) == ("error", "")
+    at_home.run(session, resume=True)
+    assert asked_for(session).env_id == "InvertedPendulum-v5"
+    assert roles(server).count(CHOOSER) == 1
+    assert len(events(session, "llm.replay")) == 1
+
+
+def no_body(received: Received) -> Reply:
+    return Answer({"env_id": None, "reason": "nobody here can fly."})
+
+
+def refused(at_home: House, script: Any, **options: Any) -> tuple[SessionRecord, SessionResult]:
+    server = at_home.serve("anthropic", script)
+    session = without_environment(at_home, server.model("anthropic"), **options)
+    return session, at_home.run(session)
+
+
+def test_where_no_body_can_do_it_the_session_ends_with_a_cause(at_home: House) -> None:
+    session, result = refused(at_home, no_body)
+    assert result.status == "error"
+    assert result.message == "no environment fits: nobody here can fly. Or name one with --env"
+    status = session.read_status()
+    assert status is not None
+    assert (status.status, status.error) == ("error", result.message)
+    assert not events(session, "session.traceback")
+
+
+def test_options_that_do_not_fit_what_was_chosen_are_told(at_home: House) -> None:
+    """More minibatches than a batch of the pendulum has steps, where its preset has a small one."""
+
+    def preset(env_id: str, **fields: Any) -> TrainConfig:
+        return TrainConfig(env_id=env_id, num_steps=8 if "Pendulum" in env_id else 256, **fields)
+
+    at_home.monkeypatch.setattr(hp_presets, "quick_config", preset)
+    session, result = refused(at_home, up_to_the_criteria, num_minibatches=512)
+    assert result.status == "error"
+    assert result.message.startswith("InvertedPendulum-v5 fits best, but not with these options: ")
+    assert "num_minibatches" in result.message
+    assert "\n" not in result.message
+    assert not events(session, "session.traceback")
+
+
+def test_killed_after_the_choice_it_goes_on_without_asking_for_it_again(tmp_path: Path) -> None:
+    def script(received: Received) -> Reply:
+        if received.block[0] == CHOOSER:
+            return played_by_builtin(received)
+        return Slow(2.0, Failure(401, "no more of this"))
+
+    sessions = Sessions(tmp_path)
+    with ModelServer(script) as server:
+        sessions.env = server.environment("anthropic")
+        process = sessions.new("session_k", {"model": server.model("anthropic"), "train": TRAIN})
+        wait_until(lambda: len(server.requests) == 2 or process.poll() is not None)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        again = sessions.resume("session_k")
+        _, err = again.communicate(timeout=60)
+        assert again.returncode == 6, err
+        assert roles(server) == [CHOOSER, "intent_elicitor", "intent_elicitor"]
+    config = asked_for(sessions.record("session_k"))
+    assert config.env_id == "InvertedPendulum-v5"
+    assert config.loop.train.num_envs == TRAIN["num_envs"]
