@@ -48,6 +48,12 @@ def bracketed(text: str) -> str:
     return _LINE_BREAK.sub(" ", groups[-1]) if groups else ""
 
 
+def bare(text: str) -> str:
+    """All of the answer, in brackets unless it has some."""
+    content = text.strip()
+    return content if not content or "[" in content else f"[{content}]"
+
+
 def last_box(text: str) -> str:
     r"""What stands in the last `\boxed{...}` that is closed; braces in it may be nested.
 
@@ -71,6 +77,7 @@ def last_box(text: str) -> str:
 ACTION_EXTRACTION: dict[str, Callable[[str], str]] = {
     "default": boxed,
     "brackets": bracketed,
+    "bare": bare,
     "raw": str.strip,
 }
 """By key: a function from the answer to the action, empty where the format is wrong."""

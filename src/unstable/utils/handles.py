@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from typing import Any
 
 
@@ -21,3 +23,19 @@ def ask(target: Any, method: str, *args: Any, **kwargs: Any) -> Any:
     import ray
 
     return ray.get(bound.remote(*args, **kwargs))
+
+
+async def request(
+    target: Any, method: str, *args: Any, timeout: float | None = None, **kwargs: Any
+) -> Any:
+    """Call a method, also one that is a coroutine, and wait without keeping others from running.
+
+    Raises:
+        TimeoutError: no answer within `timeout` seconds.
+    """
+    bound = getattr(target, method)
+    answer = getattr(bound, "remote", bound)(*args, **kwargs)
+    if not inspect.isawaitable(answer):
+        return answer
+    async with asyncio.timeout(timeout):
+        return await answer

@@ -55,8 +55,10 @@ TEMPLATES: dict[str, Template] = {
     "qwen3-reasoning": Template(PLAY, markup="chatml", as_system=False, opening="<think>\n"),
     "gemma3-zs": Template(PLAY, markup="gemma", as_system=False),
     "llama-instruct-zs": Template(PLAY, markup="llama3"),
+    "bare": Template("", markup="plain", as_system=False),
 }
-"""By the key that an environment names. `raw` is none of them: the observation as it is."""
+"""By the key that an environment names. `bare` tells the model nothing beside the observation, for
+models trained on a game's positions. `raw` is none of them: the observation without markup."""
 
 
 def format_prompt(key: str, observation: str, tokenizer: Any = None) -> str:

@@ -1,0 +1,235 @@
+"""One model that decodes many rows at once; rows join and leave between steps."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unstable.engines.adapters import Adapter, LoraLinear, Mixture, mix
+from unstable.engines.attention import Plan, Prompts, SlotCache, use_slots
+from unstable.engines.sampling import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from unstable.engines.protocol import Sampling
+
+PADDING = 1.25
+"""Prompts are attended to in one block if the longest is at most that much longer."""
+
+CHUNK_TOKENS = {True: 1024, False: 16384}
+"""How much of prompts is read at once, on a CPU and elsewhere; a CPU's caches hold no more."""
+
+
+@dataclass(eq=False)
+class Row:
+    """A request under way."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int
+    adapter: Adapter | None = None
+    ticket: Any = None
+    """The caller's own."""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    stopped: bool = False
+    """By a stop token."""
+    broken: bool = False
+    """The model gave no probabilities."""
+    left: bool = False
+    """Set by the caller: nobody waits for it any more."""
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.sampling.seed)
+
+    def when_answered(self, _: Any) -> None:
+        """Leave at the next step."""
+        self.left = True
+
+    @property
+    def length(self) -> int:
+        """Of prompt and answer so far."""
+        return len(self.prompt) + len(self.tokens)
+
+    @property
+    def done(self) -> bool:
+        """Whether it leaves."""
+        return self.stopped or self.broken or self.left or len(self.tokens) >= self.max_tokens
+
+
+class Decoder:
+    """Decodes with a causal language model of `transformers`.
+
+    Args:
+        model: it is changed: attention and linear layers are replaced.
+        max_rows: how many at once.
+        stop: tokens that end an answer.
+    """
+
+    def __init__(self, model: Any, max_rows: int, stop: frozenset[int]) -> None:
+        self.model = model.eval()
+        self.max_rows = max_rows
+        self.stop = stop
+        self.rows: list[Row] = []
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        self.chunk_tokens = CHUNK_TOKENS[self.device.type == "cpu"]
+        self._cache = SlotCache(max_rows)
+        self._mixture = Mixture()
+        use_slots(model)
+        _take_adapters(model, self._mixture)
+
+    @torch.inference_mode()
+    def step(self, joining: Sequence[Row] = ()) -> list[Row]:
+        """Give every row its next token, with the first one of those that join.
+
+        Returns:
+            The rows that are done; they have left.
+        """
+        logits = self._logits(joining)
+        self.rows.extend(joining)
+        tokens, logprobs = draw(
+            logits,
+            [row.random.random() for row in self.rows],
+            [row.sampling.temperature for row in self.rows],
+            [row.sampling.top_p for row in self.rows],
+        )
+        numbers = zip(tokens.tolist(), logprobs.tolist(), strict=True)
+        for row, (token, logprob) in zip(self.rows, numbers, strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            row.stopped = token in self.stop
+            row.broken = not logprob > float("-inf")
+        return self._leave()
+
+    def clear(self) -> None:
+        """Forget all rows, and free what they hold."""
+        self.rows = []
+        self._cache = SlotCache(self.max_rows)
+
+    def _logits(self, joining: Sequence[Row]) -> Tensor:
+        """Logits of every row's last token so far, joining ones at the end.
+
+        A prompt that several join with is read once, for all of them.
+        """
+        n = len(self.rows)
+        longest = max((len(row.prompt) for row in joining), default=0)
+        reach = max((row.length for row in self.rows), default=0)
+        self._cache.reserve(n + len(joining), max(reach, longest))
+        first: dict[tuple[Adapter | None, tuple[int, ...]], int] = {}
+        sources = [first.setdefault((row.adapter, row.prompt), i) for i, row in enumerate(joining)]
+        readers = sorted(first.values())
+        chunks = _chunks(readers, joining, self.chunk_tokens) or [[]]
+        parts = [
+            self._forward(self.rows if not number else (), [(n + i, joining[i]) for i in chunk])
+            for number, chunk in enumerate(chunks)
+        ]
+        logits = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if len(readers) == len(joining):
+            return logits
+        copies = [i for i, source in enumerate(sources) if source != i]
+        self._cache.copy([n + sources[i] for i in copies], [n + i for i in copies], longest)
+        places = {reader: place for place, reader in enumerate(readers, n)}
+        return logits[[*range(n), *(places[source] for source in sources)]]
+
+    def _forward(self, running: Sequence[Row], joining: Sequence[tuple[int, Row]]) -> Tensor:
+        """Run the model over the next tokens of `running` and the prompts of `joining`.
+
+        Args:
+            running: all rows that run, or none of them.
+            joining: each with its row of the cache.
+        """
+        n = len(running)
+        tokens = [row.tokens[-1] for row in running]
+        positions = [row.length - 1 for row in running]
+        places = list(range(n))
+        reach = max(positions, default=-1) + 1
+        for place, row in joining:
+            tokens.extend(row.prompt)
+            positions.extend(range(len(row.prompt)))
+            places.extend([place] * len(row.prompt))
+        counts = [1] * n + [len(row.prompt) for _, row in joining]
+        owners = [row.adapter for row in running] + [row.adapter for _, row in joining]
+        mix(self._mixture, owners, counts, self.device)
+        whole = torch.tensor([tokens, positions, places]).to(self.device)
+        blocks = _blocks(counts[n:], n, self.device)
+        output = self.model(
+            input_ids=whole[:1],
+            position_ids=whole[1:2],
+            use_cache=False,
+            logits_to_keep=whole.new_tensor(counts).cumsum(0) - 1 if joining else 0,
+            plan=Plan(self._cache, whole[2], whole[1], n, reach, blocks),
+        )
+        logits: Tensor = output.logits[0].float()
+        return logits
+
+    def _leave(self) -> list[Row]:
+        """Take out the rows that are done and close the gaps with rows from the end."""
+        done = [row.done for row in self.rows]  # asked once: callers may give up at any moment
+        gone = [row for row, is_done in zip(self.rows, done, strict=True) if is_done]
+        if not gone:
+            return []
+        broken = [place for place, row in enumerate(self.rows) if row.broken]
+        if broken:
+            # Not even multiplied by zero may what they left reach a row that comes after them.
+            self._cache.wipe(broken)
+        kept = len(self.rows) - len(gone)
+        holes = [place for place in range(kept) if done[place]]
+        movers = [place for place in range(kept, len(self.rows)) if not done[place]]
+        if movers:
+            self._cache.copy(movers, holes, max(row.length for row in self.rows))
+            for source, target in zip(movers, holes, strict=True):
+                self.rows[target] = self.rows[source]
+        del self.rows[kept:]
+        return gone
+
+
+def _chunks(numbers: Sequence[int], rows: Sequence[Row], tokens: int) -> list[list[int]]:
+    """Numbers of rows in their order, cut so that the prompts of a chunk have about `tokens`."""
+    chunks: list[list[int]] = []
+    total = tokens
+    for number in numbers:
+        if total >= tokens:
+            chunks.append([])
+            total = 0
+        chunks[-1].append(number)
+        total += len(rows[number].prompt)
+    return chunks
+
+
+def _blocks(lengths: Sequence[int], start: int, device: torch.device) -> list[Prompts]:
+    """Prompts in blocks of similar length; `start` tokens come before them."""
+    firsts = list(accumulate(lengths, initial=start))
+    groups: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if groups and lengths[number] <= PADDING * lengths[groups[-1][0]]:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return [_block([firsts[i] for i in g], [lengths[i] for i in g], device) for g in groups]
+
+
+def _block(firsts: list[int], lengths: list[int], device: torch.device) -> Prompts:
+    column = torch.arange(max(lengths))
+    first, length = torch.tensor(firsts)[:, None], torch.tensor(lengths)[:, None]
+    real = column < length
+    block = torch.where(real, first + column, first)
+    places = real.flatten().nonzero()[:, 0]
+    tokens = block.flatten()[places]
+    return Prompts(block.to(device), tokens.to(device), places.to(device))
+
+
+def _take_adapters(model: Any, mixture: Mixture) -> None:
+    """Put a LoraLinear around every linear layer."""
+    output = model.get_output_embeddings()
+    for parent_name, parent in list(model.named_modules()):
+        for child_name, child in list(parent.named_children()):
+            if isinstance(child, torch.nn.Linear):
+                name = f"{parent_name}.{child_name}" if parent_name else child_name
+                setattr(parent, child_name, LoraLinear(child, name, mixture, child is output))

@@ -1,0 +1,280 @@
+"""The engine that runs anywhere: models of `transformers`, decoded here in continuous batches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from unstable.engines.protocol import Completion, EngineError, Sampling
+from unstable.utils.quiet import quiet_transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from unstable.engines.decoder import Decoder, Row
+
+
+class TransformersEngine:
+    """Answers requests with a causal language model; they join and leave while others go on.
+
+    Steps run in the event loop between its turns on a CPU, so that equal requests in an equal order
+    give equal answers to the last bit; on a GPU they run in a thread beside it.
+
+    Args:
+        model: a folder or name for `from_pretrained`, or a model, which is then the engine's own.
+        tokenizer: that of the model's folder if not given. Without one, answers have no text.
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, ...
+        dtype: `auto` (float32 on a CPU, else as the model was saved), `float32`, `bfloat16`, ...
+        max_parallel_seq: how many requests are answered at once; the others wait.
+        max_model_len: of prompt and answer together.
+        max_adapters: how many adapters, or whole models, are kept in memory.
+        prefill_tokens: how many tokens of prompts are read in one step, if there are several.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        max_parallel_seq: int = 128,
+        max_model_len: int = 8192,
+        max_adapters: int = 8,
+        prefill_tokens: int = 16384,
+    ) -> None:
+        from unstable.engines.policies import Policies
+
+        if max_parallel_seq < 1:
+            raise ValueError(f"max_parallel_seq is {max_parallel_seq}: at least 1")
+        self.device, self.dtype = _device(device), dtype
+        self.max_parallel_seq = max_parallel_seq
+        self.prefill_tokens = prefill_tokens
+        if isinstance(model, str):
+            from transformers import AutoTokenizer
+
+            self.tokenizer = tokenizer or AutoTokenizer.from_pretrained(model)
+            self.name = model
+            model = self._load(model)
+        else:
+            self.tokenizer = tokenizer
+            self.name = type(model).__name__
+            model.to(self.device)
+        self.stop = stop_tokens(model, self.tokenizer)
+        self.vocabulary = int(model.get_input_embeddings().num_embeddings)
+        longest = getattr(model.config, "max_position_embeddings", None)
+        self.max_model_len = min(max_model_len, longest or max_model_len)
+        self._policies = Policies(self._decoder(model), max_adapters, self._load_decoder)
+        self._queue: deque[_Request] = deque()
+        self._running: set[Row] = set()
+        self._tokens = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stepping = threading.Lock()
+        """A step that runs in a thread goes on after whoever waited for it was cancelled."""
+        self._closed = False
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, adapter: str | None = None
+    ) -> Completion:
+        """Answer one request; see `Engine.generate`.
+
+        `adapter` may also be the folder of a whole model with the same vocabulary.
+        """
+        prompt = tuple(prompt_ids)
+        self._check(prompt, sampling)
+        request = _Request(prompt, sampling, adapter, asyncio.get_running_loop().create_future())
+        self._queue.append(request)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._batch_loop())
+        return await request.answer
+
+    def stats(self) -> dict[str, float]:
+        """`queued`, `running`, and `tokens` generated so far."""
+        return {"queued": len(self._queue), "running": len(self._running), "tokens": self._tokens}
+
+    async def close(self) -> None:
+        """Free what is held; requests that are under way fail with EngineError."""
+        self._closed = True
+        if self._task is not None and not self._task.done():
+            await self._task  # it ends after the step it is in
+        self._fail_all(EngineError(f"{self.name}: the engine was closed"))
+
+    def _check(self, prompt: tuple[int, ...], sampling: Sampling) -> None:
+        if self._closed:
+            raise EngineError(f"{self.name}: the engine was closed")
+        if sampling.max_tokens < 1:
+            raise EngineError(f"{self.name}: max_tokens is {sampling.max_tokens}: at least 1")
+        if not prompt:
+            raise EngineError(f"{self.name}: an empty prompt")
+        if len(prompt) > self.max_model_len - 1:
+            raise EngineError(
+                f"{self.name}: a prompt of {len(prompt)} tokens leaves no room for an answer"
+                f" (max_model_len is {self.max_model_len})"
+            )
+        if not (min(prompt) >= 0 and max(prompt) < self.vocabulary):
+            raise EngineError(f"{self.name}: the prompt has tokens outside of the vocabulary")
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    async def _batch_loop(self) -> None:
+        """Step until there is nothing to do; whoever asks next starts it again."""
+        try:
+            while (self._queue or self._running) and not self._closed:
+                joining = self._admit()
+                if self.device.type == "cpu":
+                    done = self._step(joining)
+                else:
+                    done = await asyncio.to_thread(self._step, joining)
+                for row in done:
+                    self._finish(row)
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:  # the event loop ends
+            self._fail_all(EngineError(f"{self.name}: the event loop was stopped"))
+            raise
+        # Nobody may wait for ever for an answer: whatever happened, all are told.
+        except Exception as error:  # noqa: BLE001
+            failure = EngineError(f"{self.name}: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            self._fail_all(failure)
+        if self.device.type != "cpu":  # a learner may want the GPU's memory now
+            self._forget_rows()
+
+    def _admit(self) -> dict[Decoder, list[Row]]:
+        """Take requests from the queue while there is room, in their order."""
+        from unstable.engines.decoder import Row
+
+        joining: dict[Decoder, list[Row]] = {}
+        waiting: list[_Request] = []
+        room, tokens = self.max_parallel_seq - len(self._running), 0
+        while self._queue and room > 0:
+            request = self._queue[0]
+            if tokens and tokens + len(request.prompt) > self.prefill_tokens:
+                break
+            self._queue.popleft()
+            if request.answer.done():  # nobody waits for it any more
+                continue
+            try:
+                policy = self._policies.get(request.adapter)
+            except EngineError as error:
+                request.answer.set_exception(error)
+                continue
+            if policy is None:
+                waiting.append(request)
+                continue
+            policy.users += 1
+            limit = min(request.sampling.max_tokens, self.max_model_len - len(request.prompt))
+            row = Row(request.prompt, request.sampling, limit, policy.adapter, (request, policy))
+            request.answer.add_done_callback(row.when_answered)
+            joining.setdefault(policy.decoder, []).append(row)
+            self._running.add(row)
+            room, tokens = room - 1, tokens + len(request.prompt)
+        self._queue.extendleft(reversed(waiting))
+        return joining
+
+    def _step(self, joining: dict[Decoder, list[Row]]) -> list[Row]:
+        done: list[Row] = []
+        with self._stepping:
+            for decoder in self._policies.decoders():
+                new = joining.get(decoder, ())
+                if new or decoder.rows:
+                    self._tokens += len(new) + len(decoder.rows)
+                    done.extend(decoder.step(new))
+        return done
+
+    def _finish(self, row: Row) -> None:
+        request: _Request
+        request, policy = row.ticket
+        policy.users -= 1
+        self._running.remove(row)
+        if request.answer.done():
+            return
+        if row.broken:
+            request.answer.set_exception(
+                EngineError(f"{self.name}: the model's output is not finite ({request.adapter})")
+            )
+            return
+        words = row.tokens[:-1] if row.stopped else row.tokens
+        request.answer.set_result(
+            Completion(
+                token_ids=tuple(row.tokens),
+                logprobs=tuple(row.logprobs),
+                finish_reason="stop" if row.stopped else "length",
+                text=self._text(words),
+                prompt_ids=request.prompt,
+            )
+        )
+
+    def _text(self, tokens: list[int]) -> str:
+        if self.tokenizer is None:
+            return ""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def _fail_all(self, error: EngineError) -> None:
+        self._forget_rows()
+        for row in self._running:
+            request, policy = row.ticket
+            policy.users -= 1
+            self._queue.append(request)
+        self._running.clear()
+        while self._queue:
+            request = self._queue.popleft()
+            if not request.answer.done():
+                request.answer.set_exception(error)
+
+    def _forget_rows(self) -> None:
+        with self._stepping:
+            for decoder in self._policies.decoders():
+                decoder.clear()
+
+    # --- models -------------------------------------------------------------------------------
+
+    def _load(self, folder: str) -> Any:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        dtype: Any = self.dtype
+        if dtype == "auto" and self.device.type == "cpu":
+            dtype = torch.float32
+        quiet_transformers()
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(self.device)
+
+    def _decoder(self, model: Any) -> Decoder:
+        from unstable.engines.decoder import Decoder
+
+        return Decoder(model, self.max_parallel_seq, self.stop)
+
+    def _load_decoder(self, folder: str) -> Decoder:
+        return self._decoder(self._load(folder))
+
+
+class _Request:
+    """Waits for its answer."""
+
+    def __init__(
+        self, prompt: tuple[int, ...], sampling: Sampling, adapter: str | None,
+        answer: asyncio.Future[Completion],
+    ) -> None:  # fmt: skip
+        self.prompt = prompt
+        self.sampling = sampling
+        self.adapter = adapter
+        self.answer = answer
+
+
+def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every token that ends an answer by the model's, its generation's or its tokenizer's word."""
+    found: set[int] = set()
+    for source in (model.config, getattr(model, "generation_config", None), tokenizer):
+        said: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
+        if said is not None:
+            found.update([said] if isinstance(said, int) else said)
+    return frozenset(found)
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
