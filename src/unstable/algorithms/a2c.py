@@ -1,0 +1,143 @@
+"""Actor and critic in one model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unstable.algorithms import losses
+from unstable.algorithms.advantages import gae, own_rewards
+from unstable.algorithms.packing import hidden_states
+from unstable.algorithms.policy_gradient import PackedBatch, PolicyGradient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from unstable.algorithms.samples import Sample
+
+
+class A2C(PolicyGradient):
+    """Advantages over a learned value of the position, estimated along each player's turns.
+
+    The value is read off the hidden state of the prompt's last token: all that the player sees is
+    before it, and the policy's own forward pass gives it. Needs a buffer with
+    `buffer_strategy="episodes"`. A step's reward is its credit for the rest of the game, as for
+    all algorithms here; for discounting use `DiscountToEnd`.
+
+    Args:
+        gae_lambda: 1 trusts the outcomes, 0 the values.
+        value_coef: weight of the critic's loss.
+        value_learning_rate: of the head.
+        train_trunk: let the critic's gradients into the policy's weights. The policy's loss has a
+            constant divisor and may be far smaller, so it is off.
+        clip: use the clipped loss of PPO with this width; None: the plain one.
+        importance_cap: without `clip`, bound of the correction for tokens of an older policy.
+        centre: subtract the batch's mean from the advantages.
+        scale: divide by their standard deviation.
+        kl_coef: weight of the divergence from the model before training.
+        entropy_coef: weight of the entropy, which is maximised.
+    """
+
+    needs_episodes = True
+
+    def __init__(
+        self,
+        gae_lambda: float = 0.95,
+        value_coef: float = 0.5,
+        *,
+        value_learning_rate: float = 1e-3,
+        train_trunk: bool = False,
+        clip: float | None = None,
+        importance_cap: float | None = 2.0,
+        centre: bool = False,
+        scale: bool = False,
+        kl_coef: float = 0.0,
+        entropy_coef: float = 0.0,
+    ) -> None:
+        super().__init__(centre=centre, scale=scale, kl_coef=kl_coef, entropy_coef=entropy_coef)
+        self.gae_lambda = gae_lambda
+        self.value_coef = value_coef
+        self.value_learning_rate = value_learning_rate
+        self.train_trunk = train_trunk
+        self.clip = clip
+        self.importance_cap = importance_cap
+        self.needs_old = clip is not None
+
+    def initialize(
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: Any,
+        max_generation_len: int,
+        max_train_len: int | None = None,
+    ) -> None:
+        """Take what the learner has, and add a head that says 0 for everything at first."""
+        super().initialize(model, tokenizer, device, max_generation_len, max_train_len)
+        size = model.config.get_text_config().hidden_size
+        self.value_head = torch.nn.Linear(size, 1, device=device, dtype=torch.float32)
+        torch.nn.init.zeros_(self.value_head.weight)
+        torch.nn.init.zeros_(self.value_head.bias)
+
+    def modules(self) -> dict[str, Any]:
+        """The head."""
+        return {"value_head": self.value_head}
+
+    def learning_rate(self, name: str) -> float | None:
+        """Of the head."""
+        del name
+        return self.value_learning_rate
+
+    def advantages(self, samples: Sequence[Sample]) -> list[float]:
+        """Estimates along each game, from the values before this update; sets the targets too."""
+        games: dict[int, list[int]] = {}
+        for index, sample in enumerate(samples):
+            games.setdefault(sample.step.episode, []).append(index)
+        values = self.values(samples)
+        found = [0.0] * len(samples)
+        for indices in games.values():
+            turns = sorted(indices, key=lambda index: samples[index].step.turn)
+            rewards = own_rewards([samples[index].step.reward for index in turns])
+            estimates = gae(rewards, [values[index] for index in turns], self.gae_lambda)
+            for index, estimate in zip(turns, estimates, strict=True):
+                found[index] = estimate
+                samples[index].target = estimate + values[index]
+        return found
+
+    @torch.no_grad()
+    def values(self, samples: Sequence[Sample]) -> list[float]:
+        """What each position is worth to who has to move; 0 where the prompt itself was cut."""
+        self.model.eval()
+        found: dict[int, float] = {}
+        for some, (row, *_, ends) in self.rows([s for s in samples if s.trained]):
+            values = self._value(hidden_states(self.trunk, row), ends).tolist()
+            found |= {id(sample): value for sample, value in zip(some, values, strict=True)}
+        return [found.get(id(sample), 0.0) for sample in samples]
+
+    def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
+        """The clipped loss or the plain one."""
+        if self.clip is not None:
+            return losses.clipped(
+                logp, batch.old, batch.advantage, batch.weight, low=self.clip, high=self.clip
+            )
+        return losses.policy_gradient(
+            logp, batch.old, batch.known, batch.advantage, batch.weight, cap=self.importance_cap
+        )
+
+    def further_loss(
+        self, hidden: Tensor, batch: PackedBatch, seen: losses.Metrics
+    ) -> Tensor | None:
+        """The critic's loss, as its share of the mini-batch."""
+        trained = [sample for sample in batch.samples if sample.trained]
+        value = self._value(hidden if self.train_trunk else hidden.detach(), batch.prompt_ends)
+        target = torch.tensor([s.target for s in trained], device=value.device)
+        loss = losses.value_loss(value, target) * len(trained) / len(batch.samples)
+        seen["value_loss"] = loss
+        seen["value_mean"] = value.mean()
+        return self.value_coef * loss
+
+    def _value(self, hidden: Tensor, ends: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            found: Tensor = self.value_head(hidden[ends].float())[:, 0]
+        return found

@@ -1,0 +1,190 @@
+"""Many sequences in one row without padding, none of which sees another.
+
+Sequences lie one after the other in a row of tokens, ordered by length. Attention is then computed
+per run of equal lengths as a plain causal batch, or by the variable-length kernel on a GPU: there
+is no mask that could be wrong, and nothing quadratic in the length of the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ATTENTION = "unstable_packed"
+"""The name under which transformers knows the attention."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbours of the same length."""
+
+    start: int
+    count: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the sequences of a row lie."""
+
+    runs: tuple[Run, ...]
+    ends: Tensor
+    """0 and the end of each sequence, on the device: what the kernel for a GPU asks for."""
+    longest: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Sequences as a model takes them."""
+
+    input_ids: Tensor
+    position_ids: Tensor
+    layout: Layout
+    starts: tuple[int, ...]
+    """Where each sequence begins."""
+
+
+def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> Row:
+    """Lay sequences one after the other, as they come: neighbours of equal length are the fastest.
+
+    Raises:
+        ValueError: there is none, or one is empty.
+    """
+    lengths = [len(tokens) for tokens in sequences]
+    if not lengths or not all(lengths):
+        raise ValueError("a row needs sequences, each with a token at least")
+    ends = [0, *accumulate(lengths)]
+    runs, start = [], 0
+    for length, same in groupby(lengths):
+        count = sum(1 for _ in same)
+        runs.append(Run(start, count, length))
+        start += count * length
+    flat = [token for tokens in sequences for token in tokens]
+    positions = torch.cat([torch.arange(run.length).repeat(run.count) for run in runs])
+    layout = Layout(tuple(runs), torch.tensor(ends, dtype=torch.int32, device=device), max(lengths))
+    return Row(
+        torch.tensor([flat], device=device), positions[None].to(device), layout, tuple(ends[:-1])
+    )
+
+
+def hidden_states(trunk: Any, row: Row, *, use_cache: bool = False) -> Tensor:
+    """The last hidden state of every token of the row, (tokens, hidden)."""
+    # A mask of four dimensions is taken as it is: the layout says it all, so none is built.
+    no_mask = torch.zeros((1, 1, 1, 1), device=row.input_ids.device)
+    out = trunk(
+        input_ids=row.input_ids,
+        position_ids=row.position_ids,
+        attention_mask=no_mask,
+        use_cache=use_cache,
+        packed_layout=row.layout,
+    )
+    states: Tensor = out.last_hidden_state[0]
+    return states
+
+
+def use_packed_attention(model: Any) -> None:
+    """Let a model of transformers attend by layout; without one it attends as usual.
+
+    Raises:
+        ValueError: the model's attention cannot be replaced.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(ATTENTION, packed_attention)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+    model.set_attn_implementation(ATTENTION)
+    if model.config._attn_implementation != ATTENTION:  # noqa: SLF001 - there is no public name
+        raise ValueError(
+            f"{type(model).__name__} does not let its attention be chosen, so sequences cannot be"
+            " packed; use a model whose code is part of transformers"
+        )
+
+
+def packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    packed_layout: Layout | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it; tensors are (1, heads, tokens, size)."""
+    if packed_layout is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    for unknown in ("softcap", "s_aux", "position_bias"):
+        if kwargs.get(unknown) is not None:
+            raise ValueError(f"{type(module).__name__} attends with {unknown}: it cannot be packed")
+    window = kwargs.get("sliding_window")
+    if window is not None and window >= packed_layout.longest:
+        window = None
+    grouped = query.shape[1] != key.shape[1]
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    if query.is_cuda and half and not dropout and not window:
+        return _by_kernel(query, key, value, packed_layout, scaling), None
+    parts = []
+    for run in packed_layout.runs:
+        mask = None if window is None else _band(run.length, window, query.device)
+        out = functional.scaled_dot_product_attention(
+            _batch(query, run),
+            _batch(key, run),
+            _batch(value, run),
+            attn_mask=mask,
+            dropout_p=dropout,
+            is_causal=mask is None,
+            scale=scaling,
+            enable_gqa=grouped,
+        )
+        parts.append(out.transpose(1, 2).flatten(0, 1))
+    return torch.cat(parts)[None], None
+
+
+def _batch(states: Tensor, run: Run) -> Tensor:
+    """A run as (count, heads, length, size): a view."""
+    end = run.start + run.count * run.length
+    heads, size = states.shape[1], states.shape[3]
+    return states[0, :, run.start : end].view(heads, run.count, run.length, size).transpose(0, 1)
+
+
+def _band(length: int, window: int, device: torch.device) -> Tensor:
+    position = torch.arange(length, device=device)
+    back = position[:, None] - position[None, :]
+    return (back >= 0) & (back < window)
+
+
+def _by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, layout: Layout, scaling: float | None
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    shared = query.shape[1] // key.shape[1]
+    if shared > 1:  # not every torch has a kernel for heads that share keys and values
+        key, value = (states.repeat_interleave(shared, dim=1) for states in (key, value))
+    out = varlen_attn(
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        layout.ends,
+        layout.ends,
+        layout.longest,
+        layout.longest,
+        scale=scaling,
+        window_size=(-1, 0),
+    )
+    assert isinstance(out, Tensor)
+    return out[None]

@@ -1,0 +1,247 @@
+"""What the algorithms have in common: from steps to packed tokens, and from there to gradients."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unstable.algorithms import losses
+from unstable.algorithms.advantages import normalised
+from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
+from unstable.algorithms.packing import Row, hidden_states, pack
+from unstable.algorithms.samples import Sample, mini_batches, to_sample
+from unstable.core import BaseAlgo, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NO_GRAD_TOKENS = 8192
+"""Tokens of a row where nothing is kept for a gradient."""
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """A mini-batch: its sequences in a row, each once, and what is known of each trained token.
+
+    Tensors have one entry per trained token of every sample, or one per sample.
+    """
+
+    samples: list[Sample]
+    """All, those without a trained token included."""
+    row: Row | None
+    """None: no sample has a trained token."""
+    before: Tensor
+    """Places in the row whose hidden states say the trained tokens, of each sequence once."""
+    targets: Tensor
+    """The tokens they should say."""
+    which: Tensor
+    """For every trained token its place in `targets`: equal sequences share theirs."""
+    prompt_ends: Tensor
+    """Per sample with trained tokens, the place of the last token of its prompt."""
+    old: Tensor
+    known: Tensor
+    advantage: Tensor
+    weight: Tensor
+    reference: Tensor
+
+
+class PolicyGradient(BaseAlgo):
+    """Base of the algorithms that weigh log-probabilities of tokens by advantages.
+
+    Args:
+        centre: subtract the batch's mean from the advantages.
+        scale: divide the advantages by their standard deviation over the batch.
+        kl_coef: weight of the divergence from the model as it was before training.
+        entropy_coef: weight of the entropy of the tokens' distributions, which is maximised.
+    """
+
+    per_length = False
+    """Divide a sequence's sum by its own length instead of `max_generation_len`."""
+    needs_old = False
+    """The loss is made of ratios: log-probabilities that nobody stored are computed first."""
+
+    def __init__(
+        self,
+        *,
+        centre: bool = False,
+        scale: bool = False,
+        kl_coef: float = 0.0,
+        entropy_coef: float = 0.0,
+    ) -> None:
+        self.centre = centre
+        self.scale = scale
+        self.kl_coef = kl_coef
+        self.entropy_coef = entropy_coef
+        self._reference: Any = None
+
+    def initialize(
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: Any,
+        max_generation_len: int,
+        max_train_len: int | None = None,
+    ) -> None:
+        """Take what the learner has; the model attends by layout (`packing`)."""
+        super().initialize(model, tokenizer, device, max_generation_len, max_train_len)
+        self.trunk, self.head = trunk_and_head(model)
+        if self.kl_coef and not hasattr(model, "disable_adapter"):
+            self._reference = copy.deepcopy(model).eval().requires_grad_(False)
+
+    # --- the whole batch ----------------------------------------------------------------------
+
+    def prepare_steps(self, steps: Sequence[Step]) -> list[Sample]:
+        """A whole batch as samples with their advantages, before it is divided."""
+        samples = [to_sample(step, self.tokenizer, self.max_train_len) for step in steps]
+        advantages = self.advantages(samples)
+        if self.centre or self.scale:
+            advantages = normalised(advantages, centre=self.centre, scale=self.scale)
+        for sample, advantage in zip(samples, advantages, strict=True):
+            sample.advantage = advantage
+        if self.needs_old:
+            self._fill_old([s for s in samples if s.trained and not s.old_logprobs])
+        if self.kl_coef:
+            self._fill_reference([s for s in samples if s.trained])
+        return samples
+
+    def advantages(self, samples: Sequence[Sample]) -> list[float]:
+        """What each step is worth; here the reward that it came with."""
+        return [sample.step.reward for sample in samples]
+
+    def split(
+        self, items: Sequence[Any], mini_batch_size: int, pack_tokens: int | None
+    ) -> list[list[Any]]:
+        """Divide samples into rows; the sum of their gradients does not depend on it."""
+        return mini_batches(items, mini_batch_size, pack_tokens)
+
+    # --- a mini-batch -------------------------------------------------------------------------
+
+    def prepare_batch(self, steps: Sequence[Any]) -> PackedBatch:
+        """Samples, or steps as they are, as tensors."""
+        samples = list(steps)
+        if not all(isinstance(sample, Sample) for sample in samples):
+            samples = self.prepare_steps(samples)
+        trained = [sample for sample in samples if sample.trained]
+        lengths = [sample.trained for sample in trained]
+        divisor = None if self.per_length else self.max_generation_len
+        old = [sample.old_logprobs or (0.0,) * sample.trained for sample in trained]
+        known = [bool(sample.old_logprobs) for sample in trained for _ in range(sample.trained)]
+        return PackedBatch(
+            samples,
+            *self._row(trained),
+            self._tensor([value for values in old for value in values]),
+            torch.tensor(known, dtype=torch.bool, device=self.device),
+            self._tensor([s.advantage for s in trained for _ in range(s.trained)]),
+            self._tensor(losses.token_weights(lengths, len(samples), divisor)),
+            self._tensor([value for s in trained for value in s.reference_logprobs]),
+        )
+
+    def update(self, batch: PackedBatch, scaling: float = 1.0) -> dict[str, float]:
+        """Add the gradients of the mini-batch's mean loss, divided by `scaling`."""
+        metrics = {"avg_train_len": _mean([len(s.tokens) for s in batch.samples])}
+        metrics["pct_truncated"] = _mean([s.truncated for s in batch.samples])
+        metrics["advantage_mean"] = _mean([s.advantage for s in batch.samples])
+        if batch.row is None:
+            return {**metrics, "loss": 0.0}
+        hidden = hidden_states(self.trunk, batch.row, use_cache=self.use_cache)
+        unique, spread = token_logprobs(
+            hidden[batch.before], self.head, batch.targets, entropy=bool(self.entropy_coef)
+        )
+        logp = unique[batch.which]
+        loss, seen = self.policy_loss(logp, batch)
+        if self.kl_coef:
+            divergence = losses.kl_to_reference(logp, batch.reference)
+            loss = loss + self.kl_coef * (batch.weight * divergence).sum()
+            seen["kl"] = divergence.mean()
+        if spread is not None:
+            loss = loss - self.entropy_coef * (batch.weight * spread[batch.which]).sum()
+            seen["entropy"] = spread.mean()
+        extra = self.further_loss(hidden, batch, seen)
+        total = loss if extra is None else loss + extra
+        (total / scaling).backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            seen |= {"loss": loss, "logp_mean": logp.mean(), "logp_std": logp.std(correction=0)}
+            values = torch.stack([value.detach().float() for value in seen.values()]).tolist()
+        return {**metrics, **dict(zip(seen, values, strict=True))}
+
+    def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
+        """The loss of the trained tokens, and numbers about it."""
+        raise NotImplementedError
+
+    def further_loss(
+        self, hidden: Tensor, batch: PackedBatch, seen: losses.Metrics
+    ) -> Tensor | None:
+        """A loss beside that of the policy; its numbers go into `seen`."""
+        del hidden, batch, seen
+        return None
+
+    # --- passes without a gradient ------------------------------------------------------------
+
+    def rows(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], Any]]:
+        """Samples in rows, each with what `_row` says of it, for a pass without a gradient."""
+        for some in mini_batches(samples, 1, NO_GRAD_TOKENS):
+            yield some, self._row(some)
+
+    @torch.no_grad()
+    def logprobs(self, samples: Sequence[Sample], model: Any = None) -> list[tuple[float, ...]]:
+        """Of each sample's trained tokens, by the model as it is now or by another."""
+        model = self.model if model is None else model
+        trunk, head = trunk_and_head(model)
+        found: dict[int, tuple[float, ...]] = {}
+        was_training = model.training
+        model.eval()
+        for some, (row, before, targets, which, _) in self.rows(samples):
+            unique, _ = token_logprobs(hidden_states(trunk, row)[before], head, targets)
+            values, start = unique[which].tolist(), 0
+            for sample in some:
+                found[id(sample)] = tuple(values[start : start + sample.trained])
+                start += sample.trained
+        model.train(was_training)
+        return [found[id(sample)] for sample in samples]
+
+    def _fill_old(self, samples: Sequence[Sample]) -> None:
+        for sample, values in zip(samples, self.logprobs(samples), strict=True):
+            sample.old_logprobs = values
+
+    def _fill_reference(self, samples: Sequence[Sample]) -> None:
+        base = nullcontext() if self._reference is not None else self.model.disable_adapter()
+        with base:
+            values = self.logprobs(samples, self._reference)
+        for sample, reference in zip(samples, values, strict=True):
+            sample.reference_logprobs = reference
+
+    def _row(self, trained: Sequence[Sample]) -> tuple[Row | None, Tensor, Tensor, Tensor, Tensor]:
+        """The samples' sequences, equal ones once; see PackedBatch for what comes with them."""
+        first: dict[tuple[tuple[int, ...], int], int] = {}
+        for sample in trained:
+            first.setdefault((sample.tokens, sample.prompt_length), len(first))
+        unique = list(first)
+        row = pack([tokens for tokens, _ in unique], self.device) if unique else None
+        starts = row.starts if row is not None else ()
+        before: list[int] = []
+        targets: list[int] = []
+        places: list[range] = []
+        for (tokens, prompt), start in zip(unique, starts, strict=True):
+            places.append(range(len(targets), len(targets) + len(tokens) - prompt))
+            before += range(start + prompt - 1, start + len(tokens) - 1)
+            targets += tokens[prompt:]
+        index = [first[sample.tokens, sample.prompt_length] for sample in trained]
+        ends = [starts[i] + unique[i][1] - 1 for i in index]
+        which = [place for i in index for place in places[i]]
+        index_of = self._index
+        return row, index_of(before), index_of(targets), index_of(which), index_of(ends)
+
+    def _tensor(self, values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self.device)
+
+    def _index(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

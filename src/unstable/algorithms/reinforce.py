@@ -1,0 +1,45 @@
+"""REINFORCE with a constant divisor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unstable.algorithms import losses
+from unstable.algorithms.policy_gradient import PackedBatch, PolicyGradient
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Reinforce(PolicyGradient):
+    """The loss is `-mean(reward * sum(logp) / max_generation_len)`.
+
+    The divisor is the same for every answer, so that a long answer's tokens count as much as a
+    short one's.
+
+    Args:
+        importance_cap: tokens of an older policy are weighed by how much likelier they are now,
+            at most by so much; None: no correction.
+        centre: subtract the batch's mean from the rewards.
+        scale: divide by their standard deviation.
+        kl_coef: weight of the divergence from the model before training.
+        entropy_coef: weight of the entropy, which is maximised.
+    """
+
+    def __init__(
+        self,
+        importance_cap: float | None = 2.0,
+        *,
+        centre: bool = False,
+        scale: bool = False,
+        kl_coef: float = 0.0,
+        entropy_coef: float = 0.0,
+    ) -> None:
+        super().__init__(centre=centre, scale=scale, kl_coef=kl_coef, entropy_coef=entropy_coef)
+        self.importance_cap = importance_cap
+
+    def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
+        """The weighted log-probabilities."""
+        return losses.policy_gradient(
+            logp, batch.old, batch.known, batch.advantage, batch.weight, cap=self.importance_cap
+        )

@@ -1,0 +1,136 @@
+"""The model that is trained: the base with an adapter, or all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from unstable.algorithms.logprobs import trunk_and_head
+from unstable.algorithms.packing import use_packed_attention
+from unstable.utils.quiet import quiet_transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LORA_DEFAULTS = {
+    "lora_rank": 32,
+    "lora_alpha": 32,
+    "lora_dropout": 0.0,
+    "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"],
+}
+"""What `lora_cfg` does not say."""
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def choose_device(device: str) -> torch.device:
+    """A device by name; `auto`: a GPU where there is one."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The type of the frozen weights by name; `auto`: bfloat16 on a GPU, float32 elsewhere."""
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if dtype not in DTYPES:
+        raise ValueError(f"no dtype {dtype!r}; there are auto, {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def load_policy(
+    model_name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    lora_cfg: Mapping[str, Any],
+    initial_lora_path: str | None = None,
+    *,
+    full_parameters: bool = False,
+) -> tuple[Any, Any]:
+    """A model whose trainable weights are float32 and do require gradients, and its tokenizer.
+
+    Small steps vanish in bfloat16, so what is trained is float32 whatever the rest is.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if full_parameters and (lora_cfg or initial_lora_path):
+        raise ValueError("full_parameters trains the model itself: no lora_cfg, initial_lora_path")
+    quiet_transformers()
+    tokenizer = AutoTokenizer.from_pretrained(model_name)
+    stored = torch.float32 if full_parameters else dtype
+    model: Any = AutoModelForCausalLM.from_pretrained(model_name, dtype=stored)
+    model.to(device)
+    use_packed_attention(model)
+    if full_parameters:
+        model.requires_grad_(True)
+    elif initial_lora_path is not None:
+        model = _with_adapter(model, initial_lora_path, lora_cfg)
+    else:
+        model = _with_new_adapter(model, lora_cfg)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    return model, tokenizer
+
+
+def _with_new_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    unknown = lora_cfg.keys() - LORA_DEFAULTS.keys()
+    if unknown:
+        known = ", ".join(LORA_DEFAULTS)
+        raise ValueError(f"lora_cfg has no {', '.join(sorted(unknown))}; there are {known}")
+    chosen: dict[str, Any] = {**LORA_DEFAULTS, **lora_cfg}
+    targets = chosen["target_modules"]
+    config = LoraConfig(
+        r=chosen["lora_rank"],
+        lora_alpha=chosen["lora_alpha"],
+        lora_dropout=chosen["lora_dropout"],
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, config)
+
+
+def _with_adapter(model: Any, path: str, lora_cfg: Mapping[str, Any]) -> Any:
+    """Go on with an adapter that exists: its own shape holds, and must not be told otherwise."""
+    from peft import PeftConfig, PeftModel
+
+    if not Path(path).is_dir():
+        raise ValueError(f"initial_lora_path: no folder {path}")
+    config = PeftConfig.from_pretrained(path)
+    rank = getattr(config, "r", None)
+    if lora_cfg.get("lora_rank", rank) != rank:
+        raise ValueError(
+            f"initial_lora_path: the adapter in {path} has rank {rank}, lora_cfg says"
+            f" {lora_cfg['lora_rank']}"
+        )
+    return PeftModel.from_pretrained(model, path, is_trainable=True)
+
+
+def enable_full_activation_ckpt(model: Any) -> None:
+    """Keep no activations within attention and MLP blocks; backward computes them again.
+
+    It goes with gradient checkpointing, which keeps none within whole layers.
+    """
+    trunk, _ = trunk_and_head(model)
+    for layer in trunk.layers:
+        for block in layer.children():
+            if any(True for _ in block.children()):  # norms are cheap to keep
+                block.forward = _recomputed(block.forward)
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return recomputed

@@ -1,0 +1,440 @@
+"""The learner: takes batches of steps and turns them into checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from unstable.learners.batches import BatchSource
+from unstable.learners.checkpoints import adapter_bytes, save_checkpoint
+from unstable.learners.policy import (
+    choose_device,
+    choose_dtype,
+    enable_full_activation_ckpt,
+    load_policy,
+)
+from unstable.learners.schedules import rate_factor
+from unstable.learners.state import (
+    gather_tensors,
+    put_back,
+    read_state,
+    write_state,
+)
+from unstable.utils.handles import ask, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from unstable.core import BaseAlgo, Step
+
+_LOG = logging.getLogger(__name__)
+MAX_SKIPPED = 3
+"""Optimiser steps in a row that may come to nothing."""
+PACK_TOKENS = 4096
+
+
+class NonFiniteError(RuntimeError):
+    """Losses or gradients were not finite, again and again."""
+
+
+class StandardLearner:
+    """Updates the policy with what the buffer has, and registers checkpoints of it.
+
+    Args:
+        model_name: the base model, by Hugging Face name or folder.
+        step_buffer: where batches come from.
+        model_pool: is told of every checkpoint.
+        algorithm: makes steps into gradients.
+        batch_size: steps of an update.
+        mini_batch_size: sequences of a forward pass, at least. Gradients are summed over them.
+            The algorithms here pass more at once while they fit into `pack_tokens`; that changes
+            the speed and nothing else.
+        max_generation_len: how long answers can get; what many losses are divided by.
+        learning_rate: of AdamW.
+        grad_clip: the largest L2 norm of all gradients together.
+        batch_delay_buffer: `train` waits until the buffer has so many batches.
+        lora_cfg: `lora_rank`, `lora_alpha`, `lora_dropout`, `target_modules`; see LORA_DEFAULTS.
+        initial_lora_path: an adapter to begin with; its own shape holds.
+        num_learners: how many learners take batches from this buffer: each waits for so many
+            times the data, and none takes what another waits for.
+        ckpt_root: folder of the checkpoints; None: the tracker's, or `checkpoints` without one.
+        save_every: updates from one checkpoint to the next.
+        activation_checkpointing: keep no activations within blocks, compute them twice.
+        gradient_checkpointing: the same by whole layers, as Hugging Face does it.
+        use_trainer_cache: let forward passes keep keys and values.
+        max_train_len: train on the first so many tokens of prompt and answer only.
+        tracker: is told of every update.
+        device: `auto`, `cpu`, `cuda`, ...
+        dtype: of frozen weights: `auto`, `float32`, `bfloat16`, `float16`.
+        full_parameters: train all of the model instead of an adapter.
+        max_staleness: steps sampled by a policy more updates old than this are dropped.
+        steps_per_batch: optimiser steps that a batch is divided into.
+        epochs: how often a batch is gone through.
+        lr_schedule: `constant`, `linear` or `cosine`.
+        lr_total: updates of the whole run, for schedules that end.
+        lr_warmup: updates over which the rate rises.
+        lr_floor: the rate's factor at the end.
+        weight_decay: of AdamW.
+        seed: of new adapters, dropout, and the order within a batch.
+        pack_tokens: tokens of a forward pass: more are faster on a GPU with the memory for them
+            (about 3 MB each for a model of 1.7 B without checkpointing). 0: `mini_batch_size`
+            alone counts.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        step_buffer: Any,
+        model_pool: Any,
+        algorithm: BaseAlgo,
+        batch_size: int,
+        mini_batch_size: int = 1,
+        max_generation_len: int = 4096,
+        learning_rate: float = 1e-5,
+        grad_clip: float = 1.0,
+        batch_delay_buffer: float = 1.5,
+        lora_cfg: Mapping[str, Any] | None = None,
+        initial_lora_path: str | None = None,
+        num_learners: int = 1,
+        ckpt_root: str | Path | None = None,
+        save_every: int = 1,
+        activation_checkpointing: bool = False,
+        gradient_checkpointing: bool = False,
+        use_trainer_cache: bool = False,
+        max_train_len: int | None = None,
+        tracker: Any = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        full_parameters: bool = False,
+        max_staleness: int | None = None,
+        steps_per_batch: int = 1,
+        epochs: int = 1,
+        lr_schedule: str = "constant",
+        lr_total: int | None = None,
+        lr_warmup: int = 0,
+        lr_floor: float = 0.0,
+        weight_decay: float = 0.0,
+        seed: int = 0,
+        pack_tokens: int = PACK_TOKENS,
+    ) -> None:
+        _at_least_one(
+            batch_size=batch_size, mini_batch_size=mini_batch_size, save_every=save_every,
+            num_learners=num_learners, steps_per_batch=steps_per_batch, epochs=epochs,
+            max_generation_len=max_generation_len, batch_delay_buffer=batch_delay_buffer,
+            max_train_len=1 if max_train_len is None else max_train_len,
+        )  # fmt: skip
+        if use_trainer_cache and (activation_checkpointing or gradient_checkpointing):
+            raise ValueError(
+                "use_trainer_cache keeps what activation_checkpointing and gradient_checkpointing"
+                " throw away: choose one"
+            )
+        rate_factor(lr_schedule, 0, lr_total, lr_warmup, lr_floor)  # says what is wrong, if it is
+        self.step_buffer = step_buffer
+        self._batches = BatchSource(
+            step_buffer,
+            batch_delay_buffer,
+            num_learners,
+            max_staleness,
+            whole_games=algorithm.needs_episodes,
+        )
+        self.model_pool = model_pool
+        self.tracker = tracker
+        self.algorithm = algorithm
+        self.batch_size = batch_size
+        self.mini_batch_size = mini_batch_size
+        self.grad_clip = grad_clip
+        self.save_every = save_every
+        self.full_parameters = full_parameters
+        self.steps_per_batch = steps_per_batch
+        self.epochs = epochs
+        self.seed = seed
+        self.device = choose_device(device)
+        self.pack_tokens = pack_tokens
+        self._schedule = (lr_schedule, lr_total, lr_warmup, lr_floor)
+        self._step = 0
+        self._samples_seen = 0
+        self._skipped_in_row = 0
+        self._ckpt_root = _checkpoint_root(ckpt_root, tracker)
+        with self._seeded():
+            self.model, self.tokenizer = load_policy(
+                model_name, self.device, choose_dtype(dtype, self.device), lora_cfg or {},
+                initial_lora_path, full_parameters=full_parameters,
+            )  # fmt: skip
+            if activation_checkpointing:
+                enable_full_activation_ckpt(self.model)
+            if gradient_checkpointing:
+                self.model.gradient_checkpointing_enable({"use_reentrant": False})
+            algorithm.use_cache = use_trainer_cache
+            algorithm.initialize(
+                self.model, self.tokenizer, self.device, max_generation_len, max_train_len
+            )
+        self._groups = self._trained()
+        self.optimizer = torch.optim.AdamW(
+            [
+                {
+                    "params": list(parameters.values()),
+                    "lr": learning_rate
+                    if name == "policy"
+                    else _rate(algorithm, name, learning_rate),
+                }
+                for name, parameters in self._groups.items()
+            ],
+            weight_decay=weight_decay,
+        )
+        self._rates = [group["lr"] for group in self.optimizer.param_groups]
+
+    # --- training -----------------------------------------------------------------------------
+
+    def train(self, iterations: int) -> None:
+        """Update until the learner's step is `iterations`, then stop the buffer.
+
+        Raises:
+            ValueError: the buffer can never hold as much as is waited for.
+            RuntimeError: collection ended before there was enough data.
+        """
+        try:
+            self._batches.check_capacity(self.batch_size)
+            while self._step < iterations:
+                self.next_update()
+        finally:
+            tell(self.step_buffer, "stop")  # also on an error: nobody would use what is collected
+
+    def next_update(self) -> dict[str, float]:
+        """Wait for enough data, then update once; what was logged.
+
+        Raises:
+            RuntimeError: collection ended before there was enough.
+        """
+        steps: Sequence[Step] = ()
+        while not steps:  # all of a batch may be too old
+            self._batches.wait(self.batch_size, self._step)
+            steps = self._batches.take(self.batch_size, self._step)
+        return self._learn(steps)
+
+    def update_once(self, batch_size: int | None = None) -> dict[str, float]:
+        """Take one batch now, update, log, and register a checkpoint if it is time.
+
+        Args:
+            batch_size: steps to take, where it is not the learner's own number.
+
+        Returns:
+            What was logged.
+
+        Raises:
+            ValueError: the buffer has too few steps, or all of them are too old.
+            NonFiniteError: losses or gradients were not finite for the third time in a row.
+        """
+        steps = self._batches.take(batch_size or self.batch_size, self._step)
+        if not steps:
+            raise ValueError(
+                "every step of the batch was sampled more than max_staleness="
+                f"{self._batches.max_staleness} updates ago"
+            )
+        return self._learn(steps)
+
+    def _learn(self, steps: Sequence[Step]) -> dict[str, float]:
+        factor = rate_factor(self._schedule[0], self._step, *self._schedule[1:])
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        with self._seeded():
+            seen = self._optimise(steps)
+        self._step += 1
+        self._samples_seen += len(steps)
+        info = {
+            "step": float(self._step),
+            "samples_seen": float(self._samples_seen),
+            "lr": self._rates[0] * factor,
+            "num_steps": float(len(steps)),
+            "stale_dropped": float(self._batches.stale),
+            **seen,
+        }
+        tell(self.tracker, "log_learner", info)
+        if self._step % self.save_every == 0:
+            self.save_checkpoint()
+        return info
+
+    def _optimise(self, steps: Sequence[Step]) -> dict[str, float]:
+        """Every optimiser step of one batch; the mean of their numbers."""
+        with self._autocast():
+            items = list(self.algorithm.prepare_steps(steps))
+        order = random.Random(self._step_seed())
+        found: list[dict[str, float]] = []
+        for _ in range(self.epochs):
+            parts = [items]
+            if self.steps_per_batch > 1:
+                order.shuffle(items)
+                count = min(self.steps_per_batch, len(items))
+                parts = [items[index::count] for index in range(count)]
+            found += [self._optimiser_step(part) for part in parts]
+        names = dict.fromkeys(name for one in found for name in one)
+        return {
+            name: sum(values) / len(values)
+            for name in names
+            if (values := [one[name] for one in found if name in one])
+        }
+
+    def _optimiser_step(self, items: Sequence[Any]) -> dict[str, float]:
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        seen: dict[str, float] = {}
+        bad: list[Any] = []
+        for mini in self.algorithm.split(items, self.mini_batch_size, self.pack_tokens or None):
+            with self._autocast():
+                batch = self.algorithm.prepare_batch(mini)
+                numbers = self.algorithm.update(batch, scaling=len(items) / len(mini))
+            if not math.isfinite(numbers.get("loss", 0.0)):
+                bad += mini
+            for name, value in numbers.items():
+                seen[name] = seen.get(name, 0.0) + value * len(mini) / len(items)
+        norms = [self._clip(list(group.values())) for group in self._groups.values()]
+        seen["grad_norm"] = norms[0]
+        finite = not bad and all(math.isfinite(norm) for norm in norms)
+        seen["skipped"] = float(not finite)
+        if finite:
+            self.optimizer.step()
+            self._skipped_in_row = 0
+        else:
+            self._report(bad or items, "losses" if bad else "gradients")
+        return seen
+
+    def _clip(self, parameters: list[Tensor]) -> float:
+        """Bound the gradients; their norm before that."""
+        return float(torch.nn.utils.clip_grad_norm_(parameters, self.grad_clip))
+
+    def _report(self, items: Sequence[Any], what: str) -> None:
+        """Say of which steps something was not finite; raise when it happens again and again."""
+        self._skipped_in_row += 1
+        steps = [getattr(item, "step", item) for item in items]
+        named = ", ".join(
+            f"{getattr(step, 'env_id', '?')} game {getattr(step, 'episode', '?')}"
+            f" turn {getattr(step, 'turn', '?')} reward {getattr(step, 'reward', '?')}"
+            for step in steps[:8]
+        )
+        more = f" and {len(steps) - 8} more" if len(steps) > 8 else ""
+        message = (
+            f"update {self._step + 1}: {what} are not finite, the optimiser's step is skipped;"
+            f" steps: {named}{more}"
+        )
+        _LOG.warning("%s", message)
+        if self._skipped_in_row >= MAX_SKIPPED:
+            raise NonFiniteError(f"{message}; {MAX_SKIPPED} times in a row")
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    def save_checkpoint(self) -> Path:
+        """Write the policy as it is to `iteration-<step>` and register it with the pool."""
+        folder = save_checkpoint(
+            self.model, self._ckpt_root / f"iteration-{self._step}", self.tokenizer
+        )
+        if self.model_pool is not None:
+            files = None if self.full_parameters else adapter_bytes(folder)
+            ask(self.model_pool, "add_checkpoint", str(folder), self._step, files)
+        return folder
+
+    def save_state(self, folder: str | Path) -> None:
+        """Write everything that the next update depends on."""
+        plain = {
+            "algorithm": type(self.algorithm).__name__,
+            "algorithm_state": self.algorithm.state_dict(),
+            "step": self._step,
+            "samples_seen": self._samples_seen,
+            "stale": self._batches.stale,
+            "skipped_in_row": self._skipped_in_row,
+            "seed": self.seed,
+        }
+        write_state(Path(folder), gather_tensors(self._named(), self.optimizer), plain)
+
+    def load_state(self, folder: str | Path) -> None:
+        """Continue where `save_state` was called.
+
+        Raises:
+            ValueError: there is no state, or it is that of another model or algorithm.
+        """
+        tensors, plain = read_state(Path(folder))
+        algorithm = type(self.algorithm).__name__
+        if plain["algorithm"] != algorithm:
+            raise ValueError(f"{folder}: the state is of {plain['algorithm']}, not {algorithm}")
+        put_back(tensors, self._named(), self.optimizer, str(folder))
+        self.algorithm.load_state_dict(plain["algorithm_state"])
+        self._step = plain["step"]
+        self._samples_seen = plain["samples_seen"]
+        self._batches.stale = plain["stale"]
+        self._skipped_in_row = plain["skipped_in_row"]
+        self.seed = plain["seed"]
+
+    def state_files(self) -> dict[str, bytes]:
+        """The same as files, for callers on other machines."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_state(folder)
+            return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+    def load_state_files(self, files: Mapping[str, bytes]) -> None:
+        """Continue where `state_files` was called."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                (Path(folder) / name).write_bytes(content)
+            self.load_state(folder)
+
+    def get_step(self) -> int:
+        """The number of updates done, for callers elsewhere."""
+        return self._step
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _trained(self) -> dict[str, dict[str, Tensor]]:
+        """Trained tensors by group and name: the policy first, then the algorithm's modules."""
+        named = self.model.named_parameters()
+        groups = {"policy": {name: value for name, value in named if value.requires_grad}}
+        for name, module in self.algorithm.modules().items():
+            groups[name] = dict(module.named_parameters())
+        return groups
+
+    def _named(self) -> dict[str, Tensor]:
+        return {
+            f"{group}/{name}": parameter
+            for group, parameters in self._groups.items()
+            for name, parameter in parameters.items()
+        }
+
+    def _autocast(self) -> Any:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def _step_seed(self) -> int:
+        return self.seed * 1_000_003 + self._step
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Random numbers that depend on seed and step alone: there is no state of them to save."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(self._step_seed())
+            yield
+
+
+def _rate(algorithm: BaseAlgo, module: str, default: float) -> float:
+    rate = algorithm.learning_rate(module)
+    return default if rate is None else rate
+
+
+def _checkpoint_root(ckpt_root: str | Path | None, tracker: Any) -> Path:
+    if ckpt_root is not None:
+        return Path(ckpt_root).absolute()
+    if tracker is not None:
+        return Path(ask(tracker, "get_checkpoints_dir"))
+    return Path("checkpoints").absolute()
+
+
+def _at_least_one(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"{name} is {number}: it must be 1 at least")
