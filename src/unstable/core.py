@@ -107,6 +107,9 @@ class EpisodeResult:
     final_rewards: dict[int, float]
     others: list[Trajectory] = field(default_factory=list)
     """From further seats that the learner played, in mirror games."""
+    num_turns: int = 0
+    reason: str = ""
+    """How the game ended, in its own words."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,10 @@ class PlaySpec:
     agent_specs: Sequence[AgentSpec]
     """By seat."""
     seed: int
+    """Of the game: its dice and cards, and its opening."""
     group: str = ""
+    sampling_seed: int | None = None
+    """Of the players, where it is not the game's: games of a group begin alike, no more."""
 
 
 @dataclass
@@ -148,7 +154,15 @@ class TaskMeta:
 
 
 class BaseAlgo(ABC):
-    """A policy-gradient algorithm: makes a mini-batch of steps into gradients."""
+    """A policy-gradient algorithm: makes a mini-batch of steps into gradients.
+
+    `prepare_batch` and `update` are all that one of your own has to have.
+    """
+
+    needs_episodes = False
+    """Batches have to consist of whole games: the buffer must keep them so."""
+    use_cache = False
+    """Let forward passes keep keys and values."""
 
     def initialize(
         self,
@@ -165,6 +179,22 @@ class BaseAlgo(ABC):
         self.max_generation_len = max_generation_len
         self.max_train_len = max_train_len
 
+    def prepare_steps(self, steps: Sequence[Step]) -> Sequence[Any]:
+        """See a whole batch before it is divided, for what compares its steps.
+
+        Returns:
+            What is divided and given to `prepare_batch`; here the steps as they are.
+        """
+        return steps
+
+    def split(
+        self, items: Sequence[Any], mini_batch_size: int, pack_tokens: int | None
+    ) -> list[list[Any]]:
+        """Divide what `prepare_steps` gave into mini-batches; the last one may be smaller."""
+        del pack_tokens
+        starts = range(0, len(items), mini_batch_size)
+        return [list(items[start : start + mini_batch_size]) for start in starts]
+
     @abstractmethod
     def prepare_batch(self, steps: Sequence[Step]) -> Any:
         """Steps as the tensors that `update` works on."""
@@ -177,8 +207,17 @@ class BaseAlgo(ABC):
             Numbers to be logged.
         """
 
+    def modules(self) -> dict[str, Any]:
+        """Networks of its own, by name; the learner trains them and keeps them with its state."""
+        return {}
+
+    def learning_rate(self, name: str) -> float | None:
+        """That of one of its modules; None: the policy's."""
+        del name
+        return None
+
     def state_dict(self) -> dict[str, Any]:
-        """What has to be saved for a run to continue as if it had not stopped."""
+        """What else has to be saved for a run to continue as if it had not stopped: as JSON."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -205,7 +244,7 @@ class BaseTracker:
         self.run_name = run_name
         # Absolute: the parts of a run are processes that need not share a working directory.
         self.run_dir = (
-            _new_run_dir(Path(output_dir).absolute(), run_name)
+            new_run_dir(Path(output_dir).absolute(), run_name)
             if run_dir is None
             else Path(run_dir).absolute()
         )
@@ -239,7 +278,7 @@ class BaseTracker:
         """Take numbers; here they go nowhere."""
 
 
-def _new_run_dir(output_dir: Path, run_name: str) -> Path:
+def new_run_dir(output_dir: Path, run_name: str) -> Path:
     """A folder that no other run has, also if one of the same name began in the same second."""
     now = datetime.now().astimezone()
     name = run_name.replace("/", "-").lstrip(".") or "run"

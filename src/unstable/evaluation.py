@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Z_95 = 1.959963984540054
+
+
+def iteration(ckpt_uid: str) -> float:
+    """Which checkpoint it is, counted by the learner; a name without a number is the oldest."""
+    match = re.fullmatch(r"ckpt-(-?\d+)", ckpt_uid)
+    return float(match[1]) if match else -math.inf
 
 
 def outcome(rewards: Mapping[int, float], player_id: int) -> int:

@@ -7,11 +7,12 @@ import random
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.ratings import RATING_SYSTEMS, RatingSystem
-from unstable.samplers import SAMPLERS, Sampler
+from unstable.samplers import Sampler, make_sampler
 from unstable.utils.handles import tell
 from unstable.utils.locking import locked
 
@@ -27,7 +28,7 @@ class ModelPool:
     """Registers opponents, rates them and draws them.
 
     Args:
-        sample_mode: one of SAMPLERS, or a sampler.
+        sample_mode: one of the SAMPLERS, several of them with their shares, or a sampler.
         max_active_lora: how many checkpoints are active at most, the current one included.
         tracker: gets a snapshot after games, at most one every `snapshot_seconds`.
         lag_range: for `lagged`: how many checkpoints old an opponent is, at least and at most.
@@ -37,7 +38,7 @@ class ModelPool:
 
     def __init__(
         self,
-        sample_mode: str | Sampler,
+        sample_mode: str | Mapping[str, float] | Sampler,
         max_active_lora: int,
         tracker: Any = None,
         lag_range: tuple[int, int] = (1, 7),
@@ -55,12 +56,12 @@ class ModelPool:
         self.tracker = tracker
         self.lag_range = (lag_range[0], lag_range[1])
         self.snapshot_seconds = snapshot_seconds
-        self._sampler: Sampler = _known(SAMPLERS, sample_mode, "sample_mode")
-        make = _known(RATING_SYSTEMS, ratings, "rating system")
-        self._system: RatingSystem = make() if isinstance(ratings, str) else make
+        self._sampler: Sampler = make_sampler(sample_mode)
+        self._system: RatingSystem = _rating_system(ratings)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
         self._models: dict[str, Opponent] = {}
+        self._files: dict[str, dict[str, bytes]] = {}
         self._checkpoints: dict[str, int] = {}
         self._match_counts: Counter[tuple[str, str]] = Counter()
         self._play = ExplorationTracker()
@@ -73,10 +74,17 @@ class ModelPool:
     # --- who is there -------------------------------------------------------------------------
 
     @locked
-    def add_checkpoint(self, path: str | None, iteration: int) -> str:
+    def add_checkpoint(
+        self, path: str | None, iteration: int, files: Mapping[str, bytes] | None = None
+    ) -> str:
         """Register a checkpoint of the learner as the current one; no path: the base model.
 
         It inherits the rating of the one before, half as sure, but never less sure than a newcomer.
+
+        Args:
+            path: its folder, on the learner's machine.
+            iteration: the learner's step.
+            files: what is in the folder, for engines on other machines; kept while it is active.
         """
         uid = f"ckpt-{iteration}"
         current = self.current_uid()
@@ -90,6 +98,8 @@ class ModelPool:
         self._models[uid] = Opponent(uid, "checkpoint", path, rating)
         self._number_checkpoints()
         self._iteration = iteration
+        if path is not None and files is not None:
+            self._files[path] = dict(files)
         self._maintain_active_pool()
         self.snapshot(iteration)
         return uid
@@ -116,6 +126,21 @@ class ModelPool:
         """A model's path or name, and its kind; None if it is not known."""
         model = self._models.get(uid)
         return None if model is None else (model.path_or_name, model.kind)
+
+    @locked
+    def adapter_files(self, path: str) -> dict[str, bytes] | None:
+        """The files of a checkpoint by name, from memory or from this machine's disk.
+
+        None if they are in neither, or if no checkpoint has this path.
+        """
+        if path in self._files:
+            return self._files[path]
+        if path not in {m.path_or_name for m in self._models.values() if m.kind == "checkpoint"}:
+            return None
+        try:
+            return {file.name: file.read_bytes() for file in Path(path).iterdir() if file.is_file()}
+        except OSError:
+            return None
 
     # --- what samplers ask --------------------------------------------------------------------
 
@@ -298,11 +323,13 @@ class ModelPool:
         active = {current, *others[: self.max_active_lora - 1]}
         for uid in self._checkpoints:
             self._models[uid].active = uid in active
+        needed = {self._models[uid].path_or_name for uid in active if uid is not None}
+        self._files = {path: files for path, files in self._files.items() if path in needed}
 
 
-def _known(table: Mapping[str, Any], choice: Any, what: str) -> Any:
+def _rating_system(choice: str | RatingSystem) -> RatingSystem:
     if not isinstance(choice, str):
         return choice
-    if choice not in table:
-        raise ValueError(f"no {what} {choice!r}; there are {', '.join(table)}")
-    return table[choice]
+    if choice not in RATING_SYSTEMS:
+        raise ValueError(f"no rating system {choice!r}; there are {', '.join(RATING_SYSTEMS)}")
+    return RATING_SYSTEMS[choice]()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from unstable.core import Opponent
 
 
@@ -181,6 +180,30 @@ class Exploration:
         return pool.novelty(uid) - 1e-6 * pool.lag(uid)
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Several ways, each in its share of the games.
+
+    The share of one that finds nobody is spread over the others.
+    """
+
+    parts: tuple[tuple[Sampler, float], ...]
+
+    def weights(self, pool: Pool, me: str) -> dict[str, float]:
+        """Who may be chosen, and how likely."""
+        mixed: dict[str, float] = {}
+        for sampler, share in self.parts:
+            found = sampler.weights(pool, me)
+            total = math.fsum(found.values())
+            for uid, weight in found.items():
+                mixed[uid] = mixed.get(uid, 0.0) + share * weight / total
+        return mixed
+
+    def keep(self, pool: Pool, uid: str) -> float:
+        """Those that the parts want, by their shares."""
+        return math.fsum(share * sampler.keep(pool, uid) for sampler, share in self.parts)
+
+
 SAMPLERS: dict[str, Sampler] = {
     "fixed": Fixed(),
     "mirror": Mirror(),
@@ -191,3 +214,25 @@ SAMPLERS: dict[str, Sampler] = {
     "exploration": Exploration(),
 }
 """By `sample_mode`."""
+
+
+def make_sampler(choice: str | Mapping[str, float] | Sampler) -> Sampler:
+    """A sampler by its mode, by several modes with their shares, or as it is.
+
+    Raises:
+        ValueError: with the known modes.
+    """
+    if isinstance(choice, str):
+        return _known(choice)
+    if not isinstance(choice, Mapping):
+        return choice
+    parts = tuple((_known(mode), float(share)) for mode, share in choice.items() if share > 0)
+    if not parts:
+        raise ValueError("a mixture of sample modes needs one with a share above 0")
+    return Mixture(parts)
+
+
+def _known(mode: str) -> Sampler:
+    if mode not in SAMPLERS:
+        raise ValueError(f"no sample_mode {mode!r}; there are {', '.join(SAMPLERS)}")
+    return SAMPLERS[mode]

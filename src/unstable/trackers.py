@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import re
 import threading
 import time
 from collections import defaultdict, deque
@@ -13,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from unstable.core import BaseTracker
-from unstable.evaluation import Evaluation, outcome, wilson
+from unstable.evaluation import Evaluation, iteration, outcome, wilson
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.locking import locked
 from unstable.writers import WRITERS, mend_lines
@@ -133,7 +131,7 @@ class Tracker(BaseTracker):
             self._evaluations[key] = Evaluation(*key)
         self._evaluations[key].add(rewards, player_id, invalid=invalid)
         shown = self._shown_checkpoint.setdefault(env_id, ckpt_uid)
-        if _iteration(ckpt_uid) > _iteration(shown):
+        if iteration(ckpt_uid) > iteration(shown):
             self._forget(f"evaluation-{env_id}/")
             self._shown_checkpoint[env_id] = shown = ckpt_uid
         if ckpt_uid == shown:  # games of older ones are still under way: they count for those
@@ -163,8 +161,14 @@ class Tracker(BaseTracker):
 
     @locked
     def log_learner(self, info: Mapping[str, float]) -> None:
-        """Take a learner's step; it is written at once, as it is."""
+        """Take a learner's step; it is written at once, as it is.
+
+        Where it says no `reward`, the mean of the latest training games goes with it.
+        """
         values = {f"learner/{name}": float(value) for name, value in info.items()}
+        reward = self._mean_over_envs("Reward")
+        if reward is not None:
+            values.setdefault("learner/reward", reward)
         for name, value in values.items():
             self._m[name].append(value)
         self._step = int(info.get("step", self._step))
@@ -209,12 +213,19 @@ class Tracker(BaseTracker):
             for name, values in self._m.items()
             if name.startswith("learner/") and values
         }
+        apart = ("learner/", "inference/", "collection-", "evaluation-")
+        scalars = {
+            name: values[-1]
+            for name, values in self._m.items()
+            if values and not name.startswith(apart)
+        }
         return {
             **self._interface_stats,
             **{name: value for name, value in collected.items() if value is not None},
             "run_name": self.run_name,
             "step": self._step,
             "learner": learner,
+            "scalars": scalars,
             "evaluation": self.get_evaluations(),
             "counts": dict(self._n),
             "write_failures": self.write_failures,
@@ -354,12 +365,6 @@ class Tracker(BaseTracker):
         except Exception:  # noqa: BLE001
             self.write_failures += 1
             _LOG.exception("metrics could not be written")
-
-
-def _iteration(ckpt_uid: str) -> float:
-    """Which checkpoint it is, counted by the learner; a name without a number is the oldest."""
-    match = re.fullmatch(r"ckpt-(-?\d+)", ckpt_uid)
-    return float(match[1]) if match else -math.inf
 
 
 def _transcript(traj: Trajectory, player_id: int, env_id: str) -> str:

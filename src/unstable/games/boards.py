@@ -39,6 +39,16 @@ def _grid(symbols: tuple[str, str]) -> Callable[[Any, int], str]:
     return board
 
 
+def _tic_tac_toe(env: Any, seat: int) -> str:
+    """Cell by cell: its number if it is empty, `A` to `I` if it is mine, `a` to `i` if theirs.
+
+    Every character says where it stands, so that a tiny model has nothing to count.
+    """
+    shown = {"": "012345678", "OX"[seat]: "ABCDEFGHI", "OX"[1 - seat]: "abcdefghi"}
+    cells = [cell for row in env.state.game_state["board"] for cell in row]
+    return "".join(shown[cell][number] for number, cell in enumerate(cells))
+
+
 def _nim(env: Any, _: int) -> str:
     return " ".join(map(str, env.state.game_state["piles"]))
 
@@ -55,7 +65,7 @@ def _kuhn_poker(env: Any, seat: int) -> str:
 
 
 BOARDS: dict[str, Callable[[Any, int], str]] = {
-    "TicTacToe": _grid(("O", "X")),
+    "TicTacToe": _tic_tac_toe,
     "SimpleTak": _grid(("O", "X")),
     "ConnectFour": _grid(("X", "O")),
     "Nim": _nim,

@@ -64,6 +64,8 @@ class GameRunner:
         """By seat, when the game is over: `reason`, `invalid_move`, `turn_count`."""
         self.actions: list[tuple[int, str]] = []
         """Every move so far, with its seat."""
+        self.last_move_invalid = False
+        """Whether the last move was; with an error allowance the game may go on after it."""
         self._max_moves = max_moves
         self._view = view
         self._turn: Turn | None = None
@@ -107,7 +109,10 @@ class GameRunner:
             raise GameError(f"{self.env_id}, seed {self.seed}: no end after {self.turns} moves")
         self.actions.append((seat, action))
         self._turn = None
+        before = self._errors(seat)
         done, _ = self._call(lambda: self.env.step(action))
+        errors = self._errors(seat)
+        self.last_move_invalid = errors[0] > before[0] or errors[1] > before[1]
         if done:
             self._finish()
         elif self.env.state.game_info[seat].get("invalid_move") and self._goes_on_with(seat):
@@ -117,6 +122,21 @@ class GameRunner:
     def action_seq(self) -> list[str]:
         """The moves without what stood around them: the first brackets of each, in lower case."""
         return [_move(action) for _, action in self.actions]
+
+    def _errors(self, seat: int) -> tuple[int, bool]:
+        """Invalid moves taken back in a row, and whether one was that could not be."""
+        state = self.env.state
+        return getattr(state, "error_count", 0), bool(state.game_info[seat].get("invalid_move"))
+
+    def board(self) -> str:
+        """The board as the game draws it; empty where it draws none."""
+        draw = getattr(self.env, "get_board_str", None)
+        if draw is None:
+            return ""
+        try:
+            return str(self._call(draw))
+        except GameError:  # some draw only for a given player
+            return ""
 
     def _goes_on_with(self, seat: int) -> bool:
         """Whether a game that should have ended, or gone on without a player, still asks it.

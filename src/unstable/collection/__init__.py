@@ -1,0 +1,1 @@
+"""How games are chosen, seated, played and handed on; `unstable.collector` puts it together."""

@@ -1,0 +1,118 @@
+"""The games that are under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+
+    from unstable.core import EpisodeResult, PlaySpec, TaskMeta
+
+    Episode = asyncio.Task[EpisodeResult]
+
+POLL = 1.0
+DROP_TIMEOUT = 10.0
+"""Seconds for dropped games to end; one that takes longer is left to itself."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A game to be played, and what it is for."""
+
+    spec: PlaySpec
+    meta: TaskMeta
+
+
+class Flight:
+    """Which games are under way, and which have landed."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Episode, Job] = {}
+        self._under_way: Counter[str] = Counter()
+        self._landed: deque[Episode] = deque()
+        self._news = asyncio.Event()
+
+    def start(self, job: Job, episode: Coroutine[None, None, EpisodeResult]) -> Episode:
+        """Have a game played; it lands when it is over, however it ended."""
+        task = asyncio.get_running_loop().create_task(episode)
+        self._jobs[task] = job
+        self._under_way[job.meta.type] += 1
+        task.add_done_callback(self._land)
+        return task
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def under_way(self, kind: str) -> int:
+        """How many games of a kind have not landed."""
+        return self._under_way[kind]
+
+    def metas(self) -> list[TaskMeta]:
+        """Every game in the table."""
+        return [job.meta for job in self._jobs.values()]
+
+    async def wait(self, timeout: float) -> None:
+        """Return when some game has landed, or after `timeout` seconds."""
+        if not self._landed:
+            self._news = asyncio.Event()  # a new one: each call may be in a loop of its own
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._news.wait()
+            except TimeoutError:
+                return
+
+    def landed(self) -> Iterator[Episode]:
+        """Games that are over, in the order they ended; each is to be taken out."""
+        while self._landed:
+            yield self._landed.popleft()
+
+    async def in_order(
+        self,
+        jobs: Sequence[Job],
+        play: Callable[[Job], Coroutine[None, None, EpisodeResult]],
+        at_once: int,
+    ) -> AsyncIterator[Episode]:
+        """Have games played, `at_once` of them, and give them in their order, not as they end.
+
+        What is done with them then depends on the games alone and not on who was faster.
+        """
+        numbers: dict[Episode, int] = {}
+        over: dict[int, Episode] = {}
+        given = 0
+        while given < len(jobs):
+            while len(numbers) < at_once and len(numbers) + len(over) + given < len(jobs):
+                number = len(numbers) + len(over) + given
+                numbers[self.start(jobs[number], play(jobs[number]))] = number
+            await self.wait(POLL)
+            for episode in self.landed():
+                over[numbers.pop(episode)] = episode
+            while given in over:
+                yield over.pop(given)
+                given += 1
+
+    def take(self, episode: Episode) -> Job:
+        """Take a game out of the table."""
+        return self._jobs.pop(episode)
+
+    async def drop(self) -> int:
+        """End every game that is under way, without results; how many there were."""
+        episodes = [episode for episode in self._jobs if not episode.done()]
+        for episode in episodes:
+            episode.cancel()
+        if episodes:
+            await asyncio.wait(episodes, timeout=DROP_TIMEOUT)
+        self._jobs.clear()
+        self._landed.clear()
+        self._under_way.clear()
+        return len(episodes)
+
+    def _land(self, episode: Episode) -> None:
+        job = self._jobs.get(episode)
+        if job is not None:
+            self._under_way[job.meta.type] -= 1
+            self._landed.append(episode)
+            self._news.set()

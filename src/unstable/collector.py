@@ -1,0 +1,425 @@
+"""Plays the games of a run: training games for the buffer, evaluation games for the tracker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from unstable.collection.episodes import play_episode
+from unstable.collection.flight import Flight
+from unstable.collection.handover import (
+    learning_seats,
+    push_evaluation,
+    push_outcome,
+    push_training,
+)
+from unstable.collection.matchmaking import Matchmaker
+from unstable.collection.opponents import Seating, tokenizer_of
+from unstable.collection.rotation import ActorRotation, Patience
+from unstable.collection.spawning import start_actors
+from unstable.engines.protocol import EngineError
+from unstable.evaluation import Evaluation
+from unstable.games.boards import compact_view
+from unstable.games.players import PLAYERS, RandomLegal
+from unstable.games.runner import GameError
+from unstable.utils.handles import request, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from unstable.collection.flight import Episode, Job
+    from unstable.core import EpisodeResult
+
+_LOG = logging.getLogger(__name__)
+POLL = 0.2
+"""Seconds after which the buffer is asked again, when nothing else happens."""
+REPORT_SECONDS = 10.0
+PART_TIMEOUT = 120.0
+"""Seconds for the buffer to answer."""
+TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
+COUNTS = (*TRAINING_COUNTS, "eval_games", "eval_failed", "dropped")
+FAILURES = (GameError, EngineError)
+"""What may happen to a game without ending the run."""
+
+
+class CollectionError(RuntimeError):
+    """Game after game fails; the message has the last reason."""
+
+
+class Collector:
+    """Plays many games at once, as coroutines of one process.
+
+    `play` and `evaluate` play a given number of games, and what comes of them depends on the seed
+    and not on timing. `collect` plays until the buffer is stopped. All three are coroutines; of the
+    Ray actor they are called like any method.
+
+    Args:
+        num_actors: how many VLLMActors are started, where Ray runs; else there is one, here.
+        step_buffer: gets the training games.
+        model_pool: has the checkpoints, chooses opponents and gets outcomes.
+        tracker: gets the games' numbers.
+        vllm_config: for the actors: `model_name`, `max_tokens`, `lora_config`...
+        training_envs: (environment, number of players, prompt template) of training games.
+        evaluation_envs: the same, of evaluation games.
+        evaluation_opponent: a name in games.players.PLAYERS, a folder with a model or an adapter,
+            or a model's name at an OpenAI-compatible endpoint.
+        max_eval_games_per_ckpt: evaluation games per checkpoint and environment.
+        filter_opponent_invalid: a seat learns nothing from games that another's invalid move ended.
+        action_extraction: key of how the move is found in what a model writes.
+        actors: VLLMActor objects or handles, instead of starting some.
+        tokenizer: of the model; loaded by `model_name` where it is not given.
+        seed: of environments, seats, games and samples.
+        compact_views: models run here see short boards instead of TextArena's text.
+        error_allowance: how many invalid moves in a row a player may take back.
+        group_size: training games that begin alike.
+        random_opening_moves: up to so many first moves of a training game are random legal ones.
+        failures_in_a_row: that many failed training games end collection.
+        request_timeout: seconds a model may take to answer.
+        start_timeout: seconds an actor may take to start.
+    """
+
+    def __init__(
+        self,
+        num_actors: int,
+        step_buffer: Any,
+        model_pool: Any,
+        tracker: Any,
+        vllm_config: Mapping[str, Any],
+        training_envs: Sequence[Sequence[Any]],
+        evaluation_envs: Sequence[Sequence[Any]] = (),
+        evaluation_opponent: str = "random-legal",
+        max_eval_games_per_ckpt: int = 32,
+        filter_opponent_invalid: bool = False,
+        action_extraction: str = "default",
+        *,
+        actors: Sequence[Any] | None = None,
+        tokenizer: Any = None,
+        seed: int = 0,
+        compact_views: bool = False,
+        error_allowance: int = 0,
+        group_size: int = 1,
+        random_opening_moves: int = 0,
+        failures_in_a_row: int = 20,
+        request_timeout: float = 600.0,
+        start_timeout: float = 600.0,
+    ) -> None:
+        self.matches = Matchmaker(
+            model_pool, training_envs, evaluation_envs, evaluation_opponent, action_extraction,
+            seed, group_size,
+        )  # fmt: skip
+        _check_games(self.matches, compact_views, random_opening_moves)
+        self.num_actors, self.vllm_config = num_actors, dict(vllm_config)
+        self.max_eval_games_per_ckpt = max_eval_games_per_ckpt
+        self.filter_opponent_invalid = filter_opponent_invalid
+        self.compact_views, self.error_allowance = compact_views, error_allowance
+        self.random_opening_moves = random_opening_moves
+        self.failures_in_a_row = failures_in_a_row
+        self.patience = Patience(request_timeout, start_timeout)
+        self.flight = Flight()
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+        self._buffer, self._pool, self._tracker = step_buffer, model_pool, tracker
+        self._actors, self._tokenizer = actors, tokenizer
+        self._seating: Seating | None = None
+        self._eval_started: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._streak, self._allowed_streak, self._workers = 0, failures_in_a_row, 0
+        self._last_failure = ""
+        self._reported: Counter[str] = Counter()
+        self._reported_at = time.monotonic()
+
+    # --- a given number of games --------------------------------------------------------------
+
+    async def play(self, games: int, num_workers: int = 256) -> dict[str, int]:
+        """Play training games, in place of each that fails another one.
+
+        Results go to buffer, pool and tracker in the order of the games.
+
+        Returns:
+            What was counted in this call: `games`, `failed`, `filtered`, `turns`, `invalid`.
+
+        Raises:
+            CollectionError: too many failed in a row.
+        """
+        if games % self.matches.group_size:
+            raise ValueError(f"{games} games are no groups of {self.matches.group_size}")
+        before = self.counts.copy()
+        await self._ready(num_workers)
+        while (missing := games - (self.counts["games"] - before["games"])) > 0:
+            uid = await self.matches.current()
+            jobs: list[Job] = []
+            while len(jobs) < missing:
+                jobs += await self.matches.training_group(uid)
+            try:
+                async for episode in self.flight.in_order(jobs, self._play, num_workers):
+                    self._handle_finished(episode)
+            finally:
+                await self._drop()
+        return {name: self.counts[name] - before[name] for name in TRAINING_COUNTS}
+
+    async def evaluate(
+        self,
+        games_per_env: int,
+        num_workers: int = 256,
+        ckpt_uid: str | None = None,
+        both_seats: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Play a checkpoint against the evaluation opponent, in turn from each seat.
+
+        Game by game all checkpoints get the same seeds and seats.
+
+        Returns:
+            Per environment the shares with intervals, `games`, `failed`, and the last `error`. An
+            environment where game after game fails is given up; it then has fewer games.
+        """
+        uid = ckpt_uid or await self.matches.current()
+        await self._ready(num_workers)
+        rows = []
+        for env in self.matches.evaluation_envs:
+            jobs = [
+                await self.matches.evaluation(uid, env, number, both_seats=both_seats)
+                for number in range(games_per_env)
+            ]
+            opponent = self.matches.evaluation_opponent if env[1] > 1 else ""
+            found = Evaluation(uid, env[0], opponent)
+            failed = await self._evaluate(jobs, num_workers, found)
+            rows.append({**found.summary(), **failed})
+        return rows
+
+    async def _evaluate(
+        self, jobs: Sequence[Job], num_workers: int, found: Evaluation
+    ) -> dict[str, Any]:
+        failed, streak, error = 0, 0, ""
+        try:
+            async for episode in self.flight.in_order(jobs, self._play, num_workers):
+                job, failure = self._handle_finished(episode)
+                if failure is None:
+                    result, seat = episode.result(), job.spec.player_id
+                    invalid = result.traj.ended_by_invalid == seat
+                    found.add(result.final_rewards, seat, invalid=invalid)
+                    streak = 0
+                else:
+                    failed, streak, error = failed + 1, streak + 1, str(failure)
+                if streak >= self.failures_in_a_row:
+                    break
+        finally:
+            await self._drop()
+        return {"failed": failed, "error": error}
+
+    # --- without end --------------------------------------------------------------------------
+
+    async def collect(self, num_workers: int, num_eval_workers: int = 0) -> dict[str, int]:
+        """Keep so many training and evaluation games under way until the buffer is stopped.
+
+        While the buffer is full no training game is started. Games that are under way at the end
+        are dropped.
+
+        Returns:
+            What was counted since the collector began.
+
+        Raises:
+            CollectionError: too many training games failed in a row.
+            NoActorLeft: every actor has died.
+        """
+        try:
+            await self._ready(num_workers)
+            while not await request(self._buffer, "stopped", timeout=PART_TIMEOUT):
+                await self._top_up(num_workers, num_eval_workers)
+                await self.flight.wait(POLL)
+                for episode in self.flight.landed():
+                    self._handle_finished(episode)
+                if time.monotonic() - self._reported_at > REPORT_SECONDS:
+                    self._report()
+        except Exception:
+            _LOG.exception("collection ended")
+            tell(self._buffer, "stop")  # who waits for data has to learn that none will come
+            raise
+        finally:
+            await self._drop()
+        return dict(self.counts)
+
+    async def _top_up(self, num_workers: int, num_eval_workers: int) -> None:
+        """Fill the places that are free now.
+
+        Not those that become free meanwhile: where games end as fast as opponents are drawn, nobody
+        would look at the games that have ended.
+        """
+        uid = await self.matches.current()
+        under_way, size = self.flight.under_way("train"), self.matches.group_size
+        groups = (num_workers - under_way) // size if under_way else max(1, num_workers // size)
+        if groups > 0 and await request(self._buffer, "continue_collection", timeout=PART_TIMEOUT):
+            for _ in range(groups):
+                await self._submit_train(uid)
+        for _ in range(num_eval_workers - self.flight.under_way("eval")):
+            if not await self._submit_eval(uid):
+                break
+
+    async def _submit_train(self, ckpt_uid: str) -> None:
+        """Start a training game, or a group of them, with a sampled opponent."""
+        for job in await self.matches.training_group(ckpt_uid):
+            self.flight.start(job, self._play(job))
+
+    async def _submit_eval(self, ckpt_uid: str) -> bool:
+        """Start an evaluation game against the fixed opponent, unless there were enough."""
+        started = self._eval_started[ckpt_uid]
+        env = min(self.matches.evaluation_envs, key=lambda env: started[env[0]], default=None)
+        if env is None or started[env[0]] >= self.max_eval_games_per_ckpt:
+            return False
+        job = await self.matches.evaluation(ckpt_uid, env, started[env[0]])
+        started[env[0]] += 1
+        self.flight.start(job, self._play(job))
+        return True
+
+    # --- one game -----------------------------------------------------------------------------
+
+    async def _play(self, job: Job) -> EpisodeResult:
+        assert self._seating is not None
+        spec, seating = job.spec, self._seating
+        return await play_episode(
+            spec,
+            seating.players(spec),
+            view=seating.view(spec) if self.compact_views else None,
+            error_allowance=self.error_allowance,
+            random_opening_moves=self.random_opening_moves if job.meta.type == "train" else 0,
+        )
+
+    def _handle_finished(self, ref: Episode) -> tuple[Job, BaseException | None]:
+        """Take a game that is over out of the table, and hand on what came of it."""
+        job, failure = self.flight.take(ref), ref.exception()
+        if failure is not None and not isinstance(failure, FAILURES):
+            raise failure
+        if failure is not None:
+            self._post_failure(job, failure)
+        elif job.meta.type == "train":
+            self._post_train(job, ref.result())
+        else:
+            self._post_eval(job, ref.result())
+        return job, failure
+
+    def _post_train(self, job: Job, result: EpisodeResult) -> None:
+        """Push the trajectories to buffer and tracker, and the outcome to the pool."""
+        self._streak, self._allowed_streak = 0, self.failures_in_a_row + 2 * self._workers
+        seats = learning_seats(job, result, filter_opponent_invalid=self.filter_opponent_invalid)
+        self.counts["games"] += 1
+        self.counts["turns"] += result.num_turns
+        self.counts["invalid"] += result.traj.ended_by_invalid is not None
+        if not seats:
+            self.counts["filtered"] += 1
+            return
+        push_training(job, seats, self._buffer, self._tracker)
+        push_outcome(job, result, self._pool)
+
+    def _post_eval(self, job: Job, result: EpisodeResult) -> None:
+        """Push the rewards to the tracker."""
+        self.counts["eval_games"] += 1
+        push_evaluation(job, result, self._tracker)
+
+    def _post_failure(self, job: Job, failure: BaseException) -> None:
+        """Count a game that could not be played to its end."""
+        kind = "failed" if job.meta.type == "train" else "eval_failed"
+        self.counts[kind] += 1
+        self._last_failure = f"{job.spec.env_id}, seed {job.spec.seed}: {failure}"
+        loud = self.counts[kind] <= 10 or self.counts[kind] % 100 == 0
+        _LOG.log(
+            logging.WARNING if loud else logging.DEBUG,
+            "%s game %d: %s", kind, self.counts[kind], self._last_failure,
+        )  # fmt: skip
+        if job.meta.type == "train":
+            self._streak += 1
+            if self._streak >= self._allowed_streak:
+                raise CollectionError(
+                    f"{self._streak} games in a row failed, the last one: {self._last_failure}"
+                ) from failure
+
+    async def _drop(self) -> None:
+        self.counts["dropped"] += await self.flight.drop()
+        self._report()
+
+    def _report(self) -> None:
+        """Tell the tracker which share of games failed since it was told last."""
+        self._reported_at = time.monotonic()
+        new, self._reported = self.counts - self._reported, self.counts.copy()
+        for name, done, failed in (
+            ("Failure Rate", new["games"], new["failed"]),
+            ("Evaluation Failure Rate", new["eval_games"], new["eval_failed"]),
+        ):
+            if done + failed:
+                tell(self._tracker, "log_scalars", {f"collector/{name}": failed / (done + failed)})
+
+    # --- the whole ----------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the beginning, games under way, and how the actors are."""
+        seating = self._seating
+        return {
+            **self.counts,
+            "under_way": {kind: self.flight.under_way(kind) for kind in ("train", "eval")},
+            "actors": seating.rotation.living if seating else 0,
+            "actor_deaths": seating.rotation.deaths if seating else 0,
+            "cost_usd": seating.costs() if seating else {},
+            "last_failure": self._last_failure,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has to be saved between calls of `play`, as JSON can hold it."""
+        return {
+            "groups": self.matches.groups,
+            "counts": dict(self.counts),
+            "eval_started": {uid: dict(games) for uid, games in self._eval_started.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.matches.groups = state["groups"]
+        self.counts = Counter(state["counts"])
+        self._reported = self.counts.copy()
+        self._eval_started.clear()
+        for uid, games in state["eval_started"].items():
+            self._eval_started[uid] = Counter(games)
+
+    async def close(self) -> None:
+        """Free the actors and models that were started here."""
+        await self._drop()
+        if self._seating is not None:
+            await self._seating.close()
+            if self._actors is None:
+                await self._seating.rotation.close()
+            self._seating = None
+
+    async def _ready(self, num_workers: int) -> None:
+        """Have actors and tokenizer, from the first call on."""
+        if num_workers < 1:
+            raise ValueError(f"num_workers is {num_workers}")
+        self._workers = num_workers
+        if self._seating is not None:
+            return
+        if self._actors is None:
+            rotation = start_actors(
+                self.num_actors, self.vllm_config, self._tracker, self._pool, self.patience
+            )
+        else:
+            rotation = ActorRotation(self._actors, patience=self.patience)
+        await rotation.ready()
+        tokenizer = self._tokenizer
+        if tokenizer is None:
+            tokenizer = tokenizer_of(rotation, self.vllm_config.get("model_name"))
+        seating = Seating(rotation, tokenizer, self.vllm_config)
+        if any(num_players > 1 for _, num_players, _ in self.matches.evaluation_envs):
+            seating.prepare(self.matches.evaluation_opponent)
+        self._seating = seating
+
+
+def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:
+    """Find out now, not after a night, what these games do not have."""
+    for env_id, *_ in (*matches.training_envs, *matches.evaluation_envs):
+        if compact_views:
+            compact_view(env_id)
+    for env_id, *_ in matches.training_envs if random_opening_moves else ():
+        if not RandomLegal.plays(env_id):
+            raise ValueError(f"random_opening_moves: the legal moves of {env_id} are not known")
+    if matches.evaluation_opponent in PLAYERS:
+        for env_id, num_players, _ in matches.evaluation_envs:
+            if num_players > 1 and not RandomLegal.plays(env_id):
+                raise ValueError(
+                    f"evaluation_opponent {matches.evaluation_opponent!r} does not know {env_id}"
+                )
