@@ -1,0 +1,201 @@
+"""Making the embedded model: random weights, a warm-up on legal moves, a folder."""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unstable.tiny.card import model_card
+from unstable.tiny.model import IGNORED, batch_tensors, new_model, sample_moves, tokens_of
+from unstable.tiny.positions import Position, random_games
+from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
+from unstable.utils.quiet import quiet_transformers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+DEFAULT_GAMES = ("TicTacToe-v0-train",)
+CHECKED_GAMES = 100
+"""Random games of each kind, not learned from, on whose positions the moves are checked."""
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How the model is warmed up."""
+
+    games: int = 3000
+    """Random legal games of each kind."""
+    steps: int = 1000
+    batch_size: int = 64
+    """Positions per step and kind of game."""
+    learning_rate: float = 2e-3
+    """At most: rises over the first tenth of the steps, then falls to nothing along a cosine."""
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step. Without the rise, illegal moves are three times as many."""
+        rise = min(1.0, (step + 1) / (0.1 * self.steps))
+        return self.learning_rate * rise * 0.5 * (1.0 + math.cos(math.pi * step / self.steps))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the making is."""
+
+    phase: str
+    """`games`, `warm-up` or `check`."""
+    done: int
+    total: int
+    loss: float | None = None
+    """Of the last step of the warm-up, per token of an answer."""
+
+
+def make_tiny(
+    folder: str | Path,
+    games: Sequence[str] = DEFAULT_GAMES,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    warm_up: WarmUp | None = None,
+) -> Path:
+    """Make the embedded model, able to play legal moves of `games`, as a Hugging Face folder.
+
+    The same arguments give the same weights on the same machine. Takes about a minute of one core
+    for TicTacToe; further games add to that as their boards are long. The folder appears when all
+    is done: an interrupt, or an exception from `progress`, leaves nothing behind.
+
+    Args:
+        folder: where to; it must not exist, or be empty.
+        games: ids of TextArena's games that have a short board (unstable.games.boards).
+        seed: of the weights, the games and the order of learning.
+        progress: called as the work goes on.
+        warm_up: how it is warmed up.
+
+    Raises:
+        FileExistsError: there is something in the folder.
+        LookupError: a game has no short board, or its moves are not known.
+        ValueError: no game is given.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists: name a new folder for the model")
+    games = tuple(dict.fromkeys(games))
+    if not games:
+        raise ValueError("games is empty: name at least one game to warm the model up on")
+    tell = progress or (lambda _: None)
+    plan = warm_up or WarmUp()
+    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
+    staged.mkdir(parents=True)
+    try:
+        with _one_thread():
+            illegal = _make(staged, games, seed, tell, plan)
+        card = model_card(games, seed, plan.games, plan.steps, illegal)
+        (staged / "README.md").write_text(card, encoding="utf-8")
+        staged.rename(folder)
+    except BaseException:
+        shutil.rmtree(staged)
+        raise
+    return folder
+
+
+def _make(
+    folder: Path,
+    games: Sequence[str],
+    seed: int,
+    tell: Callable[[Progress], None],
+    plan: WarmUp,
+) -> dict[str, float]:
+    """Write model and tokenizer; the share of illegal moves by game."""
+    quiet_transformers()
+    tokenizer = byte_tokenizer()
+    positions = {env_id: _positions(env_id, plan.games, seed, tell) for env_id in games}
+    model = new_model(tokenizer, seed)
+    _warm_up(model, tokenizer, list(positions.values()), seed, tell, plan)
+    illegal = {}
+    for number, env_id in enumerate(games):
+        illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed)
+        tell(Progress("check", number + 1, len(games)))
+    model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    return illegal
+
+
+def _positions(
+    env_id: str, games: int, seed: int, tell: Callable[[Progress], None]
+) -> list[Position]:
+    positions = []
+    for number, game in enumerate(random_games(env_id, games, seed)):
+        positions += game
+        if (number + 1) % 100 == 0 or number + 1 == games:
+            tell(Progress("games", number + 1, games))
+    return positions
+
+
+def _warm_up(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    positions: Sequence[Sequence[Position]],
+    seed: int,
+    tell: Callable[[Progress], None],
+    plan: WarmUp,
+) -> None:
+    """Teach it that any legal move will do.
+
+    Each time a position comes up, another of its legal moves is drawn: what is learned is the set
+    of legal moves rather than the moves of some games. A step takes every game by itself, since
+    boards of one game are alike in length.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    rng = random.Random(f"warm-up {seed}")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate)
+    model.train()
+    for step in range(plan.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = plan.rate(step)
+        total = 0.0
+        for of_game in positions:
+            drawn = rng.choices(of_game, k=plan.batch_size)
+            turns = [tokens_of(tokenizer, p.board, rng.choice(p.moves)) for p in drawn]
+            ids, labels = batch_tensors(turns, int(tokenizer.pad_token_id))
+            logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+            loss = cross_entropy(
+                logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+            ) / len(positions)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        tell(Progress("warm-up", step + 1, plan.steps, total))
+    model.eval()  # type: ignore[no-untyped-call]
+
+
+def _illegal_share(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, env_id: str, seed: int
+) -> float:
+    """Of the moves sampled on positions of random games that were not learned from."""
+    games = random_games(env_id, CHECKED_GAMES, seed + 1_000_003)
+    positions = [position for game in games for position in game]
+    moves = sample_moves(model, tokenizer, [p.board for p in positions], seed)
+    wrong = sum(move not in p.moves for move, p in zip(moves, positions, strict=True))
+    return wrong / len(positions)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Networks of this size are slower on several threads, and add up in another order there."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
