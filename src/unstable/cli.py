@@ -1,0 +1,98 @@
+"""The `unstable` command."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from unstable.commands.console import CommandError, complain, print_json
+from unstable.commands.embedded import tiny
+from unstable.commands.evaluate import evaluate
+from unstable.commands.games import games
+from unstable.commands.play import play
+from unstable.commands.train import resume, train
+from unstable.commands.watch import terminal, watch
+
+app = typer.Typer(
+    name="unstable",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Training": (train, resume, tiny),
+    "Looking": (watch, terminal, evaluate),
+    "Playing": (play, games),
+}
+NAMES: dict[Callable[..., None], str] = {evaluate: "eval"}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(NAMES.get(command), rich_help_panel=panel)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from unstable import __version__
+
+        typer.echo(f"unstable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Train language models by letting them play games against themselves.
+
+    Every command has --help with examples, and --json.
+
+    [bold]Examples[/]
+
+      unstable train                a small model learns TicTacToe on one CPU core
+      unstable watch RUN            how a run stands
+      unstable play RUN             play against what it has become
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: whatever goes wrong as it may is one line, not a traceback.
+
+    Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app(args=given, prog_name="unstable")
+    except CommandError as error:
+        if "--json" in given:
+            print_json({"error": str(error)})
+        complain(error)
+        sys.exit(error.status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def terminal_main() -> None:
+    """Entry point of `unstable-terminal`: the same as `unstable terminal`."""
+    main(["terminal", *sys.argv[1:]])
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    """To be terminated is to be interrupted: children end, temporary files go."""
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+if __name__ == "__main__":
+    main()

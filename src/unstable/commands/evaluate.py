@@ -1,0 +1,99 @@
+"""`unstable eval`: how well a checkpoint plays."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.commands.model_argument import find_model
+from unstable.commands.progress import evaluation_words
+from unstable.config import ConfigError
+
+if TYPE_CHECKING:
+    from unstable.commands.model_argument import ModelFolder
+
+WORKERS = 256
+DEFAULT_GAME = "TicTacToe-v0-train"
+
+
+def evaluate(
+    who: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL_OR_RUN",
+            help="A run (its newest checkpoint), a checkpoint, or a model's folder.",
+        ),
+    ],
+    game: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ENV_ID", help="Can be repeated; by default the run's, or TicTacToe-v0-train."
+        ),
+    ] = None,
+    opponent: Annotated[
+        str,
+        typer.Option(help="random-legal, a model's or adapter's folder, or a remote model's name."),
+    ] = "random-legal",
+    games: Annotated[int, typer.Option(min=1, help="Of each game, half in each seat.")] = 400,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same games.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Play a checkpoint against a fixed opponent; win rate with its 95 % interval.
+
+    [bold]Examples[/]
+
+      unstable eval RUN
+      unstable eval RUN/checkpoints/iteration-20 --game Nim-v0-train --games 1000 --json
+    """
+    if not who.is_dir():
+        raise UsageError(f"{who} is not a folder")
+    found = find_model(who)
+    envs = [(env_id, 2, found.template) for env_id in game or [found.env_id or DEFAULT_GAME]]
+    sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": max_tokens}
+    with err.status(f"{games} games against {opponent}"):
+        try:
+            rows = asyncio.run(_evaluate(found, envs, opponent, games, sampling, seed))
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
+    if as_json:
+        print_json(rows)
+    for row in rows:
+        if not as_json:
+            out.print(evaluation_words(row), soft_wrap=True)
+        if row["failed"] and not row["games"]:
+            raise CommandError(f"{row['env_id']}: every game failed: {row['error']}")
+
+
+async def _evaluate(
+    found: ModelFolder,
+    envs: list[tuple[str, int, str]],
+    opponent: str,
+    games: int,
+    sampling: dict[str, Any],
+    seed: int,
+) -> list[dict[str, Any]]:
+    from unstable.collector import Collector
+    from unstable.model_pool import ModelPool
+    from unstable.run.parts import refusals_are_mistakes
+    from unstable.utils.quiet import quiet_transformers
+
+    quiet_transformers()
+    pool = ModelPool("mirror", 1)
+    pool.add_checkpoint(found.adapter, 0)
+    engine = {"model_name": found.model, "max_parallel_seq": WORKERS, **sampling}
+    with refusals_are_mistakes():
+        collector = Collector(
+            1, None, pool, None, engine, training_envs=[], evaluation_envs=envs,
+            evaluation_opponent=opponent, action_extraction=found.extraction,
+            compact_views=found.short_boards, seed=seed,
+        )  # fmt: skip
+    try:
+        return await collector.evaluate(games, WORKERS)
+    finally:
+        await collector.close()

@@ -1,0 +1,141 @@
+"""`unstable train` and `unstable resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+
+if TYPE_CHECKING:
+    from unstable.config import RunConfig
+    from unstable.run.folder import RunFolder
+    from unstable.run.progress import RunResult
+
+
+def train(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG.toml]", help="What to train; without it, the embedded model."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model's folder or Hugging Face id, or `tiny`.")
+    ] = None,
+    game: Annotated[
+        str | None, typer.Option(metavar="ENV_ID", help="Train and evaluate on this game for two.")
+    ] = None,
+    updates: Annotated[int | None, typer.Option(min=1, help="How many updates.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same run.")] = None,
+    name: Annotated[str | None, typer.Option(help="The run's name.")] = None,
+    output_dir: Annotated[
+        str | None, typer.Option(help="The run's folder is made below it.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a language model by self-play.
+
+    Without a configuration the embedded model, small enough for one CPU core, learns TicTacToe.
+
+    [bold]Examples[/]
+
+      unstable train
+      unstable train --game Nim-v0-train --updates 30 --seed 1
+      unstable train my_run.toml --json
+    """
+    from unstable.config import ConfigError, load_config
+    from unstable.core import new_run_dir
+    from unstable.run.folder import RunFolder
+
+    given = {"model": model, "updates": updates, "seed": seed, "name": name}
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if output_dir is not None:
+        changes["output_dir"] = output_dir
+    try:
+        asked = load_config(config or _default_recipe(), **changes)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    if game is not None:
+        asked = _for_game(asked, game)
+    folder = RunFolder(new_run_dir(Path(asked.output_dir).absolute(), asked.name))
+    folder.write_config(asked)
+    _run(asked, folder, as_json=as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="Go on to this many updates in all.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Go on with a run that was stopped, killed, or is to be longer.
+
+    [bold]Examples[/]
+
+      unstable resume outputs/2026-11-15/10-00-00/self-play
+      unstable resume RUN --updates 400
+    """
+    from unstable.config import ConfigError
+    from unstable.run.folder import RunFolder
+
+    try:
+        folder = RunFolder.open(run)
+        asked = folder.config()
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    if updates is not None:
+        asked = asked.model_copy(update={"updates": updates})
+        folder.write_config(asked)
+    _run(asked, folder, as_json=as_json)
+
+
+def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
+    from unstable.commands.embedded import base_model
+    from unstable.commands.progress import RunView
+    from unstable.config import ConfigError
+    from unstable.run.start import RUN_ERRORS, start
+
+    if not as_json:
+        err.print(f"run: {folder.path}", soft_wrap=True)
+    again = f"go on with: unstable resume {folder.path}"
+    try:
+        model = base_model(config, quiet=as_json)
+        with RunView(quiet=as_json) as view:
+            result = start(config, folder, model, view)
+            view.show_evaluations(result.evaluations)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    except RUN_ERRORS as error:
+        raise CommandError(f"{type(error).__name__}: {error}; {again}") from error
+    except KeyboardInterrupt:
+        err.print(f"stopped; {again}", soft_wrap=True)
+        raise
+    _say(result, as_json=as_json)
+
+
+def _say(result: RunResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "run_dir": result.run_dir,
+                "step": result.step,
+                "checkpoint": result.checkpoint,
+                "evaluations": list(result.evaluations),
+            }
+        )
+        return
+    out.print(f"{result.step} updates; checkpoint: {result.checkpoint}", soft_wrap=True)
+
+
+def _default_recipe() -> Path:
+    return Path(__file__).parent.parent / "recipes" / "tictactoe.toml"
+
+
+def _for_game(config: RunConfig, env_id: str) -> RunConfig:
+    template = config.games.train[0][2]
+    games = config.games.model_copy(update={"train": ((env_id, 2, template),), "evaluate": ()})
+    return config.model_copy(update={"games": games})

@@ -1,0 +1,108 @@
+"""`unstable watch` and `unstable terminal`: a run's dashboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+
+if TYPE_CHECKING:
+    from unstable.dashboard.source import Source
+
+OUTPUTS = Path("outputs")
+OnceFlag = Annotated[bool, typer.Option("--once", help="Print it once as text, and leave.")]
+
+
+def watch(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN", help="The run's folder.", show_default="the newest below outputs/"
+        ),
+    ] = None,
+    once: OnceFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a run from its files, while it goes on or after it has ended.
+
+    Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel,
+    q to leave; the run does not notice. Without a terminal it is printed once.
+
+    [bold]Examples[/]
+
+      unstable watch
+      unstable watch outputs/2026-11-15/10-00-00/demo --once
+    """
+    from unstable.dashboard.files import RunFiles
+    from unstable.dashboard.source import SourceError
+
+    try:
+        source = RunFiles(run or newest_run(OUTPUTS))
+    except SourceError as error:
+        raise UsageError(str(error)) from error
+    _show(source, once=once, as_json=as_json)
+
+
+def terminal(
+    address: Annotated[str, typer.Option(help="Of the Ray cluster.")] = "auto",
+    namespace: Annotated[str, typer.Option(help="Of the run's actors.")] = "unstable",
+    once: OnceFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the run of a Ray cluster, live; also called `unstable-terminal`.
+
+    It asks the actors named Tracker and StepBuffer. Keys as in `unstable watch`.
+
+    [bold]Examples[/]
+
+      unstable-terminal
+      unstable-terminal --address 10.0.0.1:6379 --json
+    """
+    from unstable.dashboard.cluster import ClusterRun
+
+    source = ClusterRun(address, namespace)
+    try:
+        _show(source, once=once, as_json=as_json)
+    finally:
+        source.close()
+
+
+def newest_run(outputs: Path) -> Path:
+    """The run below a folder that was begun last.
+
+    Raises:
+        UsageError: there is none.
+    """
+    runs = [path.parent for path in outputs.glob("*/*/*/metrics.jsonl")]
+    if not runs:
+        raise UsageError(f"no run below {outputs}/: name the run's folder")
+    return max(runs, key=lambda run: run.stat().st_ctime)
+
+
+def _show(source: Source, *, once: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from unstable.dashboard.show import show, snapshot
+    from unstable.dashboard.source import SourceError
+
+    try:
+        with err.status("looking for the run"):
+            view = source.fetch()
+    except SourceError as error:
+        raise CommandError(str(error)) from error
+    if as_json:
+        print_json(asdict(view))
+    elif once:
+        out.print(snapshot(view, out.width))
+    else:
+        try:
+            show(source, view)
+        except ModuleNotFoundError as error:
+            if error.name != "textual":
+                raise
+            raise CommandError(
+                "textual is not installed: pip install 'prompt2policy[selfplay]', or use --once"
+            ) from error

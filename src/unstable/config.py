@@ -1,0 +1,199 @@
+"""What a run is made of: everything `unstable train` reads, with its defaults.
+
+A file is TOML with the same names; a name that is not here is an error.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+EnvTriple = tuple[str, int, str]
+"""Environment id, number of players, prompt template."""
+Options = dict[str, Any]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file and each bad field."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Games(_Section):
+    """What is played."""
+
+    train: tuple[EnvTriple, ...] = (("TicTacToe-v0-train", 2, "default"),)
+    evaluate: tuple[EnvTriple, ...] = ()
+    """Empty: the same as `train`."""
+    opponent: str = "random-legal"
+    """Against whom checkpoints are measured: a scripted player, a model's folder, or the name of
+    a model behind an OpenAI-compatible endpoint."""
+    compact_views: bool = False
+    """The board in a few characters instead of TextArena's text."""
+    action_extraction: str = "default"
+    filter_opponent_invalid: bool = False
+    random_opening_moves: Count = 0
+    """Games begin with up to so many random legal moves that nobody is taught."""
+    group_size: Positive = 1
+    """Games that begin alike, for algorithms that compare within a group."""
+
+    @property
+    def evaluated(self) -> tuple[EnvTriple, ...]:
+        """What checkpoints are measured on."""
+        return self.evaluate or self.train
+
+
+class Sampling(_Section):
+    """How answers are drawn in training games and evaluation."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.7
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    max_tokens: Positive = 4096
+
+
+class Engine(_Section):
+    """Who generates."""
+
+    kind: Literal["auto", "transformers", "vllm"] = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+    max_parallel_seq: Positive = 128
+    max_model_len: Positive = 8192
+    max_loras: Positive = 8
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Of vLLM; less than it likes where the learner is on the same GPU."""
+    num_actors: Positive = 1
+    """Engines side by side; only with `mode = "ray"`."""
+
+
+class Pool(_Section):
+    """Who plays against the learner."""
+
+    sample_mode: str | dict[str, Share] = "mirror"
+    """One of the modes, or several with their shares: `{mirror = 0.75, lagged = 0.25}`."""
+    max_active_lora: Positive = 4
+    lag_range: tuple[int, int] = (1, 7)
+    ratings: str = "trueskill"
+    fixed: tuple[str, ...] = ()
+    """Fixed players that may be drawn as opponents in training."""
+
+
+class Transform(_Section):
+    """A reward transform by the name of its class; everything else is its arguments."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    type: str
+
+    @property
+    def options(self) -> Options:
+        """The arguments."""
+        return dict(self.model_extra or {})
+
+
+class Buffer(_Section):
+    """Steps on their way to the learner."""
+
+    strategy: str = "random"
+    max_size: Positive = 65_536
+    final: tuple[Transform, ...] = ()
+    step: tuple[Transform, ...] = ()
+    sampling: tuple[Transform, ...] = ()
+    write_csv: bool = False
+
+
+class Lora(_Section):
+    """The adapter that is trained."""
+
+    lora_rank: Positive = 32
+    lora_alpha: Annotated[float, Field(gt=0)] = 32
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    target_modules: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+
+
+class Learner(_Section):
+    """How it learns; further arguments of StandardLearner go into `options`."""
+
+    algorithm: str = "Reinforce"
+    algorithm_options: Options = {}
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-5
+    grad_clip: Annotated[float, Field(gt=0)] = 1.0
+    mini_batch_size: Positive = 1
+    save_every: Positive = 1
+    options: Options = {}
+
+
+class RunConfig(_Section):
+    """A whole run."""
+
+    name: str = "self-play"
+    model: str = "tiny"
+    """A Hugging Face id or folder; `tiny`: the embedded model, made when first needed."""
+    mode: Literal["turns", "ray"] = "turns"
+    """`turns`: playing and learning take turns in one process, and a run can be repeated exactly.
+    `ray`: they go on at the same time, in processes on one machine or many."""
+    updates: Positive = 200
+    seed: Count = 0
+    output_dir: str = "outputs"
+    games_per_update: Positive = 256
+    """With `mode = "turns"`: all their steps make one batch."""
+    batch_size: Positive = 384
+    """With `mode = "ray"`: steps in a batch."""
+    workers: Positive = 256
+    """Games at the same time."""
+    eval_workers: Count = 16
+    eval_every: Count = 10
+    """Updates between evaluations with `mode = "turns"`; 0: only before and after."""
+    eval_games: Count = 100
+    """Games of an evaluation per environment; half in each seat."""
+    keep_states: Positive = 2
+    """How many of the newest states to continue from are kept."""
+    wandb_project: str | None = None
+    trackio_project: str | None = None
+    games: Games = Games()
+    sampling: Sampling = Sampling()
+    engine: Engine = Engine()
+    pool: Pool = Pool()
+    buffer: Buffer = Buffer()
+    lora: Lora = Lora()
+    learner: Learner = Learner()
+
+
+def load_config(path: Path, **changes: Any) -> RunConfig:
+    """Read a TOML file; `changes` come over it.
+
+    Raises:
+        ConfigError: with the file and every bad field.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    return make_config(values | changes, str(path))
+
+
+def make_config(values: dict[str, Any], where: str = "configuration") -> RunConfig:
+    """Check values; raises ConfigError with every bad field."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, item['loc'])) or 'run'}: {_words(item['type'], item['msg'])}"
+            for item in error.errors()
+        ]
+        raise ConfigError(f"{where}: {'; '.join(problems)}") from error
+
+
+def _words(kind: str, message: str) -> str:
+    return "no such field" if kind == "extra_forbidden" else message.removeprefix("Value error, ")

@@ -1,0 +1,282 @@
+"""The panels of the dashboard: functions of a view and the room there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from unstable.dashboard.view import Curve, Gpu, Number, RatingRow, View, WinRate
+from unstable.evaluation import iteration
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+BLANK_AND_BLOCKS = f" {BLOCKS}"
+NOTHING = Text("nothing yet", style="dim")
+SHADES = ("dim", "", "cyan", "bold cyan", "bold magenta")
+"""Styles of the cells of the match table, from few games to many."""
+STATUS_STYLES = {"running": "green", "cancelled": "yellow", "failed": "bold red"}
+MAX_HEIGHT = 4
+"""Lines of a curve."""
+NAME = 18
+"""Characters of a name."""
+MAX_PLAYERS = 24
+"""Rows of the match table."""
+
+
+def sparkline(values: Sequence[float | None], width: int, height: int = 1) -> str:
+    """The values as bars, each the mean of its share of them; a blank: none was finite."""
+    width = min(width, len(values))
+    bounds = [round(i * len(values) / width) for i in range(width + 1)] if width > 0 else []
+    shares = [[v for v in values[a:b] if v is not None] for a, b in pairwise(bounds)]
+    known = [fmean(share) for share in shares if share]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    scale = (len(BLOCKS) * height - 1) / (high - low) if high > low else 0.0
+    tall = [round((fmean(share) - low) * scale) + 1 if share else 0 for share in shares]
+    rows = [
+        "".join(BLANK_AND_BLOCKS[min(len(BLOCKS), max(0, t - below))] for t in tall)
+        for below in range(0, len(BLOCKS) * height, len(BLOCKS))
+    ]
+    return "\n".join(reversed(rows))
+
+
+def bar(share: float, width: int) -> str:
+    """A bar filled to a share between 0 and 1."""
+    filled = round(min(1.0, max(0.0, share)) * width)
+    return "█" * filled + "░" * (width - filled)
+
+
+def headline(view: View, trouble: str | None = None, now: float | None = None) -> Text:
+    """One line about the run: its name, how far it is, and whether it can be seen."""
+    games = sum(number.value for number in view.games if number.name.startswith("train"))
+    steps = f"{view.step:,}" if view.updates is None else f"{view.step:,} of {view.updates:,}"
+    text = Text.assemble((view.run_name or "run", "bold"), f"  step {steps}")
+    text.append(f"  games {games:,.0f}")
+    if view.buffer_size is not None:
+        text.append(f"  buffer {view.buffer_size:,}")
+    failed = sum(number.value for number in view.failures)
+    if failed:
+        text.append(f"  failures {failed:,.0f}", style="bold red")
+    if trouble is not None:
+        return text.append(f"  {trouble}", style="bold red")
+    if view.written is None:
+        return text.append("  live", style="green")
+    if view.status:
+        text.append(f"  {view.status}", style=STATUS_STYLES.get(view.status, ""))
+    age = (time.time() if now is None else now) - view.written
+    text.append(f"  written {ago(age)} ago", style="dim")
+    if view.message:
+        text.append(f"  {view.message}", style="red")
+    return text
+
+
+def ago(seconds: float) -> str:
+    """A time span in its largest unit."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def draw_learner(view: View, width: int, height: int) -> RenderableType:
+    """The learner's curves, with their last value, as high as there is room."""
+    if not view.curves:
+        return NOTHING
+    lasts = [_last(curve) for curve in view.curves]
+    names = [Text(curve.name[:NAME]) for curve in view.curves]
+    room = _room(width, names, lasts)
+    slot = height // len(view.curves)
+    lines, gap = (min(MAX_HEIGHT, slot - 1), "\n") if slot > 2 else (1, "")
+    bars = [Text(sparkline(curve.values, room, lines) + gap, "green") for curve in view.curves]
+    return _grid(list(zip(names, lasts, bars, strict=True)))
+
+
+def _last(curve: Curve) -> Text:
+    value = curve.values[-1]
+    return Text("not finite", "bold red") if value is None else Text(compact(value))
+
+
+def compact(value: float) -> str:
+    """A number in at most ten characters or so."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e8 else f"{value:.4g}"
+
+
+def draw_games(view: View, _: int, __: int) -> RenderableType:
+    """Training games, and what went wrong."""
+    rows = [_number_row(number, f"{number.value:,.0f}") for number in view.games]
+    rows += [
+        _number_row(n, f"{n.value:.1f}" if "length" in n.name else f"{n.value:.1%}")
+        for n in view.collected
+    ]
+    rows += [
+        (Text(number.name, "red"), Text(f"{number.value:,.0f}", "bold red"))
+        for number in view.failures
+    ]
+    if view.buffer_size is not None:
+        rows.append((Text("steps in the buffer"), Text(f"{view.buffer_size:,}")))
+    return _grid(rows) if rows else NOTHING
+
+
+def draw_evaluation(view: View, width: int, _: int) -> RenderableType:
+    """Win rates of the newest checkpoint with their intervals, and of all before."""
+    if not view.win_rates:
+        return NOTHING
+    return Group(*(_win_rate(rate, width) for rate in view.win_rates))
+
+
+def _win_rate(rate: WinRate, width: int) -> Text:
+    numbers = f"{rate.win_rate:.1%} ({rate.low:.0%} to {rate.high:.0%})"
+    curve = sparkline(rate.history, max(6, width - len(numbers) - 1))
+    shares = f"draws {rate.draw_rate:.0%}, invalid {rate.invalid_rate:.1%}"
+    return Text.assemble(
+        f"{rate.env_id} against {rate.opponent or '?'}\n",
+        (numbers, "bold"), " ", (curve, "green"), "\n",
+        (f"{rate.ckpt_uid or '?'}, {rate.games:,} games, {shares}", "dim"),
+    )  # fmt: skip
+
+
+def draw_engines(view: View, width: int, _: int) -> RenderableType:
+    """Tokens per second of every engine, and the GPUs where there are any."""
+    if not view.engines and not view.gpus:
+        return NOTHING
+    fastest = max((engine.tok_s for engine in view.engines), default=0.0)
+    rows: list[tuple[Text, Text, float | Text]] = []
+    for engine in view.engines:
+        share = engine.tok_s / fastest if fastest else 0.0
+        rows.append((Text(engine.name[:NAME]), Text(f"{engine.tok_s:,.0f} tok/s"), share))
+        rows.append((Text(""), Text(f"{engine.running:.0f} running", "dim"),
+                     Text(f"{engine.queued:.0f} queued", "dim")))  # fmt: skip
+    rows += [row for gpu in view.gpus for row in _gpu_rows(gpu)]
+    room = _room(width, [row[0] for row in rows], [row[1] for row in rows])
+    return _grid(
+        [(name, number, x if isinstance(x, Text) else Text(bar(x, room), "cyan"))
+         for name, number, x in rows]
+    )  # fmt: skip
+
+
+def _gpu_rows(gpu: Gpu) -> list[tuple[Text, Text, float | Text]]:
+    said = [] if gpu.tok_s is None else [f"{gpu.tok_s:,.0f} tok/s"]
+    said += [] if gpu.watts is None else [f"{gpu.watts:.0f} W"]
+    busy = "" if gpu.busy is None else f"{gpu.busy:.0%} busy"
+    memory = gpu.used_gib / gpu.total_gib if gpu.total_gib else 0.0
+    return [
+        (Text(f"GPU {gpu.index}"), Text(busy), gpu.busy or 0.0),
+        (Text(" ".join(said), "dim"), Text(f"{gpu.used_gib:.0f} of {gpu.total_gib:.0f} GiB", "dim"),
+         memory),
+    ]  # fmt: skip
+
+
+def draw_ratings(view: View, width: int, _: int) -> RenderableType:
+    """Players by strength; the bar is mu, the shaded end one sigma."""
+    if not view.ratings:
+        return NOTHING
+    low = min(row.mu - row.sigma for row in view.ratings)
+    high = max(row.mu + row.sigma for row in view.ratings)
+    names = [Text(f"{'●' if row.active else '○'} {short(row.uid)[:NAME]}") for row in view.ratings]
+    numbers = [Text(f"{row.mu:.1f} ± {row.sigma:.1f}") for row in view.ratings]
+    room = _room(width, names, numbers)
+    scale = room / (high - low) if high > low else 0.0
+    bars = [_rating_bar(row, low, scale) for row in view.ratings]
+    for row, cells in zip(view.ratings, zip(names, numbers, bars, strict=True), strict=True):
+        for cell in cells if not row.active else ():
+            cell.stylize("dim")
+    return _grid(list(zip(names, numbers, bars, strict=True)))
+
+
+def _rating_bar(row: RatingRow, low: float, scale: float) -> Text:
+    sure = round((row.mu - row.sigma - low) * scale)
+    upper = round((row.mu + row.sigma - low) * scale)
+    return Text("█" * sure + "▒" * (upper - sure), "cyan")
+
+
+def draw_matches(view: View, width: int, _: int) -> RenderableType:
+    """How often who played whom: the most busy players, as many as fit."""
+    if not view.matches:
+        return NOTHING
+    played: dict[str, int] = {}
+    for match in view.matches:
+        for uid in {match.first, match.second}:
+            played[uid] = played.get(uid, 0) + match.games
+    names = min(NAME, max(len(short(uid)) for uid in played))
+    most = view.matches[0].games
+    room = max(1, (width - names - 4) // (_count(most, most).cell_len + 1))
+    busiest = sorted(played, key=lambda uid: -played[uid])[: min(room, MAX_PLAYERS)]
+    busiest.sort(key=iteration)
+    games = {frozenset((m.first, m.second)): m.games for m in view.matches}
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("", justify="right", style="dim")
+    table.add_column("", no_wrap=True)
+    for number in range(1, len(busiest) + 1):
+        table.add_column(str(number), justify="right", header_style="dim")
+    for i, uid in enumerate(busiest):
+        cells = [_count(games.get(frozenset((uid, other)), 0), most) for other in busiest[: i + 1]]
+        table.add_row(str(i + 1), short(uid)[:NAME], *cells)
+    left = len(played) - len(busiest)
+    return Group(table, Text(f"and {left} more players", "dim")) if left else table
+
+
+def _count(games: int, most: int) -> Text:
+    shade = SHADES[min(len(SHADES) - 1, round(games / most * (len(SHADES) - 1)))]
+    said = f"{games / 1000:.0f}k" if games >= 10_000 else str(games)
+    return Text(said if games else "·", shade if games else "dim")
+
+
+def draw_exploration(view: View, _: int, __: int) -> RenderableType:
+    """How varied play is, by environment."""
+    if not view.exploration:
+        return NOTHING
+    rows: list[tuple[Text, ...]] = []
+    for env_id, numbers in view.exploration:
+        rows.append((Text(env_id, "bold"), Text("")))
+        rows += [_number_row(number, f"{number.value:.1%}") for number in numbers]
+    return _grid(rows)
+
+
+def draw_game(view: View, _: int, __: int) -> RenderableType:
+    """The latest training game."""
+    return Text(view.latest_game, overflow="fold") if view.latest_game else NOTHING
+
+
+def short(uid: str) -> str:
+    """A player's name without what it has in common with others of its kind."""
+    return uid.removeprefix("fixed-")
+
+
+def _number_row(number: Number, value: str) -> tuple[Text, Text]:
+    return Text(number.name), Text(value)
+
+
+def _room(width: int, *columns: Sequence[Text]) -> int:
+    """What columns of text leave for a bar."""
+    taken = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
+    return max(4, width - taken)
+
+
+def _grid(rows: Sequence[tuple[Text, ...]]) -> Table:
+    """Names left, numbers right, and what is left for a bar."""
+    table = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True, overflow="crop")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+PANELS: dict[str, tuple[str, Callable[[View, int, int], RenderableType]]] = {
+    "learner": ("Learner", draw_learner),
+    "games": ("Games", draw_games),
+    "evaluation": ("Win rate in evaluation", draw_evaluation),
+    "engines": ("Engines", draw_engines),
+    "ratings": ("Ratings", draw_ratings),
+    "matches": ("Matches", draw_matches),
+    "exploration": ("Exploration", draw_exploration),
+    "game": ("Latest game", draw_game),
+}
+"""By id: the title, and what draws it."""

@@ -1,0 +1,285 @@
+"""What the dashboard shows, as data: made from what a tracker says or has written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unstable.evaluation import iteration
+from unstable.utils.plain_text import printable
+
+CURVE_ORDER = ("loss", "grad", "reward", "kl", "entropy", "ratio", "clip", "value", "lr")
+"""Curves are shown by the first of these words in their names; others follow by name."""
+MAX_CURVE = 10_000
+"""Steps of a curve, the last ones."""
+COLLECTED = {
+    "Win Rate": "win rate",
+    "Game Length": "game length",
+    "Format Success Rate": "format success",
+    "Invalid Move Rate": "invalid moves",
+    "Response Length (char)": "answer length",
+}
+"""Means over the latest training games, and what they are called here."""
+FAILURES = ("fail", "error", "dead", "lost", "drop", "skipped")
+"""A scalar of the run with one of these words in its name counts what went wrong."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What an engine does."""
+
+    name: str
+    tok_s: float
+    running: float
+    queued: float
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of this machine."""
+
+    index: int
+    name: str
+    busy: float | None
+    """Share of time, 0 to 1; None where the card does not say."""
+    used_gib: float
+    total_gib: float
+    watts: float | None
+    tok_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A number of the learner, step by step; None: it was not finite."""
+
+    name: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class WinRate:
+    """How checkpoints did against one opponent in one environment."""
+
+    env_id: str
+    opponent: str
+    ckpt_uid: str
+    """The newest; the numbers are of its games."""
+    games: int
+    win_rate: float
+    low: float
+    high: float
+    draw_rate: float
+    invalid_rate: float
+    history: tuple[float, ...]
+    """The win rate of every checkpoint so far."""
+
+
+@dataclass(frozen=True)
+class RatingRow:
+    """How strong a player is believed to be."""
+
+    uid: str
+    mu: float
+    sigma: float
+    active: bool
+
+
+@dataclass(frozen=True)
+class Match:
+    """How often two have played."""
+
+    first: str
+    second: str
+    games: int
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with its name."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything the dashboard shows."""
+
+    run_name: str
+    step: int
+    written: float | None = None
+    """When the files were last written, as Unix time; None: the run itself was asked."""
+    status: str = ""
+    """`running`, `completed`, `cancelled` or `failed`, where the run says so."""
+    updates: int | None = None
+    """Steps that the learner is to make."""
+    message: str = ""
+    """What the run says about its status."""
+    engines: tuple[Throughput, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    collected: tuple[Number, ...] = ()
+    """Means over the latest training games."""
+    win_rates: tuple[WinRate, ...] = ()
+    ratings: tuple[RatingRow, ...] = ()
+    """The strongest first."""
+    matches: tuple[Match, ...] = ()
+    exploration: tuple[tuple[str, tuple[Number, ...]], ...] = ()
+    """By environment."""
+    games: tuple[Number, ...] = ()
+    """Training and evaluation games so far, by environment."""
+    buffer_size: int | None = None
+    failures: tuple[Number, ...] = ()
+    """What went wrong, and how often: only what did."""
+    latest_game: str = ""
+
+
+def make_view(
+    info: Mapping[str, Any],
+    *,
+    buffer: Mapping[str, Any] | None = None,
+    gpus: tuple[Gpu, ...] = (),
+    written: float | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> View:
+    """The view of what a tracker's `get_interface_info` says; what is not there is left empty.
+
+    Args:
+        info: as the tracker gives it, or as it was read from JSON.
+        buffer: the step buffer's `stats`.
+        gpus: of this machine.
+        written: when `info` was written, if it is from files.
+        status: what the run says about itself: `status`, `updates` and `message`.
+    """
+    said = status or {}
+    scalars = {str(k): _number(v) for k, v in info.get("scalars", {}).items()}
+    size = (buffer or {}).get("size", scalars.get("buffer/size"))
+    tok_s = {str(k): _number(v) for k, v in info.get("gpu_tok_s", {}).items()}
+    return View(
+        run_name=printable(str(info.get("run_name", ""))),
+        step=int(info.get("step") or 0),
+        written=written,
+        status=printable(str(said.get("status", ""))),
+        updates=said.get("updates"),
+        message=printable(str(said.get("message", ""))),
+        engines=_engines(info.get("inference", {})),
+        gpus=tuple(_with_speed(gpu, tok_s.get(str(gpu.index))) for gpu in gpus),
+        curves=_curves(info.get("learner", {})),
+        collected=_numbers({label: info.get(key) for key, label in COLLECTED.items()}),
+        win_rates=_win_rates(info.get("evaluation", [])),
+        ratings=_ratings(info.get("TS", {})),
+        matches=_matches(info.get("match_counts", ())),
+        exploration=tuple(
+            (printable(str(env_id)), _numbers(values))
+            for env_id, values in sorted(info.get("exploration", {}).items())
+        ),
+        games=_games(info.get("counts", {})),
+        buffer_size=None if size is None else int(size),
+        failures=_failures(scalars, buffer or {}, info.get("write_failures")),
+        latest_game=printable(str(info.get("latest_game", ""))),
+    )
+
+
+def _number(value: Any) -> float | None:
+    """JSON has null where a number was not finite; so has the view."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _numbers(values: Mapping[str, Any]) -> tuple[Number, ...]:
+    finite = ((printable(str(name)), _number(value)) for name, value in values.items())
+    return tuple(Number(name, value) for name, value in finite if value is not None)
+
+
+def _engines(stats: Mapping[str, Mapping[str, Any]]) -> tuple[Throughput, ...]:
+    return tuple(
+        Throughput(
+            printable(str(name)),
+            *(_number(values.get(key)) or 0.0 for key in ("tok_s", "running", "queued")),
+        )
+        for name, values in sorted(stats.items())
+    )
+
+
+def _with_speed(gpu: Gpu, tok_s: float | None) -> Gpu:
+    return Gpu(gpu.index, gpu.name, gpu.busy, gpu.used_gib, gpu.total_gib, gpu.watts, tok_s)
+
+
+def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
+    def place(name: str) -> tuple[int, str]:
+        found = [i for i, word in enumerate(CURVE_ORDER) if word in name.lower()]
+        return (found[0] if found else len(CURVE_ORDER), name)
+
+    return tuple(
+        Curve(printable(name), tuple(_number(value) for value in learner[name][-MAX_CURVE:]))
+        for name in sorted(learner, key=place)
+        if name != "step" and learner[name]
+    )
+
+
+def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
+    """By environment and opponent; the newest checkpoint is the last."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for evaluation in sorted(evaluations, key=lambda one: iteration(str(one["ckpt_uid"]))):
+        if evaluation["games"]:
+            key = (str(evaluation["env_id"]), str(evaluation["opponent"]))
+            groups.setdefault(key, []).append(evaluation)
+    return tuple(
+        WinRate(
+            env_id=printable(env_id),
+            opponent=printable(opponent),
+            ckpt_uid=printable(str(found[-1]["ckpt_uid"])),
+            games=int(found[-1]["games"]),
+            win_rate=float(found[-1]["win_rate"]),
+            low=float(found[-1]["win_rate_low"]),
+            high=float(found[-1]["win_rate_high"]),
+            draw_rate=float(found[-1]["draw_rate"]),
+            invalid_rate=float(found[-1]["invalid_rate"]),
+            history=tuple(float(one["win_rate"]) for one in found),
+        )
+        for (env_id, opponent), found in groups.items()
+    )
+
+
+def _ratings(ratings: Mapping[str, Mapping[str, Any]]) -> tuple[RatingRow, ...]:
+    rows = [
+        RatingRow(
+            printable(str(uid)), float(rating["mu"]), float(rating["sigma"]),
+            bool(rating.get("active", True)),
+        )
+        for uid, rating in ratings.items()
+    ]  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: -row.mu))
+
+
+def _matches(counts: Any) -> tuple[Match, ...]:
+    """Of pairs to counts, or of triples as JSON has them."""
+    triples = [(*pair, n) for pair, n in counts.items()] if isinstance(counts, Mapping) else counts
+    found = [Match(printable(str(a)), printable(str(b)), int(n)) for a, b, n in triples]
+    return tuple(sorted(found, key=lambda match: -match.games))
+
+
+def _games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
+    names = {"collection-": "train", "evaluation-": "eval"}
+    return tuple(
+        Number(f"{names[prefix]} {printable(name.removeprefix(prefix))}", float(count))
+        for prefix in names
+        for name, count in sorted(counts.items())
+        if name.startswith(prefix)
+    )
+
+
+def _failures(
+    scalars: Mapping[str, float | None], buffer: Mapping[str, Any], write_failures: Any
+) -> tuple[Number, ...]:
+    counted: dict[str, Any] = {
+        name: value
+        for name, value in scalars.items()
+        if any(word in name.rsplit("/", 1)[-1] for word in FAILURES)
+    }
+    counted |= {f"buffer/{k}": v for k, v in buffer.items() if any(w in k for w in FAILURES)}
+    counted["metrics not written"] = write_failures
+    return tuple(number for number in _numbers(counted) if number.value)

@@ -1,0 +1,1 @@
+"""A run from its configuration: its parts, its folder, its states, and how it goes."""

@@ -1,0 +1,148 @@
+"""The folder of a run: what it was asked, how it stands, and states to continue from.
+
+    config.json   the configuration
+    status.json   how it stands
+    states/       step-<N>/, each whole or not there
+
+Everything else in it is the tracker's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unstable.config import ConfigError, RunConfig, make_config
+from unstable.utils.files import to_json, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Status = Literal["running", "completed", "cancelled", "failed"]
+_STATE = "step-"
+_UNFINISHED = ".unfinished-"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How a run stands."""
+
+    status: Status
+    step: int
+    updates: int
+    message: str = ""
+    pid: int | None = None
+
+
+class RunFolder:
+    """Reads and writes a run's folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """A run that is there.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        folder = cls(path)
+        if not (folder.path / "config.json").is_file():
+            raise ConfigError(f"{path} is no run: it has no config.json")
+        return folder
+
+    def write_config(self, config: RunConfig) -> None:
+        """Keep what was asked."""
+        write_whole(self.path / "config.json", config.model_dump_json(indent=2) + "\n")
+
+    def config(self) -> RunConfig:
+        """What was asked; raises ConfigError when it cannot be read."""
+        path = self.path / "config.json"
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        return make_config(values, str(path))
+
+    def write_status(self, status: RunStatus) -> None:
+        """Say how it stands."""
+        write_whole(self.path / "status.json", to_json(asdict(status)) + "\n")
+
+    def status(self) -> RunStatus | None:
+        """How it stands; None if that is not known."""
+        try:
+            values = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+            return RunStatus(**values)
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only process that runs it.
+
+        Raises:
+            ConfigError: another one does.
+        """
+        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{self.path} is being run by another process") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    # --- states -------------------------------------------------------------------------------
+
+    def states(self) -> list[Path]:
+        """Whole states, oldest first."""
+        found = (self.path / "states").glob(f"{_STATE}*")
+        return sorted(found, key=state_step)
+
+    @contextmanager
+    def new_state(self, step: int, keep: int) -> Iterator[Path]:
+        """A folder to write a state into; it counts when this block ends, the oldest then go."""
+        states = self.path / "states"
+        unfinished = states / f"{_UNFINISHED}{step}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            yield unfinished
+            for file in unfinished.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            final = states / f"{_STATE}{step}"
+            shutil.rmtree(final, ignore_errors=True)
+            unfinished.rename(final)
+            _sync(states)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        for old in self.states()[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def state_step(path: Path) -> int:
+    """The learner's step at which a state was taken."""
+    return int(path.name.removeprefix(_STATE))
+
+
+def read_json(path: Path) -> Any:
+    """A file that this module's writers made."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

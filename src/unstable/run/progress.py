@@ -1,0 +1,50 @@
+"""What a run says while it goes on, and at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from unstable.utils.handles import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from unstable.run.folder import RunFolder
+    from unstable.run.parts import Parts
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is."""
+
+    phase: str
+    """What comes next: `evaluating`, `playing` or `learning`."""
+    step: int
+    updates: int
+    learner: Mapping[str, float] = field(default_factory=dict)
+    """What the learner logged at its last step."""
+    evaluations: tuple[Mapping[str, Any], ...] = ()
+    """Every evaluation so far."""
+
+
+if TYPE_CHECKING:
+    Tell = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended."""
+
+    run_dir: str
+    step: int
+    checkpoint: str | None
+    evaluations: tuple[Mapping[str, Any], ...]
+
+
+def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
+    """What a run that has ended leaves."""
+    uid = ask(parts.pool, "current_uid")
+    found = ask(parts.pool, "ckpt_path", uid) if uid else None
+    evaluations = tuple(ask(parts.tracker, "get_evaluations"))
+    return RunResult(str(folder.path), step, found[0] if found else None, evaluations)

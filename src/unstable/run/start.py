@@ -1,0 +1,62 @@
+"""Starting a run, or going on with it, in whichever way its configuration says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from unstable.collector import CollectionError
+from unstable.engines.protocol import EngineError
+from unstable.games.runner import GameError
+from unstable.run.folder import RunStatus
+
+if TYPE_CHECKING:
+    from unstable.config import RunConfig
+    from unstable.run.folder import RunFolder, Status
+    from unstable.run.progress import Progress, RunResult, Tell
+
+RUN_ERRORS = (CollectionError, EngineError, GameError, OSError, RuntimeError)
+"""How a run may fail through no mistake of the program's."""
+
+
+def start(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+    """Run to the end, or until it fails or is interrupted; what was reached is on disk.
+
+    Raises:
+        ConfigError: another process runs it, or something in the configuration cannot be had.
+    """
+    step = 0
+
+    def note(progress: Progress) -> None:
+        nonlocal step
+        step = progress.step
+        folder.write_status(RunStatus("running", step, config.updates, pid=os.getpid()))
+        tell(progress)
+
+    with folder.held():
+        try:
+            result = _train(config, folder, model, note)
+        except BaseException as error:
+            folder.write_status(RunStatus(_ending(error), step, config.updates, _words(error)))
+            raise
+        folder.write_status(RunStatus("completed", result.step, config.updates))
+        return result
+
+
+def _train(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+    if config.mode == "ray":
+        from unstable.run.on_ray import train_on_ray
+
+        return train_on_ray(config, folder, model, tell)
+    from unstable.run.turns import train_by_turns
+
+    return asyncio.run(train_by_turns(config, folder, model, tell))
+
+
+def _ending(error: BaseException) -> Status:
+    return "failed" if isinstance(error, Exception) else "cancelled"
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "interrupted"
