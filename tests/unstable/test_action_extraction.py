@@ -52,8 +52,16 @@ def test_an_answer_can_be_the_move():
     assert extract_action(" [4]\n", "raw") == ("[4]", {"correct_answer_format": True})
 
 
+@pytest.mark.parametrize(
+    ("text", "action"), [("4", "[4]"), (" col 3\n", "[col 3]"), ("[4]", "[4]")]
+)
+def test_an_answer_can_be_the_move_without_its_brackets(text, action):
+    assert extract_action(text, "bare") == (action, {"correct_answer_format": True})
+    assert not extract_action(" \n", "bare")[1]["correct_answer_format"]
+
+
 def test_an_unknown_way_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="brackets, default, raw"):
+    with pytest.raises(ValueError, match="bare, brackets, default, raw"):
         extract_action("x", "boxes")
 
 

@@ -210,11 +210,11 @@ def test_moves_are_named_without_what_stands_around_them():
 def test_a_short_board_is_the_same_from_both_seats():
     view = compact_view("TicTacToe-v0-train")
     game = GameRunner("TicTacToe-v0-train", 2, 0, view=view)
-    assert game.observe().observation == ".../.../..."
+    assert game.observe().observation == "012345678"
     game.step("[4]")
-    assert game.observe().observation == ".../.O./..."
+    assert game.observe().observation == "0123e5678"
     game.step("[0]")
-    assert game.observe().observation == "O../.M./..."
+    assert game.observe().observation == "a123E5678"
 
 
 @pytest.mark.parametrize("name", BOARDS)

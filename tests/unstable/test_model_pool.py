@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,9 @@ class Listener:
         self.heard.append(args)
 
 
-def pool(mode: str = "mirror", checkpoints: int = 1, **options: Any) -> ModelPool:
+def pool(
+    mode: str | dict[str, float] = "mirror", checkpoints: int = 1, **options: Any
+) -> ModelPool:
     made = ModelPool(mode, options.pop("max_active_lora", 4), **options)
     for iteration in range(checkpoints):
         made.add_checkpoint(f"adapters/{iteration}", iteration)
@@ -241,6 +244,27 @@ def test_who_is_nearer_is_chosen_more_often(mode):
     assert counts["fixed-near"] > counts["fixed-far"] > counts["fixed-beyond"]
 
 
+def test_modes_can_be_mixed_by_their_shares():
+    made = pool(
+        {"mirror": 0.75, "lagged": 0.25}, checkpoints=3, max_active_lora=3, lag_range=(1, 2)
+    )
+    counts = drawn(made, 4000)
+    assert abs(counts["ckpt-2"] - 3000) < 150
+    assert abs(counts["ckpt-0"] - counts["ckpt-1"]) < 150
+
+
+def test_the_share_of_a_mode_that_finds_nobody_goes_to_the_others():
+    made = pool({"mirror": 0.5, "fixed": 0.5}, checkpoints=2)
+    assert drawn(made, 50) == {"ckpt-1": 50}
+
+
+def test_a_mixture_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="share above 0"):
+        pool({"mirror": 0.0})
+    with pytest.raises(ValueError, match="no sample_mode 'mirrored'"):
+        pool({"mirrored": 1.0})
+
+
 def test_the_weights_of_a_softmax_are_a_softmax():
     made = pool("ts-dist")
     made.add_fixed("near", prior_mu=25.0)
@@ -332,3 +356,17 @@ def test_openskill_can_rate_too():
     made.add_fixed("x")
     made.push_game_outcome("ckpt-0", "fixed-x", 1.0, MOVES, "A")
     assert rating(made, "ckpt-0").mu > 25.0
+
+
+def test_files_of_active_checkpoints_are_kept_for_other_machines(tmp_path: Path):
+    pool = ModelPool("mirror", max_active_lora=2)
+    pool.add_checkpoint(None, -1)
+    for number in range(4):
+        pool.add_checkpoint(f"/elsewhere/iteration-{number}", number, {"adapter": bytes([number])})
+    kept = [number for number in range(4) if pool.adapter_files(f"/elsewhere/iteration-{number}")]
+    assert len(kept) <= 2
+    assert pool.adapter_files("/elsewhere/iteration-3") == {"adapter": b"\x03"}
+    (tmp_path / "adapter.json").write_bytes(b"{}")
+    assert pool.adapter_files(str(tmp_path)) is None  # no checkpoint: not to be read
+    pool.add_checkpoint(str(tmp_path), 4)
+    assert pool.adapter_files(str(tmp_path)) == {"adapter.json": b"{}"}

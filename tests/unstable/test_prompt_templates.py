@@ -38,7 +38,12 @@ def test_the_documented_keys_hold_the_observation_and_the_format(key):
 
 
 def test_every_key_is_documented():
-    assert set(DOCUMENTED) == set(TEMPLATES)
+    assert {*DOCUMENTED, "bare"} == set(TEMPLATES)
+
+
+def test_bare_is_the_observation_alone_in_the_models_markup():
+    assert format_prompt("bare", "board", Tokenizer()) == "<s><user>board</user><assistant>"
+    assert format_prompt("bare", "board") == "board\n\nAnswer: "
 
 
 def test_chat_markup_is_written_out_where_the_tokenizer_has_none():

@@ -109,6 +109,22 @@ def test_each_learner_step_is_written_as_it_is(tmp_path):
     assert made.get_interface_info()["learner"]["loss"] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def test_learner_steps_go_with_the_reward_of_the_latest_games(tmp_path):
+    made = tracker(tmp_path)
+    made.log_learner({"step": 1, "loss": 0.5})
+    made.add_trajectory(game(1.0), 0, "A")
+    made.add_trajectory(game(-0.5), 0, "B")
+    made.log_learner({"step": 2, "loss": 0.5})
+    made.log_learner({"step": 3, "reward": 7.0})
+    first, *others = lines(tmp_path / "run" / "metrics.jsonl")
+    assert "learner/reward" not in first
+    assert [line["learner/reward"] for line in others] == [0.25, 7.0]
+    again = Tracker("demo", run_dir=tmp_path / "again")
+    again.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    again.log_learner({"step": 4, "loss": 0.5})
+    assert lines(tmp_path / "again" / "metrics.jsonl")[-1]["learner/reward"] == 0.25
+
+
 def test_tensorboard_reads_what_was_written(tmp_path):
     made = tracker(tmp_path)
     for step in (1, 2):

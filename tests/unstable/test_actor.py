@@ -1,0 +1,181 @@
+"""Actors: plain objects here, Ray actors elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from small_qwen import (
+    byte_tokenizer,
+    logprobs_of,
+    save_adapter,
+    save_qwen,
+    small_qwen,
+    with_adapter,
+)
+
+import unstable
+from unstable import actor as actor_module
+from unstable.actor import VLLMActor
+from unstable.engines import make_engine
+from unstable.engines.protocol import EngineError
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_qwen(tmp_path_factory.mktemp("models") / "small")
+
+
+def config(folder: str, **changes: Any) -> dict[str, Any]:
+    settings = {
+        "model_name": folder, "engine": "transformers", "device": "cpu", "max_parallel_seq": 16,
+        "max_model_len": 128, "max_loras": 3, "lora_config": {"lora_rank": 4},
+        "temperature": 1.0, "top_p": 1.0, "max_tokens": 6,
+    }  # fmt: skip
+    return settings | changes
+
+
+def test_a_prompt_is_answered_as_it_stands(folder: str):
+    async def ask() -> None:
+        actor = VLLMActor(config(folder), name="one")
+        assert await actor.ping() == "one"
+        answer = await actor.generate("<board> ü", seed=3)
+        expected = byte_tokenizer().encode("<board> ü", add_special_tokens=False)
+        assert list(answer.prompt_ids) == expected
+        assert 1 <= len(answer.token_ids) == len(answer.logprobs) <= 6
+        assert answer == await actor.generate("<board> ü", seed=3)
+        assert answer != await actor.generate("<board> ü", seed=4)
+        assert len((await actor.generate("<board>", seed=1, max_tokens=2)).token_ids) <= 2
+        greedy = await actor.generate("<board>", temperature=0.0)
+        assert greedy == await actor.generate("<board>", temperature=0.0, top_p=0.5)
+        assert isinstance(await actor.submit_prompt("<board>"), str)
+        with pytest.raises(EngineError, match="max_model_len"):
+            await actor.generate("x" * 128)
+        await actor.close()
+        with pytest.raises(EngineError, match="closed"):
+            await actor.generate("<board>")
+
+    asyncio.run(ask())
+
+
+def test_each_prompt_has_its_adapter(folder: str, tmp_path: Path):
+    model = small_qwen()
+    adapter = save_adapter(tmp_path / "adapter", model, 1)
+
+    async def ask(actor: VLLMActor) -> Any:
+        return await asyncio.gather(
+            *(actor.generate(f"board {n}", (None, adapter)[n % 2], seed=n) for n in range(10))
+        )
+
+    actor = VLLMActor(config(folder))
+    for _ in range(2):  # an actor outlives an event loop
+        for number, answer in enumerate(asyncio.run(ask(actor))):
+            policy = with_adapter(model, (None, adapter)[number % 2])
+            expected = logprobs_of(policy, answer.prompt_ids, answer.token_ids)
+            assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+def test_adapters_are_fetched_from_the_pool(folder: str, tmp_path: Path):
+    adapter = tmp_path / "adapter"
+    save_adapter(adapter, small_qwen(), 1)
+    pool = ModelPool("mirror", max_active_lora=1)
+    elsewhere = str(tmp_path / "elsewhere" / "iteration-1")
+    files = {file.name: file.read_bytes() for file in adapter.iterdir()}
+    pool.add_checkpoint(elsewhere, 1, files)
+    asked: list[str] = []
+
+    class Counting:
+        def adapter_files(self, path: str) -> dict[str, bytes] | None:
+            asked.append(path)
+            return pool.adapter_files(path)
+
+    async def ask() -> None:
+        actor = VLLMActor(config(folder), adapters=Counting())
+        here = await actor.generate("board", str(adapter), seed=1)
+        many = await asyncio.gather(*(actor.generate("board", elsewhere, seed=1) for _ in range(5)))
+        assert {answer.token_ids for answer in many} == {here.token_ids}
+        assert asked == [elsewhere]
+        for _ in range(2):  # what was not there may be there later
+            with pytest.raises(EngineError, match="does not have it"):
+                await actor.generate("board", str(tmp_path / "nowhere"))
+        assert len(asked) == 3
+        fetched = actor._adapters._folder
+        assert fetched is not None
+        assert fetched.exists()
+        await actor.close()
+        assert not fetched.exists()
+
+    asyncio.run(ask())
+
+
+def test_throughput_goes_to_the_tracker(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(actor_module, "REPORT_SECONDS", 0.01)
+    tracker = Tracker("run", run_dir=tmp_path / "run")
+
+    async def ask() -> VLLMActor:
+        actor = VLLMActor(config(folder, max_tokens=100), tracker, "actor-0")
+        assert actor._tok_rate() == 0.0
+        await asyncio.gather(*(actor.generate(f"board {n}", seed=n) for n in range(8)))
+        await asyncio.sleep(0.05)
+        return actor
+
+    actor = asyncio.run(ask())
+    reported = tracker.get_interface_info()["inference"]["actor-0"]
+    assert set(reported) == {"queued", "running", "tok_s"}
+    assert reported["tok_s"] > 0
+    assert actor.stats()["tokens"] > 8
+    tracker.close()
+
+
+def test_the_configuration_names_the_engine(folder: str):
+    assert type(make_engine(config(folder, engine="auto"))).__name__ == "TransformersEngine"
+    with pytest.raises(ValueError, match="no engine 'vlm'; there are auto, transformers, vllm"):
+        make_engine(config(folder, engine="vlm"))
+    with pytest.raises(ValueError, match="no model_name"):
+        make_engine({})
+
+
+@pytest.fixture
+def cluster() -> Iterator[None]:
+    ray.init(
+        namespace="unstable", num_cpus=4, include_dashboard=False, log_to_driver=False,
+        object_store_memory=100 * 1024 * 1024, configure_logging=False,
+    )  # fmt: skip
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_of_ray_answers_the_same(folder: str, tmp_path: Path):
+    save_adapter(tmp_path / "adapter", small_qwen(), 1)
+    files = {file.name: file.read_bytes() for file in (tmp_path / "adapter").iterdir()}
+    shutil.rmtree(tmp_path / "adapter")
+    elsewhere = str(tmp_path / "adapter")
+    pool = unstable.ModelPool.remote(sample_mode="mirror", max_active_lora=2)
+    ray.get(pool.add_checkpoint.remote(elsewhere, 1, files))
+    remote = unstable.VLLMActor.remote(config(folder), None, "actor-0", pool)
+    assert ray.get(remote.ping.remote(), timeout=120) == "actor-0"
+    asked = [(f"board {n}", (None, elsewhere)[n % 2], n) for n in range(20)]
+    far = ray.get(
+        [remote.generate.remote(text, path, seed=seed) for text, path, seed in asked], timeout=120
+    )
+
+    async def here() -> Any:
+        local = VLLMActor(config(folder), adapters=pool)
+        return await asyncio.gather(*(local.generate(t, path, seed=s) for t, path, s in asked))
+
+    for one, other in zip(far, asyncio.run(here()), strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+    with pytest.raises(EngineError, match="max_model_len"):
+        ray.get(remote.generate.remote("x" * 200))
+    assert ray.get(remote.stats.remote())["running"] == 0

@@ -1,0 +1,167 @@
+"""Few ids for many adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unstable.engines.adapter_slots import AdapterSlots, LoadedAdapter
+from unstable.engines.adapters import CONFIG, WEIGHTS
+from unstable.engines.protocol import EngineError
+
+FILES = (CONFIG, WEIGHTS)
+
+
+class Loader:
+    """Remembers what is in which slot."""
+
+    def __init__(self) -> None:
+        self.inside: dict[int, str] = {}
+        self.loads = 0
+        self.fails = False
+        self.gate: asyncio.Event | None = None
+
+    async def __call__(self, adapter: LoadedAdapter) -> None:
+        if self.gate:
+            await self.gate.wait()
+        if self.fails:
+            raise EngineError("broken")
+        self.loads += 1
+        self.inside[adapter.slot] = adapter.name
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    folders = [tmp_path / f"adapter-{i}" for i in range(10)]
+    for folder in folders:
+        folder.mkdir()
+        for name in FILES:
+            (folder / name).write_text(name)
+    return [str(folder) for folder in folders]
+
+
+@pytest.fixture
+def run() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+async def use(slots: AdapterSlots, folder: str) -> LoadedAdapter:
+    async with slots.hold(folder) as adapter:
+        return adapter
+
+
+def test_ids_are_bounded_and_each_belongs_to_who_holds_it(
+    run: asyncio.Runner, folders: list[str]
+) -> None:
+    load = Loader()
+    slots = AdapterSlots(3, load)
+
+    async def one(folder: str) -> None:
+        async with slots.hold(folder) as adapter:
+            assert adapter.folder == folder
+            for _ in range(3):
+                assert load.inside[adapter.slot] == adapter.name
+                await asyncio.sleep(0)
+
+    async def many() -> None:
+        await asyncio.gather(*(one(folders[i * 7 % 10]) for i in range(100)))
+
+    run.run(many())
+    assert set(load.inside) == {1, 2, 3}
+
+
+def test_a_loaded_adapter_is_not_loaded_again(run: asyncio.Runner, folders: list[str]) -> None:
+    load = Loader()
+    slots = AdapterSlots(3, load)
+    held = [run.run(use(slots, folder)) for folder in folders[:3] * 5]
+    assert load.loads == 3
+    assert held[:3] == held[-3:]
+
+
+def test_the_least_recently_used_makes_room(run: asyncio.Runner, folders: list[str]) -> None:
+    load = Loader()
+    slots = AdapterSlots(2, load)
+    for folder in (folders[0], folders[1], folders[0], folders[2], folders[0]):
+        run.run(use(slots, folder))
+    assert load.loads == 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_written_anew_is_another_adapter(
+    run: asyncio.Runner, folders: list[str], name: str
+) -> None:
+    load = Loader()
+    slots = AdapterSlots(2, load)
+    before = run.run(use(slots, folders[0]))
+    (Path(folders[0]) / name).write_text("other content")
+    after = run.run(use(slots, folders[0]))
+    assert load.loads == 2
+    assert before.name != after.name
+    assert before.slot != after.slot  # some request may still be answered with the old one
+
+
+def test_no_folder_says_which_files_are_missing(run: asyncio.Runner, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=f"{tmp_path}.*{FILES[0]}"):
+        run.run(use(AdapterSlots(1, Loader()), str(tmp_path)))
+
+
+def test_a_failed_load_gives_its_slot_back(run: asyncio.Runner, folders: list[str]) -> None:
+    load = Loader()
+    slots = AdapterSlots(1, load)
+    load.fails = True
+    for folder in folders:
+        with pytest.raises(EngineError, match="broken"):
+            run.run(use(slots, folder))
+    load.fails = False
+    assert run.run(use(slots, folders[0])).slot == 1
+
+
+def test_who_waits_gets_a_slot_though_others_keep_asking(
+    run: asyncio.Runner, folders: list[str]
+) -> None:
+    slots = AdapterSlots(1, Loader())
+    order: list[str] = []
+
+    async def one(folder: str) -> None:
+        async with slots.hold(folder):
+            order.append(folder)
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    async def many() -> None:
+        asked = [folders[0], folders[0], folders[1], *[folders[0]] * 20]
+        await asyncio.gather(*map(one, asked))
+        assert order == asked
+
+    run.run(many())
+
+
+@pytest.mark.parametrize("where", ["loading", "waiting for a slot", "waiting for its turn"])
+def test_a_cancelled_request_leaves_its_place(
+    run: asyncio.Runner, folders: list[str], where: str
+) -> None:
+    load = Loader()
+    slots = AdapterSlots(1, load)
+
+    async def story() -> None:
+        if where == "loading":
+            load.gate = asyncio.Event()
+            cancelled = [asyncio.create_task(use(slots, folders[1]))]
+            await asyncio.sleep(0.01)
+            cancelled[0].cancel()
+            load.gate.set()
+        else:
+            async with slots.hold(folders[0]):
+                cancelled = [asyncio.create_task(use(slots, folder)) for folder in folders[1:3]]
+                await asyncio.sleep(0.01)
+                cancelled[where == "waiting for its turn"].cancel()
+                await asyncio.sleep(0.01)
+        results = await asyncio.gather(*cancelled, return_exceptions=True)
+        assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 1
+        assert (await use(slots, folders[3])).slot == 1
+
+    run.run(story())

@@ -1,0 +1,278 @@
+"""Playing and evaluating a given number of games, without Ray and without a model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from collector_run import ENV, Run
+from instant_actor import InstantActor, board_of, empty_cell, nonsense
+
+from unstable.collector import CollectionError
+from unstable.engines.protocol import EngineError
+
+
+def test_both_seats_of_each_game_reach_the_buffer(tmp_path):
+    run = Run(tmp_path)
+    counts = run.play(50)
+    assert counts == {
+        "games": 50, "failed": 0, "filtered": 0, "invalid": 0, "turns": len(run.steps()),
+    }  # fmt: skip
+    assert len(run.steps()) == len(run.actor.requests)
+    assert run.buffer.stats()["trajectories"] == 100
+    assert {step.pid for step in run.steps()} == {0, 1}
+    assert run.tracker.get_interface_info()["counts"] == {f"collection-{ENV[0]}": 100}
+    assert run.pool.snapshot()["match_counts"] == [["ckpt-0", "ckpt-0", 50]]
+    assert len(run.collector.flight) == 0
+
+
+def test_results_do_not_depend_on_who_was_faster(tmp_path):
+    delays = (None, lambda number: (number * 7919) % 13, lambda number: 40 - number % 40)
+    runs = [
+        Run(tmp_path / str(i), InstantActor(delay=delay), mode="match-quality", checkpoints=4)
+        for i, delay in enumerate(delays)
+    ]
+    for run, workers in zip(runs, (256, 16, 7), strict=True):
+        for _ in range(3):
+            run.play(40, num_workers=workers)
+    first, *others = runs
+    for run in others:
+        assert run.steps() == first.steps()
+        assert run.pool.state_dict() == first.pool.state_dict()
+        assert run.tracker.state_dict() == first.tracker.state_dict()
+
+
+def test_another_seed_plays_other_games(tmp_path):
+    runs = [Run(tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    for run in runs:
+        run.play(5)
+    assert runs[0].steps() != runs[1].steps()
+
+
+def test_it_continues_where_its_state_was_taken(tmp_path):
+    whole, first, second = (
+        Run(tmp_path / name, mode="random", checkpoints=3) for name in ("a", "b", "c")
+    )
+    whole.play(20)
+    whole.play(20)
+    first.play(20)
+    for name in ("collector", "pool", "buffer"):
+        state = json.loads(json.dumps(getattr(first, name).state_dict()))
+        getattr(second, name).load_state_dict(state)
+    second.play(20)
+    assert second.steps() == whole.steps()
+    assert second.collector.state_dict() == whole.collector.state_dict()
+
+
+def test_seats_environments_and_opponents_are_drawn_evenly(tmp_path):
+    other = ("KuhnPoker-v0-train", 2, "qwen3-zs")
+    run = Run(tmp_path, InstantActor(nonsense), mode="fixed", training_envs=[ENV, other])
+    run.play(200, num_workers=32)
+    assert {tuple(pair) for *pair, _ in run.pool.snapshot()["match_counts"]} == {
+        ("ckpt-0", "fixed-random-legal")
+    }
+    seats = Counter((step.env_id, step.pid) for step in run.steps())
+    assert len(seats) == 4
+    assert min(seats.values()) > 20
+
+
+def test_outcomes_are_rated_by_both_rewards(tmp_path):
+    run = Run(tmp_path, InstantActor(nonsense), mode="fixed")
+    run.play(20)
+    models = run.pool.get_models()
+    assert models["ckpt-0"].rating.mu < 20
+    assert models["fixed-random-legal"].rating.mu > 30
+
+
+def test_the_version_of_a_step_is_that_of_its_checkpoint(tmp_path):
+    run = Run(tmp_path)
+    run.play(3)
+    run.pool.add_checkpoint("adapters/7", 7)
+    run.play(3)
+    assert {step.version for step in run.steps()} == {0, 7}
+    assert {lora for _, lora, _ in run.actor.requests} == {None, "adapters/7"}
+
+
+def test_groups_share_the_game_and_are_complete(tmp_path):
+    run = Run(tmp_path, group_size=4, mode="random", checkpoints=3)
+    run.play(12)
+    batch = run.buffer.get_batch(run.buffer.size())
+    groups: dict[str, set[int]] = {}
+    for step in batch:
+        groups.setdefault(step.group, set()).add(step.episode)
+    assert {len(episodes) for episodes in groups.values()} == {4}
+    beginnings = Counter((step.group, step.obs) for step in batch if step.turn == 0)
+    assert max(beginnings.values()) == 4
+    with pytest.raises(ValueError, match="groups of 4"):
+        run.play(6)
+
+
+def test_games_the_opponent_spoiled_can_be_left_out(tmp_path):
+    """In mirror games who made the invalid move still learns from it."""
+
+    def fails_late(prompt: str, rng: Any) -> str:
+        late = sum(cell.islower() for cell in board_of(prompt)) > 1
+        return nonsense(prompt, rng) if late else empty_cell(prompt, rng)
+
+    kept = Run(tmp_path / "kept", InstantActor(fails_late))
+    kept.play(20)
+    left = Run(tmp_path / "left", InstantActor(fails_late), filter_opponent_invalid=True)
+    counts = left.play(20)
+    assert counts["invalid"] == 20
+    assert counts["filtered"] == 0
+    assert 0 < len(left.steps()) < len(kept.steps())
+    culprits = {step.episode for step in left.steps()}
+    assert len(culprits) == 20
+
+    older = Run(
+        tmp_path / "older", InstantActor(fails_late), mode="lagged", checkpoints=2,
+        filter_opponent_invalid=True,
+    )  # fmt: skip
+    counts = older.play(20)
+    assert 0 < counts["filtered"] < 20
+    assert older.buffer.stats()["trajectories"] == 20 - counts["filtered"]
+
+
+def test_a_game_that_fails_is_counted_and_another_is_played(tmp_path):
+    run = Run(tmp_path)
+    run.actor.fail = lambda number: number % 50 == 49
+    counts = run.play(60)
+    assert counts["games"] == 60
+    assert counts["failed"] > 2
+    assert run.pool.snapshot()["match_counts"] == [["ckpt-0", "ckpt-0", 60]]
+    assert "request" in run.collector.stats()["last_failure"]
+    share = counts["failed"] / (60 + counts["failed"])
+    assert run.tracker.get_metrics()["collector/Failure Rate"] == pytest.approx(share, abs=0.1)
+
+
+def test_when_nothing_works_it_stops_and_says_why(tmp_path):
+    run = Run(tmp_path)
+    run.actor.fail = lambda number: True
+    with pytest.raises(CollectionError, match=r"20 games in a row .* is not answered") as caught:
+        run.play(1000, num_workers=8)
+    assert isinstance(caught.value.__cause__, EngineError)
+    assert len(run.collector.flight) == 0
+    assert len(run.actor.requests) < 40
+    run.actor.fail = lambda number: False  # and can go on
+    assert run.play(5)["games"] == 5
+
+
+def test_what_is_not_a_games_failure_travels(tmp_path):
+    def broken(prompt: str, rng: Any) -> str:
+        raise KeyError("a bug")
+
+    run = Run(tmp_path, InstantActor(broken))
+    with pytest.raises(KeyError, match="a bug"):
+        run.play(10)
+    assert len(run.collector.flight) == 0
+
+
+def test_evaluation_plays_half_of_the_games_from_each_seat(tmp_path):
+    run = Run(tmp_path, checkpoints=2)
+    (row,) = run.evaluate(40)
+    assert row["games"] == 40
+    assert row["failed"] == 0
+    assert row["ckpt_uid"] == "ckpt-1"
+    assert row["opponent"] == "random-legal"
+    assert row["win_rate_low"] < row["win_rate"] < row["win_rate_high"]
+    lines = (tmp_path / "eval_data" / "games.jsonl").read_text().splitlines()
+    games = [json.loads(line) for line in lines]
+    assert Counter(game["player_id"] for game in games) == {0: 20, 1: 20}
+    assert len({game["seed"] for game in games}) == 40
+    assert all(game["reason"] and game["num_turns"] for game in games)
+    (known,) = run.tracker.get_evaluations()
+    assert known == {name: row[name] for name in known}
+    assert run.buffer.size() == 0
+    assert run.pool.snapshot()["match_counts"] == []
+
+
+def test_checkpoints_are_evaluated_on_the_same_games(tmp_path):
+    run = Run(tmp_path, checkpoints=3)
+    run.play(7)
+    run.evaluate(10, ckpt_uid="ckpt-1")
+    run.play(7)
+    run.evaluate(10, ckpt_uid="ckpt-2", num_workers=3)
+    lines = (tmp_path / "eval_data" / "games.jsonl").read_text().splitlines()
+    games = [json.loads(line) for line in lines]
+    begun = [(game["seed"], game["player_id"]) for game in games]
+    assert begun[:10] == begun[10:]
+    assert [game["ckpt_uid"] for game in games] == ["ckpt-1"] * 10 + ["ckpt-2"] * 10
+
+
+def test_a_fixed_player_can_be_evaluated_too(tmp_path):
+    run = Run(tmp_path)
+    (row,) = run.evaluate(200, ckpt_uid="fixed-random-legal")
+    assert run.actor.requests == []
+    assert 0.3 < row["win_rate"] < 0.57  # random against random: .43
+    assert row["invalid_rate"] == 0
+    with pytest.raises(LookupError, match="'ckpt-99'"):
+        run.evaluate(1, ckpt_uid="ckpt-99")
+
+
+def test_an_evaluation_that_cannot_be_played_looks_like_none(tmp_path):
+    run = Run(tmp_path)
+    run.actor.fail = lambda number: True
+    (row,) = run.evaluate(400, num_workers=4)
+    assert row["games"] == 0
+    assert row["failed"] == 20
+    assert "is not answered" in row["error"]
+
+
+def test_all_players_of_a_larger_game_are_rated(tmp_path):
+    liars = ("LiarsDice-v0-train", 3, "qwen3-zs")
+    run = Run(
+        tmp_path, InstantActor(nonsense), mode="fixed", training_envs=[liars],
+        evaluation_envs=[], compact_views=False,
+    )  # fmt: skip
+    counts = run.play(10)
+    assert counts["games"] == 10
+    assert run.pool.snapshot()["match_counts"] == [["ckpt-0", "fixed-random-legal", 10]]
+
+
+def test_a_game_for_one_needs_no_opponent(tmp_path):
+    alone = ("GuessTheNumber-v0-train", 1, "qwen3-sp")
+    actor = InstantActor(lambda prompt, rng: f"\\boxed{{{rng.randint(1, 20)}}}")
+    run = Run(
+        tmp_path, actor, training_envs=[alone], evaluation_envs=[alone], compact_views=False
+    )  # fmt: skip
+    assert run.play(5)["games"] == 5
+    (row,) = run.evaluate(5)
+    assert row["games"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"training_envs": ["TicTacToe-v0-train"]}, "training_envs"),
+        ({"training_envs": [("TicTacToe-v0-train", 0, "qwen3-zs")]}, "0 players"),
+        ({"evaluation_envs": [("TicTacToe-v0-train", 2, "qwen9")]}, "qwen9"),
+        ({"action_extraction": "magic"}, "action_extraction"),
+        ({"group_size": 0}, "group_size"),
+        ({"evaluation_envs": [("Briscola-v0-train", 2, "default")], "compact_views": False},
+         "does not know Briscola"),
+        ({"training_envs": [("Briscola-v0-train", 2, "default")], "compact_views": False,
+          "random_opening_moves": 2}, "legal moves of Briscola"),
+        ({"actors": []}, "no actors"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_named_before_anything_is_played(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        Run(tmp_path, **options).play(1)
+
+
+def test_a_game_without_a_short_board_is_named(tmp_path):
+    with pytest.raises(LookupError, match="LiarsDice"):
+        Run(tmp_path, training_envs=[("LiarsDice-v0-train", 2, "default")])
+
+
+def test_moves_are_found_by_the_key_given(tmp_path):
+    def bracketed(prompt: str, rng: Any) -> str:
+        return empty_cell(prompt, rng).replace("\\boxed{", "so I play [").replace("}", "]")
+
+    run = Run(tmp_path, InstantActor(bracketed), action_extraction="brackets")
+    assert run.play(5)["invalid"] == 0
+    boxed = Run(tmp_path / "boxed", InstantActor(bracketed))
+    boxed.play(5)
+    assert boxed.tracker.get_metrics()["collection-TicTacToe-v0-train/Format Success Rate"] == 0.0

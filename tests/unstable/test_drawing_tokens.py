@@ -1,0 +1,70 @@
+"""Drawing by inverting the cumulative distribution."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstable.engines.sampling import draw
+
+HALVES = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+"""Four tokens, by their probabilities."""
+
+
+@pytest.mark.parametrize(
+    ("uniform", "temperature", "top_p", "token"),
+    [
+        (0.0, 1.0, 1.0, 0), (0.49, 1.0, 1.0, 0), (0.51, 1.0, 1.0, 1), (0.76, 1.0, 1.0, 2),
+        (0.999, 1.0, 1.0, 3),
+        (0.99, 0.0, 1.0, 0), (0.99, 0.0, 0.1, 0),  # the most likely one, whatever is drawn
+        (0.99, 1.0, 0.5, 0), (0.99, 1.0, 0.01, 0),  # the first is always kept
+        (0.66, 1.0, 0.6, 0), (0.68, 1.0, 0.6, 1),  # 2/3 and 1/3 are left
+        (0.99, 1.0, 0.75, 1), (0.99, 1.0, 0.8, 2),
+        (0.74, 0.5, 1.0, 1), (0.72, 0.5, 1.0, 0),  # squares: 8/11, 2/11, 1/22, 1/22
+    ],
+)  # fmt: skip
+def test_a_number_picks_its_token(uniform: float, temperature: float, top_p: float, token: int):
+    tokens, logprobs = draw(HALVES, [uniform], [temperature], [top_p])
+    assert tokens.tolist() == [token]
+    assert logprobs.tolist() == pytest.approx([math.log([0.5, 0.25, 0.125, 0.125][token])])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 1.0, exclude_max=True),
+            st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+            st.sampled_from([0.1, 0.9, 1.0]),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_a_row_does_not_depend_on_the_others(rows: list[tuple[float, float, float]]):
+    logits = torch.randn(len(rows), 37, generator=torch.Generator().manual_seed(len(rows)))
+    tokens, logprobs = draw(logits, *(list(column) for column in zip(*rows, strict=True)))
+    for number, row in enumerate(rows):
+        alone = draw(logits[number : number + 1], *([value] for value in row))
+        assert tokens[number] == alone[0][0]
+        assert logprobs[number] == pytest.approx(alone[1][0].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.85])
+def test_frequencies_are_the_probabilities(top_p: float):
+    count = 20_000
+    uniforms = [(number + 0.5) / count for number in range(count)]
+    tokens, _ = draw(HALVES.expand(count, 4), uniforms, [1.0] * count, [top_p] * count)
+    shares = torch.bincount(tokens, minlength=4) / count
+    kept = torch.tensor([0.5, 0.25, 0.125, 0.125 if top_p == 1.0 else 0.0])
+    assert shares.tolist() == pytest.approx((kept / kept.sum()).tolist(), abs=1e-3)
+
+
+def test_what_is_no_distribution_is_seen_in_the_log_probability():
+    logits = torch.tensor([[0.0, math.nan], [math.inf, 0.0], [-math.inf, 0.0]])
+    tokens, logprobs = draw(logits, [0.3] * 3, [1.0] * 3, [1.0] * 3)
+    assert tokens[2] == 1
+    assert logprobs.isfinite().tolist() == [False, False, True]

@@ -1,0 +1,390 @@
+"""What the learner does with a batch."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learner_parts import ENV, make_game, make_model
+
+from unstable.algorithms import A2C, GRPO, PPO, Reinforce
+from unstable.buffer import StepBuffer
+from unstable.core import BaseAlgo, Step, Trajectory
+from unstable.learners.standard_learner import NonFiniteError, StandardLearner
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+
+LORA = {"lora_rank": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+def filled(games: int = 12, *, size: int = 1000, **options: Any) -> StepBuffer:
+    buffer = StepBuffer(size, **options)
+    for seed in range(games):
+        buffer.add_trajectory(make_game(seed, group=str(seed // 4)), 0, ENV)
+    return buffer
+
+
+def learner(folder: str, tmp_path: Path, buffer: Any, **options: Any) -> StandardLearner:
+    chosen: dict[str, Any] = {
+        "model_pool": None, "algorithm": Reinforce(), "batch_size": 16, "max_generation_len": 8,
+        "learning_rate": 1e-2, "lora_cfg": LORA, "ckpt_root": tmp_path / "checkpoints",
+        **options,
+    }  # fmt: skip
+    return StandardLearner(folder, buffer, **chosen)
+
+
+def weights(one: StandardLearner) -> dict[str, torch.Tensor]:
+    return {n: p.detach().clone() for n, p in one.model.named_parameters() if p.requires_grad}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+class Counting(BaseAlgo):
+    """An algorithm with nothing but what it must have."""
+
+    def __init__(self, losses: Sequence[float] = ()) -> None:
+        self.sizes: list[int] = []
+        self.scalings: list[float] = []
+        self.losses = iter(losses)
+
+    def prepare_batch(self, steps: Sequence[Step]) -> Sequence[Step]:
+        return steps
+
+    def update(self, batch: Sequence[Step], scaling: float = 1.0) -> dict[str, float]:
+        self.sizes.append(len(batch))
+        self.scalings.append(scaling)
+        loss = next(self.losses, 1.0)
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        (sum(p.sum() for p in parameters) * loss / scaling).backward()
+        return {"loss": loss}
+
+
+# --- one update ---------------------------------------------------------------------------
+
+
+def test_an_update_takes_a_batch_and_changes_the_adapter_alone(folder, tmp_path):
+    buffer = filled()
+    one = learner(folder, tmp_path, buffer)
+    frozen = {n: p.clone() for n, p in one.model.named_parameters() if not p.requires_grad}
+    before = weights(one)
+    info = one.update_once()
+    assert buffer.size() == 48 - 16
+    assert not same(weights(one), before)
+    for name, parameter in one.model.named_parameters():
+        assert name not in frozen or torch.equal(parameter, frozen[name])
+    assert (one._step, one._samples_seen) == (1, 16)
+    assert info["step"] == 1
+    assert info["samples_seen"] == 16
+    assert info["lr"] == 1e-2
+
+
+def test_another_number_of_steps_can_be_asked_for(folder, tmp_path):
+    buffer = filled()
+    one = learner(folder, tmp_path, buffer)
+    assert one.update_once(buffer.size())["num_steps"] == 48
+
+
+def test_good_steps_get_likelier_and_bad_ones_less(folder, tmp_path):
+    one = learner(folder, tmp_path, None, algorithm=Reinforce(importance_cap=None))
+    steps = filled().get_batch(8)
+    for index, step in enumerate(steps):
+        step.reward = 1.0 if index < 4 else -1.0
+    algorithm: Any = one.algorithm
+    samples = algorithm.prepare_steps(steps)
+    before = [sum(values) for values in algorithm.logprobs(samples)]
+    for _ in range(5):
+        one._learn(steps)
+    after = [sum(values) for values in algorithm.logprobs(samples)]
+    gain = [b - a for a, b in zip(before, after, strict=True)]
+    assert sum(gain[:4]) > 0.1
+    assert sum(gain[4:]) < -0.1
+
+
+def test_how_a_batch_is_divided_does_not_matter(folder, tmp_path):
+    found = []
+    for size, room in ((1, 0), (5, 0), (3, 20), (1, 4096)):
+        one = learner(folder, tmp_path, filled(), mini_batch_size=size, pack_tokens=room)
+        info = one.update_once()
+        found.append((info["loss"], info["grad_norm"], weights(one)))
+    for loss, norm, tensors in found[1:]:
+        assert loss == pytest.approx(found[0][0], abs=1e-6)
+        assert norm == pytest.approx(found[0][1], rel=1e-4)
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(tensor, found[0][2][name], atol=2e-4, rtol=1e-3)
+
+
+def test_the_rest_of_a_batch_is_not_dropped(folder, tmp_path):
+    algorithm = Counting()
+    one = learner(folder, tmp_path, filled(), algorithm=algorithm, batch_size=10, mini_batch_size=4)
+    info = one.update_once()
+    assert algorithm.sizes == [4, 4, 2]
+    assert algorithm.scalings == [2.5, 2.5, 5.0]
+    assert info["loss"] == pytest.approx(1.0)
+
+
+def test_the_norm_that_is_logged_is_that_before_clipping(folder, tmp_path):
+    one = learner(folder, tmp_path, filled(), algorithm=Counting(), grad_clip=0.001)
+    count = sum(tensor.numel() for tensor in weights(one).values())
+    assert one.update_once()["grad_norm"] == pytest.approx(math.sqrt(count), rel=1e-4)
+    gradients = [p.grad for p in one.model.parameters() if p.grad is not None]
+    clipped = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+    assert clipped.item() == pytest.approx(0.001, rel=1e-3)
+
+
+def test_what_is_trained_is_float32_whatever_the_base_is(folder, tmp_path):
+    one = learner(folder, tmp_path, filled(), dtype="bfloat16")
+    one.update_once()
+    types = {(p.requires_grad, p.dtype) for p in one.model.parameters()}
+    assert types == {(True, torch.float32), (False, torch.bfloat16)}
+    state = [v for entry in one.optimizer.state.values() for v in entry.values()]
+    assert {tensor.dtype for tensor in state} == {torch.float32}
+
+
+def test_all_of_the_model_can_be_trained(folder, tmp_path):
+    one = learner(folder, tmp_path, filled(), full_parameters=True, lora_cfg=None)
+    before = weights(one)
+    one.update_once()
+    moved = [name for name, tensor in weights(one).items() if not torch.equal(tensor, before[name])]
+    assert len(moved) == len(before)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = tmp_path / "checkpoints" / "iteration-1"
+    again: Any = AutoModelForCausalLM.from_pretrained(path)
+    tokens = torch.tensor([[3, 4, 5]])
+    one.model.eval()
+    torch.testing.assert_close(again(tokens).logits, one.model(tokens).logits)
+    assert AutoTokenizer.from_pretrained(path).eos_token == "<end>"
+
+
+def test_a_batch_can_be_several_steps_and_gone_through_again(folder, tmp_path):
+    algorithm = Counting()
+    one = learner(
+        folder, tmp_path, filled(), algorithm=algorithm, mini_batch_size=100, steps_per_batch=3,
+        epochs=2,
+    )  # fmt: skip
+    one.update_once()
+    assert algorithm.sizes == [6, 5, 5] * 2
+    assert one._step == 1
+    assert {int(entry["step"]) for entry in one.optimizer.state.values()} == {6}
+
+
+def test_the_learning_rate_follows_its_schedule(folder, tmp_path):
+    one = learner(
+        folder, tmp_path, filled(40), lr_schedule="linear", lr_total=4, lr_floor=0.5, lr_warmup=2
+    )
+    rates = [one.update_once()["lr"] for _ in range(5)]
+    assert rates == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2, 0.75e-2, 0.5e-2])
+    with pytest.raises(ValueError, match="needs lr_total"):
+        learner(folder, tmp_path, None, lr_schedule="cosine")
+    with pytest.raises(ValueError, match="no lr_schedule 'step'"):
+        learner(folder, tmp_path, None, lr_schedule="step")
+
+
+# --- what it refuses ----------------------------------------------------------------------
+
+
+def test_stale_steps_are_dropped_and_counted(folder, tmp_path):
+    buffer = StepBuffer(1000)
+    for seed, version in enumerate((0, 1, 2, 3)):
+        buffer.add_trajectory(make_game(seed, version=version), 0, ENV)
+    one = learner(folder, tmp_path, buffer, max_staleness=1, batch_size=16)
+    one._step = 3
+    info = one.update_once()
+    assert info["num_steps"] == 8
+    assert info["stale_dropped"] == 8
+    buffer.add_trajectory(make_game(9, version=0), 0, ENV)
+    with pytest.raises(ValueError, match="max_staleness=1"):
+        one.update_once(4)
+
+
+def test_text_that_no_policy_wrote_has_no_age(folder, tmp_path):
+    buffer = StepBuffer(100)
+    game = Trajectory(pid=[0], obs=["x"], actions=["y"], final_rewards={0: 1.0})
+    buffer.add_trajectory(game, 0, ENV)
+    one = learner(folder, tmp_path, buffer, max_staleness=0)
+    one._step = 7
+    assert one.update_once(1)["num_steps"] == 1
+
+
+def test_a_loss_that_is_not_finite_changes_nothing_and_says_where(folder, tmp_path, caplog):
+    algorithm = Counting([1.0, math.nan])
+    one = learner(folder, tmp_path, filled(), algorithm=algorithm, mini_batch_size=8)
+    before = weights(one)
+    info = one.update_once()
+    assert info["skipped"] == 1.0
+    assert same(weights(one), before)
+    assert "losses are not finite" in caplog.text
+    assert f"{ENV} game " in caplog.text
+    assert one.update_once()["skipped"] == 0.0
+    assert not same(weights(one), before)
+
+
+def test_a_reward_that_is_not_a_number_does_not_reach_the_weights(folder, tmp_path):
+    buffer = filled()
+    buffer._store.steps[0].reward = math.nan  # type: ignore[attr-defined]
+    one = learner(folder, tmp_path, buffer, algorithm=PPO())
+    before = weights(one)
+    assert one.update_once(buffer.size())["skipped"] == 1.0
+    assert same(weights(one), before)
+
+
+def test_the_third_time_in_a_row_ends_it(folder, tmp_path):
+    one = learner(
+        folder, tmp_path, filled(), algorithm=Counting([math.inf] * 9), mini_batch_size=16
+    )
+    one.update_once(8)
+    one.update_once(8)
+    with pytest.raises(NonFiniteError, match=r"update 3: losses .* 3 times in a row"):
+        one.update_once(8)
+
+
+def test_whole_games_are_asked_for_where_they_are_needed(folder, tmp_path):
+    with pytest.raises(ValueError, match="buffer_strategy='episodes'"):
+        learner(folder, tmp_path, filled(), algorithm=A2C()).update_once()
+    kept = filled(buffer_strategy="episodes")
+    assert learner(folder, tmp_path, kept, algorithm=A2C()).update_once()["num_steps"] == 16
+    kept = filled(buffer_strategy="groups", group_size=4)
+    assert learner(folder, tmp_path, kept, algorithm=GRPO()).update_once()["num_steps"] == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"lora_cfg": {"rank": 3}}, "lora_cfg has no rank; there are lora_rank"),
+        ({"dtype": "int8"}, "no dtype 'int8'"),
+        ({"initial_lora_path": "/no/where"}, "initial_lora_path: no folder /no/where"),
+        ({"full_parameters": True}, "no lora_cfg"),
+        ({"use_trainer_cache": True, "gradient_checkpointing": True}, "choose one"),
+    ],
+)
+def test_what_cannot_be_is_refused(folder, tmp_path, options, match):
+    with pytest.raises(ValueError, match=match):
+        learner(folder, tmp_path, None, **options)
+
+
+def test_memory_options_change_no_result(folder, tmp_path):
+    found = []
+    for options in (
+        {}, {"activation_checkpointing": True, "gradient_checkpointing": True},
+        {"use_trainer_cache": True},
+    ):  # fmt: skip
+        one = learner(folder, tmp_path, filled(), **options)
+        one.update_once()
+        found.append(weights(one))
+    for other in found[1:]:
+        for name, tensor in found[0].items():
+            torch.testing.assert_close(other[name], tensor, atol=1e-5, rtol=1e-4)
+
+
+# --- the loop -----------------------------------------------------------------------------
+
+
+def test_training_makes_exactly_so_many_updates_and_stops_collection(folder, tmp_path):
+    buffer = filled(20)
+    one = learner(folder, tmp_path, buffer, save_every=2)
+    one.train(3)
+    assert one._step == 3
+    assert one._samples_seen == 48
+    assert buffer.stopped()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["iteration-2"]
+    one.train(3)
+    assert one._step == 3
+
+
+def test_training_waits_for_more_than_a_batch(folder, tmp_path):
+    buffer = filled(5)  # 20 steps: a batch, not one and a half
+    one = learner(folder, tmp_path, buffer)
+    thread = threading.Thread(target=one.train, args=(1,))
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive()
+    assert one._step == 0
+    buffer.add_trajectory(make_game(7), 0, ENV)
+    thread.join(60)
+    assert one._step == 1
+
+
+def test_several_learners_wait_for_as_many_batches(folder, tmp_path):
+    one = learner(folder, tmp_path, filled(1, size=60), num_learners=3)
+    with pytest.raises(ValueError, match=r"72 steps .* num_learners 3.* buffer holds 60"):
+        one.train(1)
+
+
+def test_a_buffer_that_is_too_small_is_said_at_once(folder, tmp_path):
+    buffer = filled(1, size=20)
+    with pytest.raises(ValueError, match="raise max_buffer_size"):
+        learner(folder, tmp_path, buffer).train(1)
+    assert buffer.stopped()
+
+
+def test_collection_that_ended_is_used_up_and_then_said(folder, tmp_path):
+    buffer = filled(5)
+    buffer.stop()
+    one = learner(folder, tmp_path, buffer)
+    with pytest.raises(RuntimeError, match="stopped after 1 updates: the buffer has 4 of the 16"):
+        one.train(2)
+
+
+# --- what it leaves -----------------------------------------------------------------------
+
+
+def test_checkpoints_are_adapters_that_peft_loads(folder, tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    one = learner(folder, tmp_path, filled())
+    one.update_once()
+    path = tmp_path / "checkpoints" / "iteration-1"
+    config = json.loads((path / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"]) == (4, 8)
+    again = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), str(path))
+    tokens = torch.tensor([[3, 4, 5]])
+    one.model.eval()
+    torch.testing.assert_close(again(tokens).logits, one.model(tokens).logits)
+    assert not list(path.parent.glob(".*"))
+
+
+def test_an_adapter_can_be_gone_on_with(folder, tmp_path):
+    one = learner(folder, tmp_path, filled())
+    one.update_once()
+    path = str(tmp_path / "checkpoints" / "iteration-1")
+    other = learner(folder, tmp_path, filled(), initial_lora_path=path, lora_cfg=None)
+    assert same(weights(other), weights(one))
+    other.update_once()
+    assert not same(weights(other), weights(one))
+    with pytest.raises(ValueError, match="has rank 4, lora_cfg says 8"):
+        learner(folder, tmp_path, None, initial_lora_path=path, lora_cfg={"lora_rank": 8})
+
+
+def test_pool_and_tracker_are_told(folder, tmp_path):
+    tracker = Tracker("run", run_dir=tmp_path / "run", writers=("jsonl",))
+    pool = ModelPool("mirror", 2, tracker)
+    pool.add_checkpoint(None, -1)
+    one = learner(folder, tmp_path, filled(), model_pool=pool, tracker=tracker, ckpt_root=None)
+    one.update_once()
+    path = tmp_path / "run" / "checkpoints" / "iteration-1"
+    assert pool.ckpt_path("ckpt-1") == (str(path), "checkpoint")
+    assert pool.current_uid() == "ckpt-1"
+    files = pool.adapter_files(str(path))
+    assert files == {
+        name: (path / name).read_bytes()
+        for name in ("adapter_config.json", "adapter_model.safetensors")
+    }
+    tracker.close()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert any("learner/grad_norm" in line for line in lines)

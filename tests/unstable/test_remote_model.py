@@ -1,0 +1,196 @@
+"""Opponents behind an endpoint, over real HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from unstable.engines import remote
+from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines.remote import RemoteModel, RemoteReply
+
+KEY = "sk-canary-51c2d84e60"
+CHAT = [{"role": "user", "content": "your move"}]
+
+
+def completion(text: str | None, **usage: Any) -> tuple[int, dict[str, str], bytes]:
+    body = {"choices": [{"message": {"role": "assistant", "content": text}}], "usage": usage}
+    return 200, {}, json.dumps(body).encode()
+
+
+def failure(status: int, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    return status, {k.replace("_", "-"): v for k, v in headers.items()}, b'{"error": "busy"}'
+
+
+class Endpoint:
+    """Answers with what it was told, in order; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.replies: list[tuple[int, dict[str, str], bytes] | str] = []
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[Any] = []
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers["content-length"])
+                endpoint.asked.append(json.loads(self.rfile.read(length)))
+                endpoint.headers.append((self.path, self.headers))
+                reply = endpoint.replies.pop(0)
+                if reply == "silence":
+                    time.sleep(0.6)
+                    return
+                if reply == "cut off":
+                    self.send_response(200)
+                    self.send_header("content-length", "1000")
+                    self.end_headers()
+                    self.wfile.write(b'{"choices": [')
+                    return
+                status, headers, body = reply
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    thread = threading.Thread(target=endpoint.server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url + "/")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(remote, "FIRST_WAIT", 0.01)
+    yield endpoint
+    endpoint.server.shutdown()
+    endpoint.server.server_close()
+
+
+def ask(model: RemoteModel, **sampling: Any) -> RemoteReply:
+    async def once() -> RemoteReply:
+        try:
+            return await model.ask(CHAT, Sampling(**sampling))
+        finally:
+            await model.close()
+
+    return asyncio.run(once())
+
+
+def test_the_request_says_how_to_sample_and_the_answer_what_it_cost(endpoint: Endpoint):
+    endpoint.replies = [
+        completion("[4]", prompt_tokens=12, completion_tokens=3, cost=0.25),
+        completion(None),
+    ]
+    model = RemoteModel("some/model")
+    reply = ask(model, temperature=0.6, top_p=0.5, max_tokens=7, seed=3)
+    assert reply == RemoteReply("[4]", 12, 3, 0.25)
+    assert endpoint.asked == [
+        {
+            "model": "some/model", "messages": CHAT, "temperature": 0.6, "top_p": 0.5,
+            "max_tokens": 7, "seed": 3,
+        }
+    ]  # fmt: skip
+    ((path, headers),) = endpoint.headers
+    assert path == "/v1/chat/completions"
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert ask(model) == RemoteReply("", 0, 0, None)
+    assert (model.requests, model.input_tokens, model.output_tokens) == (2, 12, 3)
+    assert model.cost_usd == 0.25
+
+
+def test_what_may_work_the_next_time_is_tried_again(endpoint: Endpoint):
+    endpoint.replies = [
+        failure(429, Retry_After="0"), failure(500), "cut off", (200, {}, b"<html>"),
+        (200, {}, b"[]"), (200, {}, b'{"error": {"code": 502}}'), "silence", completion("[4]"),
+    ]  # fmt: skip
+    assert ask(RemoteModel("m", tries=8, timeout=0.3)).text == "[4]"
+    assert len(endpoint.asked) == 8
+    assert all(body == endpoint.asked[0] for body in endpoint.asked)
+
+
+@pytest.mark.parametrize("how", ["seconds", "date"])
+def test_it_waits_as_long_as_it_is_told(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    later = "1" if how == "seconds" else formatdate(time.time() + 100, usegmt=True)
+    waited: list[float] = []
+    sleep = asyncio.sleep
+
+    async def notice(seconds: float) -> None:
+        waited.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("unstable.engines.remote.asyncio.sleep", notice)
+    endpoint.replies = [failure(429, Retry_After=later), completion("[4]")]
+    assert ask(RemoteModel("m")).text == "[4]"
+    (seconds,) = [seconds for seconds in waited if seconds > 0.5]
+    assert seconds >= 1.0
+    assert seconds <= remote.LONGEST_WAIT + 1  # however far away the date is
+
+
+def test_it_gives_up(endpoint: Endpoint):
+    endpoint.replies = [failure(503)] * 3
+    with pytest.raises(EngineError, match=r"m: status 503, 3 times"):
+        ask(RemoteModel("m", tries=3))
+    assert len(endpoint.asked) == 3
+
+
+def test_nobody_is_there():
+    model = RemoteModel("m", base_url="http://127.0.0.1:9/v1", tries=1)
+    with pytest.raises(EngineError, match="ConnectError"):
+        ask(model)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_what_cannot_work_is_not_tried_again(endpoint: Endpoint, status: int):
+    endpoint.replies = [failure(status)]
+    with pytest.raises(EngineError, match=f"status {status}.*busy") as caught:
+        ask(RemoteModel("m"))
+    assert KEY not in str(caught.value)
+    assert len(endpoint.asked) == 1
+
+
+def test_many_ask_at_once(endpoint: Endpoint):
+    endpoint.replies = [completion("[4]", cost=0.5)] * 100
+
+    async def everybody(model: RemoteModel) -> list[RemoteReply]:
+        replies = await asyncio.gather(*(model.ask(CHAT, Sampling()) for _ in range(100)))
+        await model.close()
+        return replies
+
+    model = RemoteModel("m")
+    assert len(asyncio.run(everybody(model))) == 100
+    assert model.cost_usd == 50.0
+
+
+def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch):
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EngineError, match="OPENROUTER_API_KEY"):
+        RemoteModel("google/some")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert RemoteModel("m").url == "https://api.openai.com/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://here:1/v1")
+    assert RemoteModel("m").url == "http://here:1/v1"
+    monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
+    model = RemoteModel("m")
+    assert model.url == "https://openrouter.ai/api/v1"
+    assert model._body(CHAT, Sampling())["usage"] == {"include": True}
+    assert KEY not in repr(model)

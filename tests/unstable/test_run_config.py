@@ -1,0 +1,51 @@
+"""A run's configuration: what is written is checked, field by field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unstable.config import ConfigError, RunConfig, load_config
+
+
+def test_a_file_gives_what_it_says_and_defaults_for_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'name = "mine"\nupdates = 7\n'
+        '[games]\ntrain = [["Nim-v0-train", 2, "raw"]]\n'
+        "[pool]\nsample_mode = {mirror = 0.75, lagged = 0.25}\n"
+        '[[buffer.step]]\ntype = "DiscountToEnd"\ngamma = 0.7\n'
+    )
+    config = load_config(path, seed=3)
+    assert (config.name, config.updates, config.seed) == ("mine", 7, 3)
+    assert config.games.evaluated == (("Nim-v0-train", 2, "raw"),)
+    assert config.pool.sample_mode == {"mirror": 0.75, "lagged": 0.25}
+    assert (config.buffer.step[0].type, config.buffer.step[0].options) == (
+        "DiscountToEnd", {"gamma": 0.7},
+    )  # fmt: skip
+    assert config.learner == RunConfig().learner
+
+
+def test_every_bad_field_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("updatess = 7\n[learner]\nlearning_rate = -1\n[games]\ntrain = [1]\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    for part in (str(path), "updatess: no such field", "learner.learning_rate", "games.train.0"):
+        assert part in message
+
+
+@pytest.mark.parametrize(("text", "words"), [("a = ", "not TOML"), (None, "cannot be read")])
+def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "run.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        load_config(path)
+
+
+def test_a_configuration_survives_being_written_down() -> None:
+    config = RunConfig.model_validate({"buffer": {"final": [{"type": "X", "tau": 0.1}]}})
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config

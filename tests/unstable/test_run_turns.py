@@ -1,0 +1,239 @@
+"""A run by turns: begun, killed, interrupted, continued."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unstable.cli import main
+from unstable.tiny import WarmUp, make_tiny
+
+CONFIG = """
+name = "small"
+model = "{model}"
+updates = 3
+games_per_update = 6
+workers = 1
+eval_every = 2
+eval_games = 4
+[games]
+train = [["TicTacToe-v0-train", 2, "bare"]]
+compact_views = true
+action_extraction = "bare"
+random_opening_moves = 2
+[sampling]
+temperature = 1.0
+top_p = 1.0
+max_tokens = 6
+[engine]
+max_model_len = 64
+[pool]
+sample_mode = {{mirror = 0.5, lagged = 0.5}}
+[[buffer.final]]
+type = "RoleAdvantageByOpponentFormatter"
+[[buffer.step]]
+type = "BlameInvalidMove"
+[[buffer.sampling]]
+type = "NormalizeRewards"
+[lora]
+lora_rank = 4
+lora_dropout = 0.1
+[learner]
+algorithm = "PPO"
+learning_rate = 0.002
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny(
+        tmp_path_factory.mktemp("models") / "small", warm_up=WarmUp(games=20, steps=10)
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path, model: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG.format(model=model))
+    return path
+
+
+def unstable(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "unstable.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def run_of(output_dir: Path) -> Path:
+    (found,) = output_dir.glob("*/*/small")
+    return found
+
+
+def wait_for(path: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 240
+    while not list(path.glob(pattern)):
+        assert process.poll() is None, ended(process)
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def lines(path: Path, *drop: str) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k not in drop} for record in records]
+
+
+def learned(run: Path) -> list[dict[str, Any]]:
+    metrics = lines(run / "metrics.jsonl", "time")
+    return [
+        {k: v for k, v in m.items() if k.startswith("learner/")}
+        for m in metrics
+        if "learner/step" in m
+    ]
+
+
+def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    straight = unstable("train", config, "--output-dir", whole, "--json")
+    code, out, err = ended(straight)
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["step"] == 3
+    assert [e["ckpt_uid"] for e in result["evaluations"]] == ["ckpt--1", "ckpt-2", "ckpt-3"]
+
+    process = unstable("train", config, "--output-dir", killed)
+    for state in ("step-0", "step-1", "step-2"):
+        wait_for(killed, f"*/*/small/states/{state}", process)
+        process.kill()
+        process.communicate()
+        process = unstable("resume", run_of(killed), "--json")
+    code, out, err = ended(process)
+    assert code == 0, err
+    assert json.loads(out)["evaluations"] == result["evaluations"]
+
+    one, other = run_of(whole), run_of(killed)
+    for name in ("adapter_model.safetensors",):
+        final = [run / "checkpoints" / "iteration-3" / name for run in (one, other)]
+        assert final[0].read_bytes() == final[1].read_bytes()
+    for part in ("buffer", "pool", "collector"):
+        states = [(run / "states" / "step-3" / f"{part}.json").read_text() for run in (one, other)]
+        assert states[0].replace(str(one), "") == states[1].replace(str(other), ""), part
+    assert learned(one) == learned(other)
+    games = [lines(run / "eval_data" / "games.jsonl", "time") for run in (one, other)]
+    assert games[0] == games[1]
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
+    config: Path, tmp_path: Path
+) -> None:
+    process = unstable("train", config, "--output-dir", tmp_path / "out")
+    wait_for(tmp_path / "out", "*/*/small/states/step-1", process)
+    process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    run = run_of(tmp_path / "out")
+    assert code == 130, err
+    assert f"unstable resume {run}" in err
+    assert "Traceback" not in err
+    assert json.loads((run / "status.json").read_text())["status"] == "cancelled"
+
+    code, out, err = ended(unstable("resume", run, "--updates", 4, "--json"))
+    assert code == 0, err
+    assert json.loads(out)["step"] == 4
+    assert json.loads((run / "status.json").read_text())["status"] == "completed"
+
+
+def test_a_run_is_run_by_one_process_at_a_time(config: Path, tmp_path: Path) -> None:
+    first = unstable("train", config, "--output-dir", tmp_path / "out", "--updates", 1000)
+    try:
+        wait_for(tmp_path / "out", "*/*/small/states/step-0", first)
+        code, _, err = ended(unstable("resume", run_of(tmp_path / "out")))
+        assert code == 2
+        assert "being run by another process" in err
+    finally:
+        first.kill()
+        first.communicate()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('algorithm = "PPO"', 'algorithm = "DQN"'), "learner.algorithm: no 'DQN'"),
+        (('type = "BlameInvalidMove"', 'type = "Blame"'), "buffer.step: no 'Blame'"),
+        (("lora_rank = 4", "lora_rank = 4\nrank = 5"), "lora.rank: no such field"),
+        (("TicTacToe-v0-train", "NoGame-v0"), "NoGame-v0"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_one_line(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: tuple[str, str],
+    words: str,
+) -> None:
+    config.write_text(config.read_text().replace(*change))
+    with pytest.raises(SystemExit) as left:
+        main(["train", str(config), "--output-dir", str(tmp_path / "out")])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_that_is_no_run_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["resume", str(tmp_path)])
+    assert left.value.code == 2
+    assert "no config.json" in capsys.readouterr().err
+
+
+def test_a_model_is_measured_against_a_fixed_opponent(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["eval", str(model), "--games", "6", "--max-tokens", "4", "--json"])
+    assert left.value.code == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["games"], row["failed"], row["opponent"]) == (6, 0, "random-legal")
+    assert row["win_rate"] + row["draw_rate"] + row["loss_rate"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--game", "Chess-v0"], "Chess-v0"),
+        (["--game", "SpiteAndMalice-v0"], "SpiteAndMalice-v0"),
+    ],
+)
+def test_a_game_that_cannot_be_measured_is_one_line(
+    model: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["eval", str(model), *arguments])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_disk_that_cannot_be_written_stops_the_run_with_its_reason(
+    config: Path, tmp_path: Path
+) -> None:
+    process = unstable("train", config, "--output-dir", tmp_path / "out")
+    wait_for(tmp_path / "out", "*/*/small/states/step-0", process)
+    states = run_of(tmp_path / "out") / "states"
+    states.rename(states.with_name("moved"))
+    states.write_text("in the way")
+    code, _, err = ended(process)
+    assert code == 1
+    assert "states" in err
+    assert "unstable resume" in err

@@ -1,0 +1,73 @@
+"""The dashboard of a run in a Ray cluster, looked at by another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import ray
+
+import unstable
+from unstable.dashboard.cluster import ClusterRun
+from unstable.dashboard.feed import find_parts
+from unstable.dashboard.source import Source, SourceError
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    ray.init(
+        namespace="unstable", num_cpus=4, include_dashboard=False, log_to_driver=False,
+        object_store_memory=100 * 1024 * 1024, configure_logging=False,
+    )  # fmt: skip
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+
+
+def trouble(source: Source) -> str:
+    """Why there is no view, when there is none any more."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            source.fetch()
+        except SourceError as error:
+            return str(error)
+    pytest.fail("there are still views")
+
+
+def test_a_cluster_is_looked_at_until_its_tracker_is_gone(address, tmp_path):
+    tracker = unstable.Tracker.options(name="Tracker").remote(run_name="demo", run_dir=tmp_path)
+    buffer = unstable.StepBuffer.options(name="StepBuffer").remote(max_buffer_size=8)
+    pool = unstable.ModelPool.remote(sample_mode="mirror", max_active_lora=3, tracker=tracker)
+    ray.get(pool.add_checkpoint.remote(path=None, iteration=0))
+    ray.get(pool.push_game_outcome.remote("ckpt-0", "ckpt-0", 1.0, ["[4]"], "A"))
+    ray.get(pool.snapshot.remote())
+    ray.get(tracker.log_learner.remote({"step": 3, "loss": 0.5}))
+
+    here = unstable.TerminalInterface(tracker, buffer)
+    with closing(ClusterRun(address)) as source, closing(ClusterRun(address, "elsewhere")) as lost:
+        view = source.fetch()
+        assert view == here.view()
+        assert (view.run_name, view.step, view.buffer_size) == ("demo", 3, 0)
+        assert view.matches[0].games == 1
+        with pytest.raises(SourceError, match="there is one in unstable: use --namespace"):
+            lost.fetch()
+        assert "elsewhere" in trouble(lost)  # also when its process has ended
+
+        ray.kill(buffer)
+        ray.get(tracker.log_learner.remote({"step": 4, "loss": 0.5}))
+        while (view := source.fetch()).step < 4:
+            pass
+        assert view.buffer_size is None
+        ray.kill(tracker)
+        assert trouble(source) == "the tracker is gone"
+        assert trouble(here.source) == "the tracker is gone"
+        source._process.kill()
+        source._process.wait()
+        assert trouble(source) == "the tracker is gone"
+
+
+def test_where_no_cluster_is_that_is_said_at_once():
+    with pytest.raises(SourceError, match="no Ray cluster is running at 127"):
+        find_parts("127.0.0.1:1", "unstable")

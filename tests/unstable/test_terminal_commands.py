@@ -1,0 +1,237 @@
+"""`unstable watch` and `unstable play` in a real terminal, and without one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unstable.cli import terminal_main
+from unstable.commands.console import UsageError
+from unstable.commands.play import play
+from unstable.commands.watch import newest_run
+from unstable.trackers import Tracker
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 90.0
+"""For a command to answer on a busy machine."""
+LEFT_FULL_SCREEN = "\x1b[?1049l"
+
+
+class Screen:
+    """A process in a terminal of its own, and everything it wrote."""
+
+    def __init__(self, *arguments: str, columns: int = 100, rows: int = 30) -> None:
+        self.raw = ""
+        self._end, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._found = 0
+        # Of a session of its own the terminal is in control: Ctrl-C arrives as a signal.
+        command = ["setsid", "--ctty", sys.executable, "-m", "unstable.cli", *arguments]
+        self.process = subprocess.Popen(
+            command, stdin=inside, stdout=inside, stderr=inside,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "", "LINES": ""},
+        )  # fmt: skip
+        os.close(inside)
+
+    def type(self, keys: str) -> None:
+        os.write(self._end, keys.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Read until the text comes, after the one that was waited for before."""
+        until = time.monotonic() + SECONDS
+        while (place := self.text.find(text, self._found)) < 0:
+            assert time.monotonic() < until, f"no {text!r} in {self.text!r}"
+            assert self._read(), f"ended without {text!r}: {self.text!r}"
+        self._found = place + len(text)
+
+    def end(self) -> int:
+        """The exit status; what was written last is read."""
+        while self._read():
+            pass
+        return self.process.wait(timeout=SECONDS)
+
+    def leave(self, key: str) -> int:
+        """Press a key until it is gone: readline sees a signal that comes too early only then."""
+        for _ in range(20):
+            self.type(key)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=2)
+                break
+        return self.end()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._end)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\x1b(\[[0-9;?<>=]*[A-Za-z]|[()][A-Z0-9]|[=>])", "", self.raw)
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self._end], [], [], SECONDS)
+        assert ready, f"silent for {SECONDS} s after {self.text!r}"
+        try:
+            data = os.read(self._end, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.raw += data.decode(errors="replace")
+        return bool(data)
+
+
+@contextlib.contextmanager
+def screen(*arguments: str, **size: int) -> Iterator[Screen]:
+    made = Screen(*arguments, **size)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def unstable(*arguments: str, typed: str = "", cwd: Path | None = None):
+    return subprocess.run(
+        [sys.executable, "-m", "unstable.cli", *arguments],
+        input=typed, capture_output=True, text=True, check=False, timeout=SECONDS, cwd=cwd,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "outputs" / "2026-11-15" / "10-00-00" / "demo"
+    tracker = Tracker("demo", run_dir=folder)
+    tracker.log_learner({"step": 1, "loss": 0.5})
+    tracker.log_model_pool({}, {"ckpt-1": {"mu": 25.5, "sigma": 8.25}}, {})
+    tracker.flush()
+    return tracker
+
+
+def test_a_run_is_watched_in_a_terminal_while_it_goes_on(run):
+    with screen("watch", run.get_run_dir()) as seen:
+        seen.wait_for("step 1")
+        run.log_learner({"step": 2, "loss": 0.25})
+        seen.wait_for("step 2")
+        seen.type("2")
+        seen.wait_for("25.5 ± 8.2")
+        seen.type("q")
+        assert seen.end() == 0
+        assert LEFT_FULL_SCREEN in seen.raw
+
+
+def test_ctrl_c_leaves_the_dashboard_and_the_terminal_as_it_was(run):
+    with screen("watch", run.get_run_dir(), columns=80, rows=24) as seen:
+        seen.wait_for("step 1")
+        seen.type("\x03")
+        assert seen.end() == 0
+        assert LEFT_FULL_SCREEN in seen.raw
+
+
+def test_without_a_terminal_it_is_printed_once(run, tmp_path):
+    ended = unstable("watch", cwd=tmp_path)  # the newest run below outputs/
+    assert ended.returncode == 0, ended.stderr
+    assert "demo  step 1" in ended.stdout
+    assert "\x1b" not in ended.stdout
+
+
+def test_a_run_as_json(run):
+    view = json.loads(unstable("watch", run.get_run_dir(), "--json").stdout)
+    assert view["run_name"] == "demo"
+    assert view["curves"] == [{"name": "loss", "values": [0.5]}]
+
+
+def test_once_in_a_terminal_does_not_take_it_over(run):
+    with screen("watch", run.get_run_dir(), "--once") as seen:
+        seen.wait_for("Latest game")
+        assert seen.end() == 0
+        assert "\x1b[?1049h" not in seen.raw
+
+
+def test_no_run_is_one_line_and_exit_status_2(tmp_path):
+    ended = unstable("watch", "nowhere", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert ended.stdout == ""
+
+
+def test_without_an_outputs_folder_the_run_has_to_be_named(tmp_path):
+    with pytest.raises(UsageError, match="name the run"):
+        newest_run(tmp_path)
+
+
+def test_unstable_terminal_is_a_command_of_its_own(monkeypatch, capsys):
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["unstable-terminal"] == f"{terminal_main.__module__}:{terminal_main.__name__}"
+    monkeypatch.setattr(sys, "argv", ["unstable-terminal", "--address", "127.0.0.1:1"])
+    with pytest.raises(SystemExit) as left:
+        terminal_main()
+    assert left.value.code == 1
+    assert "no Ray cluster is running at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_person_plays_a_game_to_its_end_in_a_terminal():
+    with screen("play", "random-legal", "--game", "TicTacToe-v0", "--seed", "3") as seen:
+        seen.wait_for("your move> ")
+        seen.type("?\n")
+        seen.wait_for("legal moves: [0] [1] [2] [3] [4] [5] [6] [7] [8]")
+        seen.type("4\n")
+        seen.wait_for("[Player 1]")
+        seen.wait_for("your move> ")
+        seen.type("4\n")
+        seen.wait_for("already occupied")
+        for cell in range(9):
+            seen.type(f"{cell}\n")
+        assert seen.end() == 0
+        assert re.search(r"You have (won|lost)\.|A draw\.", seen.text)
+        assert "Traceback" not in seen.text
+
+
+@pytest.mark.parametrize(("key", "status"), [("\x04", 0), ("\x03", 130)])
+def test_a_person_leaves_with_ctrl_d_or_ctrl_c(key, status):
+    with screen("play", "random-legal", "--game", "Nim-v0") as seen:
+        seen.wait_for("your move> ")
+        assert seen.leave(key) == status
+        assert "You have left." in seen.text
+        assert "Traceback" not in seen.text
+
+
+def test_moves_from_a_pipe_and_the_result_as_json():
+    typed = "".join(f"{cell}\n" for cell in (4, 0, 8, 2, 6, 1, 3, 5, 7))
+    ended = unstable("play", "random-legal", "--seat", "1", "--seed", "1", "--json", typed=typed)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["finished"]
+    assert (result["game"], result["seat"], result["seed"]) == ("TicTacToe-v0", 1, 1)
+    assert sum(result["rewards"].values()) == 0
+    assert {move["seat"] for move in result["moves"]} == {0, 1}
+    assert "your move>" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("who", "options", "said"),
+    [
+        ("random-legal", {"game": "No-v0"}, "--game No-v0"),
+        ("random-legal", {"game": "Sudoku-v0"}, "1 seats"),
+        ("random-legal", {"seat": 2}, "--seat 2"),
+        ("random-legal", {"game": "Breakthrough-v0"}, "moves of Breakthrough-v0"),
+        ("nobody", {}, "nobody is neither a folder"),
+        (".", {}, "neither a run"),
+    ],
+)
+def test_a_game_that_cannot_be_played_is_said(tmp_path, monkeypatch, who, options, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=said):
+        play(who, **options)

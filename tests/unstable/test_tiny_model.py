@@ -1,0 +1,170 @@
+"""The embedded model: a folder that others can load, made the same way each time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unstable.tiny import Progress, make_tiny
+from unstable.tiny.make import WarmUp
+from unstable.tiny.model import IGNORED, batch_tensors, sample_moves, tokens_of
+from unstable.tiny.positions import random_games
+from unstable.tiny.tokenizer import byte_tokenizer
+from unstable.utils.templates import format_prompt, prompt_ids
+
+GAMES = ("TicTacToe-v0-train", "Nim-v0-train")
+SHORT = WarmUp(games=20, steps=3, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny", GAMES, seed=3, warm_up=SHORT)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return byte_tokenizer()
+
+
+@pytest.mark.parametrize("text", ["M.O/.../.OM", "[4]", "", " é漢\n\t\x00", "a  b [1 2] "])
+def test_a_token_is_a_byte(tokenizer, text):
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert ids == list(text.encode())
+    assert tokenizer.decode(ids) == text
+
+
+def test_special_tokens_are_tokens_and_not_text(tokenizer):
+    ids = tokenizer.encode("[4]<|end|>", add_special_tokens=False)
+    assert ids == [*b"[4]", tokenizer.eos_token_id]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "[4]"
+
+
+def test_a_prompt_costs_one_token_of_markup(tokenizer):
+    assert format_prompt("bare", "M.O", tokenizer) == "M.O<|move|>"
+    assert prompt_ids("bare", "M.O", tokenizer) == [*b"M.O", 258]
+
+
+def test_only_the_answer_is_learned(tokenizer):
+    turns = [tokens_of(tokenizer, "M.O", "[1]"), tokens_of(tokenizer, "M", "[12]")]
+    ids, labels = batch_tensors(turns, pad=257)
+    assert ids.tolist() == [[*b"M.O", 258, *b"[1]", 256], [*b"M", 258, *b"[12]", 256, 257]]
+    assert labels.tolist() == [
+        [*[IGNORED] * 4, *b"[1]", 256],
+        [*[IGNORED] * 2, *b"[12]", 256, IGNORED],
+    ]
+
+
+@pytest.mark.parametrize("env_id", [*GAMES, "KuhnPoker-v0-train", "ConnectFour-v0-train"])
+def test_random_games_are_legal_and_the_same_for_the_same_seed(env_id):
+    games = list(random_games(env_id, 3, seed=1))
+    assert games == list(random_games(env_id, 3, seed=1))
+    assert games != list(random_games(env_id, 3, seed=2))
+    assert all(position.moves and position.board for game in games for position in game)
+
+
+def test_a_board_without_short_form_is_refused(tmp_path):
+    with pytest.raises(LookupError, match="PigDice"):
+        make_tiny(tmp_path / "tiny", ["PigDice-v0-train"], warm_up=SHORT)
+    assert not list(tmp_path.iterdir())
+
+
+def test_transformers_loads_the_folder_and_it_answers(tiny):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.eos_token_id == tokenizer.eos_token_id == 256
+    assert format_prompt("bare", "3 4 5", tokenizer) == "3 4 5<|move|>"
+    boards = ["...../", "3 4 5", "3 4 5"]
+    answers = sample_moves(model, tokenizer, boards, seed=0)
+    assert answers == sample_moves(model, tokenizer, boards, seed=0)
+    assert len(answers) == 3
+
+
+def test_peft_puts_an_adapter_on_it(tiny, tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"])
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), config).save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny), tmp_path)
+    assert any("lora_A" in name for name, _ in loaded.named_parameters())
+
+
+def test_the_same_seed_gives_the_same_weights(tiny, tmp_path):
+    weights = (tiny / "model.safetensors").read_bytes()
+    again = make_tiny(tmp_path / "again", GAMES, seed=3, warm_up=SHORT)
+    other = make_tiny(tmp_path / "other", GAMES, seed=4, warm_up=SHORT)
+    assert (again / "model.safetensors").read_bytes() == weights
+    assert (other / "model.safetensors").read_bytes() != weights
+
+
+def test_making_it_leaves_the_callers_random_numbers_alone(tmp_path):
+    import random
+
+    import torch
+
+    random.seed(5)
+    torch.manual_seed(5)
+    expected = random.Random(5).random(), torch.rand(1, generator=torch.Generator().manual_seed(5))
+    make_tiny(tmp_path / "tiny", GAMES[:1], warm_up=SHORT)
+    assert (random.random(), torch.rand(1)) == expected
+
+
+def test_the_card_says_what_it_was_warmed_up_on(tiny):
+    card = (tiny / "README.md").read_text()
+    assert all(f"| {env_id} |" in card for env_id in GAMES)
+    assert "seed 3" in card
+
+
+def test_progress_is_told_and_its_exception_leaves_nothing(tmp_path):
+    told: list[Progress] = []
+
+    def stop(progress: Progress) -> None:
+        told.append(progress)
+        if progress.phase == "warm-up" and progress.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_tiny(tmp_path / "tiny", GAMES[:1], progress=stop, warm_up=SHORT)
+    assert [progress.phase for progress in told] == ["games", "warm-up", "warm-up"]
+    assert told[-1].loss is not None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="exists"):
+        make_tiny(tmp_path, GAMES, warm_up=SHORT)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_an_older_transformers_would_find_its_tokenizer_class(tiny):
+    config = json.loads((tiny / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+
+
+def test_importing_it_loads_nothing_heavy():
+    code = "import unstable.tiny.make, sys; print({'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.slow
+def test_after_the_warm_up_moves_are_legal(tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = make_tiny(tmp_path / "tiny", GAMES)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    for env_id in GAMES:
+        positions = [p for game in random_games(env_id, 100, seed=77) for p in game]
+        moves = sample_moves(model, tokenizer, [p.board for p in positions], seed=1)
+        legal = sum(move in p.moves for move, p in zip(moves, positions, strict=True))
+        assert legal / len(positions) > 0.97, env_id

@@ -1,0 +1,352 @@
+"""Continuous batches give what the model itself gives, one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_qwen import (
+    EOS,
+    byte_tokenizer,
+    logprobs_of,
+    save_adapter,
+    save_qwen,
+    small_qwen,
+    with_adapter,
+)
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+from unstable.engines.protocol import Completion, EngineError, Sampling
+from unstable.engines.transformers_engine import TransformersEngine
+
+
+def prompts(count: int, seed: int = 0, longest: int = 40) -> list[tuple[int, ...]]:
+    rng = random.Random(seed)
+    lengths = [rng.randint(1, longest) for _ in range(count)]
+    return [tuple(rng.randrange(256) for _ in range(length)) for length in lengths]
+
+
+def answer_all(engine: TransformersEngine, requests: list[Any], late: bool = True) -> list[Any]:
+    """Some ask at once, others join while those are being answered."""
+
+    async def one(number: int, request: Any) -> Completion:
+        for _ in range(number % 5 if late else 0):
+            await asyncio.sleep(0)
+        return await engine.generate(*request)
+
+    async def everybody() -> list[Any]:
+        tasks = [one(number, request) for number, request in enumerate(requests)]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(everybody())
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return small_qwen()
+
+
+@pytest.fixture(scope="module")
+def adapters(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[str | None]:
+    root = tmp_path_factory.mktemp("adapters")
+    changes: list[dict[str, Any]] = [
+        {},
+        {"r": 6, "use_rslora": True, "target_modules": ["k_proj", "gate_proj", "up_proj"]},
+        {"r": 2, "target_modules": ["q_proj", "lm_head"]},
+    ]
+    return [None, *(save_adapter(root / str(i), model, i, **c) for i, c in enumerate(changes))]
+
+
+def test_every_row_of_a_batch_has_its_own_adapter(model: Any, adapters: list[str | None]):
+    engine = TransformersEngine(deepcopy(model), max_parallel_seq=7)
+    requests = [
+        (prompt, Sampling(1.0, 0.9, 3 + number % 9, seed=number), adapters[number % 4])
+        for number, prompt in enumerate(prompts(30))
+    ]
+    alone = {folder: with_adapter(model, folder) for folder in adapters}
+    answers = answer_all(engine, requests)
+    for (prompt, sampling, folder), answer in zip(requests, answers, strict=True):
+        assert len(answer.token_ids) == sampling.max_tokens or answer.token_ids[-1] == EOS
+        assert answer.prompt_ids == prompt
+        expected = logprobs_of(alone[folder], prompt, answer.token_ids)
+        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+    assert engine.stats()["tokens"] == sum(len(answer.token_ids) for answer in answers)
+
+
+def test_what_is_drawn_does_not_depend_on_who_else_is_served(
+    model: Any, adapters: list[str | None]
+):
+    ways = [(0.7, 0.8), (1.0, 1.0), (0.0, 1.0)]
+    requests = [
+        (prompt, Sampling(*ways[number % 3], 8, seed=number), adapters[number % 4])
+        for number, prompt in enumerate(prompts(24))
+    ]
+    together = answer_all(TransformersEngine(deepcopy(model)), requests)
+    alone = TransformersEngine(deepcopy(model))
+    for request, answer in zip(requests, together, strict=True):
+        (same,) = answer_all(alone, [request])
+        assert same.token_ids == answer.token_ids
+
+
+def test_equal_requests_in_equal_order_are_equal_to_the_last_bit(
+    model: Any, adapters: list[str | None]
+):
+    requests = [
+        (prompt, Sampling(1.0, 1.0, 6, seed=number), adapters[number % 2])
+        for number, prompt in enumerate(prompts(20))
+    ]
+    used = TransformersEngine(deepcopy(model), max_parallel_seq=8)
+    answer_all(used, [(p, s, adapters[2]) for p, s, _ in requests])
+    assert answer_all(used, requests) == answer_all(
+        TransformersEngine(deepcopy(model), max_parallel_seq=8), requests
+    )
+
+
+def test_a_prompt_that_many_ask_is_answered_for_each(model: Any, adapters: list[str | None]):
+    engine = TransformersEngine(deepcopy(model))
+    (prompt,) = prompts(1, seed=3)
+    requests = [(prompt, Sampling(1.0, 1.0, 6, seed=n), adapters[n % 2]) for n in range(12)]
+    answers = answer_all(engine, requests, late=False)
+    assert len({answer.token_ids for answer in answers}) > 6
+    for (_, _, folder), answer in zip(requests, answers, strict=True):
+        expected = logprobs_of(with_adapter(model, folder), prompt, answer.token_ids)
+        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+def test_long_prompts_are_read_in_pieces(model: Any):
+    engine = TransformersEngine(deepcopy(model), prefill_tokens=600)
+    engine._policies.base.decoder.chunk_tokens = 100
+    requests = [(p, Sampling(1.0, 1.0, 4, seed=0), None) for p in prompts(20, longest=200)]
+    for (prompt, _, _), answer in zip(requests, answer_all(engine, requests), strict=True):
+        assert answer.logprobs == pytest.approx(
+            logprobs_of(model, prompt, answer.token_ids), abs=1e-5
+        )
+
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 258, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.2,
+    "max_position_embeddings": 256, "eos_token_id": EOS, "pad_token_id": 257,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (LlamaForCausalLM, LlamaConfig(**SMALL)),
+        (Gemma2ForCausalLM, Gemma2Config(**SMALL, sliding_window=6)),  # soft caps, windows
+        (Gemma3ForCausalLM, Gemma3TextConfig(**SMALL, sliding_window=6)),
+    ],
+)
+def test_other_decoders_run_through_their_own_forward(kind: Any, config: Any):
+    torch.manual_seed(0)
+    config._attn_implementation = "eager"
+    model = kind(config).eval()
+    engine = TransformersEngine(deepcopy(model), max_parallel_seq=5)
+    requests = [(p, Sampling(1.0, 1.0, 8, seed=n), None) for n, p in enumerate(prompts(12))]
+    for (prompt, _, _), answer in zip(requests, answer_all(engine, requests), strict=True):
+        assert answer.logprobs == pytest.approx(
+            logprobs_of(model, prompt, answer.token_ids), abs=1e-5
+        )
+
+
+def test_bfloat16_is_close(model: Any, adapters: list[str | None]):
+    engine = TransformersEngine(deepcopy(model).bfloat16())
+    requests = [(p, Sampling(1.0, 1.0, 6, seed=1), adapters[1]) for p in prompts(8)]
+    exact = with_adapter(model, adapters[1])
+    for (prompt, _, _), answer in zip(requests, answer_all(engine, requests), strict=True):
+        assert answer.logprobs == pytest.approx(
+            logprobs_of(exact, prompt, answer.token_ids), abs=0.35
+        )
+
+
+def test_the_stop_token_ends_an_answer_and_is_part_of_it(model: Any):
+    stopping = deepcopy(model)
+    stopping.generation_config.eos_token_id = list(range(0, 256, 3))
+    engine = TransformersEngine(stopping, byte_tokenizer())
+    answers = answer_all(engine, [(p, Sampling(1.0, 1.0, 50, seed=1)) for p in prompts(10)])
+    for answer in answers:
+        assert answer.finish_reason == "stop"
+        assert answer.token_ids[-1] in (*range(0, 256, 3), EOS)
+        assert all(token % 3 and token != EOS for token in answer.token_ids[:-1])
+        assert answer.text == byte_tokenizer().decode(
+            answer.token_ids[:-1], skip_special_tokens=True
+        )
+
+
+def test_answers_end_where_the_model_does(model: Any):
+    model = deepcopy(model)
+    model.config.eos_token_id = model.generation_config.eos_token_id = None
+    engine = TransformersEngine(model, max_model_len=20)
+    (answer,) = answer_all(engine, [((1,) * 15, Sampling(1.0, 1.0, 4096, seed=0))])
+    assert (len(answer.token_ids), answer.finish_reason) == (5, "length")
+    for prompt, complaint in [
+        ((1,) * 20, r"20 tokens .*max_model_len is 20"),
+        ((), "empty prompt"),
+        ((1, 258), "outside of the vocabulary"),
+    ]:
+        with pytest.raises(EngineError, match=complaint):
+            asyncio.run(engine.generate(prompt, Sampling()))
+
+
+def test_few_adapters_are_kept_and_all_are_served(model: Any, tmp_path: Path):
+    folders = [save_adapter(tmp_path / str(i), model, i) for i in range(5)]
+    engine = TransformersEngine(deepcopy(model), max_adapters=2)
+    requests = [
+        (prompt, Sampling(1.0, 1.0, 4, seed=0), folders[number % 5])
+        for number, prompt in enumerate(prompts(15))
+    ]
+    answers = answer_all(engine, requests)
+    for (prompt, _, folder), answer in zip(requests, answers, strict=True):
+        expected = logprobs_of(with_adapter(model, folder), prompt, answer.token_ids)
+        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+    assert len(engine._policies) == 2
+
+
+def test_an_adapter_that_was_written_again_is_read_again(model: Any, tmp_path: Path):
+    engine = TransformersEngine(deepcopy(model))
+    for seed in (0, 1):
+        folder = save_adapter(tmp_path / "adapter", model, seed)
+        (answer,) = answer_all(engine, [((1, 2, 3), Sampling(1.0, 1.0, 4, seed=0), folder)])
+        expected = logprobs_of(with_adapter(model, folder), (1, 2, 3), answer.token_ids)
+        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_whole_model_in_place_of_an_adapter(model: Any, tmp_path: Path):
+    engine = TransformersEngine(save_qwen(tmp_path / "base"), device="cpu")
+    other = save_qwen(tmp_path / "trained", seed=5)
+    requests = [
+        (p, Sampling(1.0, 1.0, 4, seed=0), (None, other)[number % 2])
+        for number, p in enumerate(prompts(10))
+    ]
+    weights = {None: model, other: small_qwen(5)}
+    for (prompt, _, folder), answer in zip(requests, answer_all(engine, requests), strict=True):
+        expected = logprobs_of(weights[folder], prompt, answer.token_ids)
+        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_bad_adapter_fails_its_request_alone(model: Any, tmp_path: Path):
+    empty, torn = tmp_path / "empty", tmp_path / "torn"
+    empty.mkdir()
+    save_adapter(torn, model, 0)
+    (torn / "adapter_model.safetensors").write_bytes(b"torn")
+    other_size = save_adapter(tmp_path / "other", small_qwen(head_dim=16), 0)
+    dora = save_adapter(tmp_path / "dora", model, 0, use_dora=True)
+    engine = TransformersEngine(deepcopy(model))
+    sampling = Sampling(1.0, 1.0, 4, seed=0)
+    folders = [str(empty), str(torn), other_size, dora, str(tmp_path / "none"), None]
+    *bad, good = answer_all(engine, [((1, 2), sampling, folder) for folder in folders])
+    assert all(isinstance(answer, EngineError) for answer in bad)
+    assert all(str(tmp_path) in str(answer) for answer in bad)
+    assert len(good.token_ids) > 0
+
+
+def adapter_of(folder: Path, model: Any, value: float) -> str:
+    path = save_adapter(folder, model, 0)
+    adapted = with_adapter(model, path)
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            parameter.data.fill_(value)
+    adapted.save_pretrained(path)
+    return path
+
+
+def test_a_model_that_breaks_down_fails_its_requests_and_leaves_nothing_behind(
+    model: Any, tmp_path: Path
+):
+    engine = TransformersEngine(deepcopy(model))
+    sampling, short = Sampling(1.0, 1.0, 4, seed=0), (2,) * 5
+    (alone,) = answer_all(engine, [(short, sampling)])
+    huge = adapter_of(tmp_path / "huge", model, 1e38)
+    no_number = adapter_of(tmp_path / "nan", model, float("nan"))
+    for broken in (huge, no_number):
+        requests = [((1,) * 40, sampling, broken), (short, sampling), (short, sampling, broken)]
+        *_, beside, other = answers = answer_all(engine, requests)
+        assert isinstance(answers[0], EngineError)
+        assert isinstance(other, EngineError)
+        assert "not finite" in str(answers[0])
+        assert beside.token_ids == alone.token_ids
+        (after,) = answer_all(engine, [(short, sampling)])  # where the broken one was
+        assert after.token_ids == alone.token_ids
+    assert engine.stats()["running"] == 0
+
+
+def test_who_gives_up_makes_room(model: Any):
+    async def ask() -> Completion:
+        model.generation_config.eos_token_id = None
+        engine = TransformersEngine(deepcopy(model), max_parallel_seq=1)
+        endless = asyncio.create_task(engine.generate((1,), Sampling(1.0, 1.0, 200, seed=0)))
+        waiting = asyncio.create_task(engine.generate((1,), Sampling(1.0, 1.0, 200, seed=0)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert engine.stats() == {"queued": 1, "running": 1, "tokens": engine.stats()["tokens"]}
+        endless.cancel()
+        waiting.cancel()
+        answer = await engine.generate((1,), Sampling(1.0, 1.0, 2, seed=0))
+        assert engine.stats()["tokens"] < 50
+        return answer
+
+    assert len(asyncio.run(ask()).token_ids) == 2
+
+
+def test_closing_fails_what_is_under_way(model: Any):
+    async def ask() -> list[Any]:
+        engine = TransformersEngine(deepcopy(model), max_parallel_seq=1)
+        tasks = [
+            asyncio.create_task(engine.generate((1,), Sampling(1.0, 1.0, 200))) for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        await engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            await engine.generate((1,), Sampling())
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    for answer in asyncio.run(asyncio.wait_for(ask(), 30)):
+        assert isinstance(answer, EngineError)
+        assert "closed" in str(answer)
+
+
+def test_an_event_loop_that_ends_leaves_nothing_behind(model: Any):
+    engine = TransformersEngine(deepcopy(model), max_parallel_seq=2)
+
+    async def leave_early() -> None:
+        for _ in range(4):
+            asyncio.create_task(engine.generate((1,), Sampling(1.0, 1.0, 200)))  # noqa: RUF006
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert engine.stats()["running"] == 2
+
+    asyncio.run(leave_early())
+    assert engine.stats() == {"queued": 0, "running": 0, "tokens": engine.stats()["tokens"]}
+    (answer,) = answer_all(engine, [((1, 2), Sampling(1.0, 1.0, 4, seed=0))])
+    assert answer.token_ids
+
+
+def test_nobody_waits_for_ever_when_a_step_fails(model: Any, monkeypatch: pytest.MonkeyPatch):
+    engine = TransformersEngine(deepcopy(model))
+    decoder = engine._policies.base.decoder
+
+    def out_of_memory(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder, "_forward", out_of_memory)
+        answers = answer_all(engine, [(p, Sampling(max_tokens=4)) for p in prompts(5)], late=False)
+        assert [str(answer) for answer in answers] == [
+            "Qwen3ForCausalLM: RuntimeError: out of memory"
+        ] * 5
+    (answer,) = answer_all(engine, [((1, 2), Sampling(1.0, 1.0, 4, seed=0))])
+    assert answer.token_ids
+    assert engine.stats()["running"] == 0
