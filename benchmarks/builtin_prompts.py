@@ -1,6 +1,6 @@
 """Sentences to policies without a language model: does the built-in author get there?
 
-python benchmarks/builtin_prompts.py [--only TEXT] [--seeds 1 2 3] [--jobs 1] [--write]
+python benchmarks/builtin_prompts.py [--only TEXT] [--skip TEXT] [--seeds 1 2] [--jobs 1] [--write]
 
 Each job is a whole session with the model `builtin`: criteria, reward, judge, training, judgement,
 confirmation on fresh starts, revision. What the session says of its policy is then held against a
@@ -265,6 +265,7 @@ def report(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="jobs whose name has one of these")
+    parser.add_argument("--skip", nargs="*", default=[], help="but none whose name has these")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=1, help="sessions side by side, one core each")
     parser.add_argument("--fresh", action="store_true", help="do not take over finished jobs")
@@ -286,6 +287,7 @@ def main() -> None:
         for seed in given.seeds
         for env_id, prompt in PROMPTS
         if not given.only or any(text in f"{env_id}: {prompt}" for text in given.only)
+        if not any(text in f"{env_id}: {prompt}" for text in given.skip)
     ]
     kept = RESULTS / "builtin_prompts.json"
     before, runs, notes = machine(), [], []

@@ -99,6 +99,10 @@ def test_its_root_its_size_and_its_limbs_are_found() -> None:
     assert quantities_of(ENV)["forward_speed"].reward == "next_obs[..., 9]"
 
 
+def test_one_that_observes_where_it_is_need_not_feel_it_otherwise() -> None:
+    assert quantities_of(ENV)["drift"].felt_as == ""
+
+
 @pytest.mark.parametrize(
     "prompt", ["go forward", "spin", "raise the left arm", "stand still", "flip over"]
 )

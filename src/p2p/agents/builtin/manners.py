@@ -66,7 +66,7 @@ def level(sheet: Sheet, goal: Goal) -> None:
 def in_place(sheet: Sheet, _: Goal, *, task: bool = True) -> None:
     """Not travel: a body that works hard sways, so where it is counts more than how it moves."""
     sheet.add("Stays in place", sheet.at("mean", "drift"), "at_most", sheet.body.length,
-              category="task" if task else "stability", weight=0.4)  # fmt: skip
+              category="task" if task else "stability", weight=1.0 if task else 0.4)  # fmt: skip
     sheet.add("Does not travel", sheet.at("mean", "ground_speed"), "at_most",
               0.15 * sheet.body.pace, category="stability", weight=0.2)  # fmt: skip
 

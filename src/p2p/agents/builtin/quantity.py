@@ -27,10 +27,14 @@ class Quantity:
     """For distances to reach: how far away it may begin."""
     headroom: float = 1.6
     """How many times its target still pays more; enough for what swings within a stride."""
+    enough: float | None = None
+    """How many times its target is best of all; None: the more the better."""
     stretch: float | None = None
     """For a limb's height, which has no natural zero: how long the limb is."""
     ceiling: tuple[float, float] | None = None
     """From where on it is much, and above which the environment ends the episode."""
+    felt_as: str = ""
+    """The quantity through which a policy notices it, where it does not observe it itself."""
 
 
 def needed_columns(code: str) -> set[str]:

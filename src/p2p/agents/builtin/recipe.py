@@ -99,12 +99,32 @@ def from_criteria(
             names = {t.name for t in terms}
             name = term.name if term.name not in names else f"{term.name[:36]}_{len(terms)}"
             terms.append(term.model_copy(update={"name": name}))
+    terms = _felt(terms, quantities)
     terms += [
         term
         for term in _headroom(criteria, terms, quantities)
         if _visible(term, quantities, side_info=side_info)
     ]
     return Recipe(env_id=env_id, title=title, terms=worth_living(terms), side_info=side_info)
+
+
+def _felt(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
+    """Let a cost that a policy cannot notice be charged on what it notices, if that is lighter.
+
+    How far a body is from its start, which it does not observe, says nothing about what to do; its
+    speed does.
+    """
+    left = list(terms)
+    for term in terms:
+        through = quantities[term.quantity].felt_as if term.quantity else ""
+        for place, other in enumerate(left):
+            like = (through, term.shape, term.window)
+            if (other.quantity, other.shape, other.window) == like and other.weight < term.weight:
+                ids = (*other.criteria, *term.criteria)
+                left[place] = other.model_copy(update={"weight": term.weight, "criteria": ids})
+                left.remove(term)
+                break
+    return left
 
 
 def _headroom(
@@ -209,6 +229,8 @@ def _shape(
         found = {"shape": "under", "scale": max(3 * abs(t), 1e-3)}
     elif measure.stat == "turns":
         found = {"shape": "more", "target": 4.0, "cap": 1.5}
+    elif quantity.enough is not None:
+        found = {"shape": "near", "target": quantity.enough * t, "scale": max(abs(t), 1e-3)}
     else:
         found = {"shape": "more", "target": max(abs(t), 1e-3), "cap": quantity.headroom}
     return {k: _tidy(v) if isinstance(v, float) else v for k, v in found.items()}

@@ -68,7 +68,17 @@ def _drift(body: Body) -> Quantity:
     if reward is None and "x_position" in keys and "y_position" not in keys:
         reward = 'np.abs(info["x_position"])'
     judge = f"np.linalg.norm({place} - {place}[:1], axis=-1)"
-    return Quantity("drift", "distance from where it began", "m", reward, judge, r"\|x - x_0\|")
+    return Quantity("drift", "distance from where it began", "m", reward, judge, r"\|x - x_0\|",
+                    felt_as="" if _sees_its_place(body) else "ground_speed")  # fmt: skip
+
+
+def _sees_its_place(body: Body) -> bool:
+    if body.free:
+        addresses = [body.free.qpos_address, body.free.qpos_address + 1]
+    else:
+        slides = (body.root_axis("slide", axis) for axis in range(2))
+        addresses = [slide[0].qpos_address for slide in slides if slide]
+    return all(body.seen(f"qpos[{address}]") for address in addresses)
 
 
 def posture(body: Body) -> list[Quantity]:
@@ -144,6 +154,11 @@ _TURNS = (
 )  # fmt: skip
 
 
+_TURNING_ENOUGH = 1.5
+"""Turning even faster only carries a body off: its rate swings with every step of its legs, and
+one that is paid up to a cap turns more than twice as fast as asked to stay above it."""
+
+
 def rotation(body: Body) -> list[Quantity]:
     """How it turns."""
     found: list[Quantity] = []
@@ -159,5 +174,8 @@ def rotation(body: Body) -> list[Quantity]:
         for key, words, way in ((one, one_words, sign), (other, other_words, -sign)):
             code = f"{minus(way)}{judge}"
             mark = symbol if way > 0 else f"-{symbol}"
-            found.append(Quantity(key, words, "rad/s", signed(way, seen), code, mark, signed=True))
+            found.append(
+                Quantity(key, words, "rad/s", signed(way, seen), code, mark, signed=True,
+                         enough=_TURNING_ENOUGH if axis == 2 else None)
+            )  # fmt: skip
     return found
