@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,13 +108,18 @@ class A2C(PolicyGradient):
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> list[float]:
-        """What each position is worth to who has to move; 0 where the prompt itself was cut."""
+        """What each position is worth to who has to move; 0 where the prompt itself was cut.
+
+        Answers are not looked at, and a position that came up more than once is asked once.
+        """
         self.model.eval()
-        found: dict[int, float] = {}
-        for some, (row, *_, ends) in self.rows([s for s in samples if s.trained]):
+        trained = [sample for sample in samples if sample.trained]
+        asked = {_prompt(sample): replace(sample, tokens=_prompt(sample)) for sample in trained}
+        found: dict[tuple[int, ...], float] = {}
+        for some, (row, *_, ends) in self.rows(list(asked.values())):
             values = self._value(hidden_states(self.trunk, row), ends).tolist()
-            found |= {id(sample): value for sample, value in zip(some, values, strict=True)}
-        return [found.get(id(sample), 0.0) for sample in samples]
+            found |= {one.tokens: value for one, value in zip(some, values, strict=True)}
+        return [found[_prompt(sample)] if sample.trained else 0.0 for sample in samples]
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
         """The clipped loss or the plain one."""
@@ -141,3 +147,7 @@ class A2C(PolicyGradient):
         with torch.autocast(hidden.device.type, enabled=False):
             found: Tensor = self.value_head(hidden[ends].float())[:, 0]
         return found
+
+
+def _prompt(sample: Sample) -> tuple[int, ...]:
+    return sample.tokens[: sample.prompt_length]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from unstable.tiny.make import Progress
 
-VERSION = 2
+VERSION = 3
 """To be raised when the same arguments make another model."""
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from unstable.utils.templates import prompt_ids
@@ -12,12 +15,12 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+    from unstable.tiny.positions import Position
+
 TEMPLATE = "bare"
 """The prompt template that the model is made for."""
 MAX_LENGTH = 2048
 """Positions the model is made for; boards need a few dozen."""
-IGNORED = -100
-"""The label of a token that is not learned."""
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -29,7 +32,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=384,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
         head_dim=32,
@@ -46,27 +49,85 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM
         return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
 
 
-def tokens_of(tokenizer: PreTrainedTokenizerFast, board: str, move: str) -> tuple[list[int], int]:
-    """A turn as tokens, the one that ends it included, and how many of them are the prompt."""
-    prompt = prompt_ids(TEMPLATE, board, tokenizer)
-    answer = tokenizer.encode(move, add_special_tokens=False)
-    return [*prompt, *answer, int(tokenizer.eos_token_id)], len(prompt)
+@dataclass(frozen=True)
+class Turn:
+    """A position as tokens: what is asked, and every answer that will do."""
+
+    prompt: list[int]
+    answers: list[list[int]]
+    """Each with the token that ends it."""
 
 
-def batch_tensors(examples: Sequence[tuple[list[int], int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Token ids, and labels that leave out prompts and padding.
+def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) -> list[Turn]:
+    """Positions as tokens; boards and moves come up again and again, and are encoded once."""
 
-    Padding stands at the end: a causal model does not look there, and needs no mask.
+    @cache
+    def prompt(board: str) -> list[int]:
+        return prompt_ids(TEMPLATE, board, tokenizer)
+
+    @cache
+    def answer(move: str) -> list[int]:
+        return [*tokenizer.encode(move, add_special_tokens=False), int(tokenizer.eos_token_id)]
+
+    return [Turn(prompt(p.board), [answer(move) for move in p.moves]) for p in positions]
+
+
+def next_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[dict[int, float]]:
+    """For each token of an answer, what might stand there instead, and how often it would.
+
+    Of the answers that begin like the chosen one, each is as likely as the others.
     """
+    shares = []
+    for place in range(len(chosen)):
+        alike = [answer for answer in answers if answer[:place] == chosen[:place]]
+        counts = Counter(answer[place] for answer in alike)
+        shares.append({token: count / len(alike) for token, count in counts.items()})
+    return shares
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Turns with one answer each, and for every token of the answers what should be said there."""
+
+    ids: Tensor
+    """By turn and place. Padding stands at the end: a causal model does not look there."""
+    before: Tensor
+    """Per token of an answer, where in the flattened ids the one before it is."""
+    which: Tensor
+    """Per token that may be said: for which of `before`."""
+    tokens: Tensor
+    shares: Tensor
+
+    def loss(self, model: Qwen3ForCausalLM) -> Tensor:
+        """The mean cross entropy per token of an answer."""
+        import torch
+
+        hidden = model.model(input_ids=self.ids, use_cache=False).last_hidden_state
+        said = torch.log_softmax(model.lm_head(hidden.flatten(0, 1)[self.before]), dim=-1)
+        return -(self.shares * said[self.which, self.tokens]).sum() / len(self.before)
+
+
+def make_batch(drawn: Sequence[tuple[Turn, int]], pad: int) -> Batch:
+    """Turns, each with the number of the answer that is written."""
     import torch
 
-    width = max(len(ids) for ids, _ in examples)
-    ids = torch.full((len(examples), width), pad)
-    labels = torch.full((len(examples), width), IGNORED)
-    for row, (tokens, prompt) in enumerate(examples):
-        ids[row, : len(tokens)] = torch.tensor(tokens)
-        labels[row, prompt : len(tokens)] = torch.tensor(tokens[prompt:])
-    return ids, labels
+    rows = [turn.prompt + turn.answers[number] for turn, number in drawn]
+    width = max(map(len, rows))
+    before: list[int] = []
+    said: list[tuple[int, int, float]] = []
+    for row, (turn, number) in enumerate(drawn):
+        start = row * width + len(turn.prompt) - 1
+        for place, shares in enumerate(next_token_shares(turn.answers, turn.answers[number])):
+            said += [(len(before), token, share) for token, share in shares.items()]
+            before.append(start + place)
+    which, tokens, weights = zip(*said, strict=True)
+    return Batch(
+        torch.tensor([row + [pad] * (width - len(row)) for row in rows]),
+        torch.tensor(before),
+        torch.tensor(which),
+        torch.tensor(tokens),
+        torch.tensor(weights),
+    )
 
 
 def sample_moves(
