@@ -46,6 +46,7 @@ class VLLMActor:
         self.tokenizer = _tokenizer(self.engine, cfg)
         self._adapters = AdapterCache(adapters)
         self._counts: deque[tuple[float, float]] = deque(maxlen=256)
+        self._gpu_ids = _gpu_ids()
         self._report_task: asyncio.Task[None] | None = None
 
     async def submit_prompt(self, prompt: str, lora_path: str | None = None) -> str:
@@ -88,8 +89,9 @@ class VLLMActor:
         return {**self.engine.stats(), "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
-        """Stop reporting, free the engine and what it fetched."""
+        """Report once more, free the engine and what it fetched."""
         if self._report_task is not None:
+            self._report()  # a run may be over before the first report was due
             self._report_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._report_task
@@ -109,12 +111,15 @@ class VLLMActor:
 
     async def _report_loop(self) -> None:
         """Tell the tracker how it goes, for as long as the event loop runs."""
-        gpu_ids = _gpu_ids()
+        self._tok_rate()  # counting begins; a rate needs a second look
         while True:
-            stats = self.stats()
-            reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
-            tell(self.tracker, "log_inference", self.name, gpu_ids, reported)
             await asyncio.sleep(REPORT_SECONDS)
+            self._report()
+
+    def _report(self) -> None:
+        stats = self.stats()
+        reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
+        tell(self.tracker, "log_inference", self.name, self._gpu_ids, reported)
 
 
 def _tokenizer(engine: Any, cfg: Mapping[str, Any]) -> Any:

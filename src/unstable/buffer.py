@@ -71,6 +71,7 @@ class StepBuffer:
         self.buffer_strategy = buffer_strategy
         self.back_pressure = back_pressure
         self.collect = True
+        self._stop_reason = ""
         self.final = _final_stack(final_reward_transformation)
         self.per_step = _step_stack(step_reward_transformation)
         self.sampling = _sampling_stack(sampling_reward_transformation)
@@ -154,9 +155,15 @@ class StepBuffer:
         """Drop all steps."""
         self._store.clear()
 
-    def stop(self) -> None:
-        """End collection; what is here can still be drawn."""
+    def stop(self, reason: str = "") -> None:
+        """End collection; what is here can still be drawn. The first reason is kept."""
+        if self.collect:
+            self._stop_reason = reason
         self.collect = False
+
+    def stop_reason(self) -> str:
+        """Why collection has ended."""
+        return self._stop_reason
 
     def stopped(self) -> bool:
         """Whether collection has ended, rather than paused."""
@@ -201,12 +208,11 @@ class StepBuffer:
             "episodes": self._episodes,
             "batches": self._batches,
             "evicted": self._evicted,
-            "collect": self.collect,
         }
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Continue where `state_dict` was taken; collection goes on, also if it had ended then."""
         if state["strategy"] != self.buffer_strategy:
             raise ValueError(f"the state is of a buffer of {state['strategy']!r}")
         self._store.load_state_dict(state["store"])
@@ -218,7 +224,7 @@ class StepBuffer:
         self._episodes = state["episodes"]
         self._batches = state["batches"]
         self._evicted = state["evicted"]
-        self.collect = state["collect"]
+        self.collect, self._stop_reason = True, ""
 
     def _steps(
         self, trajectory: Trajectory, player_id: int, env_id: str, final: dict[int, float]

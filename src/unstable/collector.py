@@ -24,7 +24,8 @@ from unstable.evaluation import Evaluation
 from unstable.games.boards import compact_view
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.runner import GameError
-from unstable.utils.handles import request, tell
+from unstable.utils.handles import one_line, request, tell
+from unstable.utils.logging import is_news
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ POLL = 0.2
 REPORT_SECONDS = 10.0
 PART_TIMEOUT = 120.0
 """Seconds for the buffer to answer."""
+TELLS = 128
+"""Games after which the tracker is waited for, so that what it is told cannot pile up."""
 TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
 COUNTS = (*TRAINING_COUNTS, "eval_games", "eval_failed", "dropped")
 FAILURES = (GameError, EngineError)
@@ -221,6 +224,7 @@ class Collector:
             CollectionError: too many training games failed in a row.
             NoActorLeft: every actor has died.
         """
+        told = 0
         try:
             await self._ready(num_workers)
             while not await request(self._buffer, "stopped", timeout=PART_TIMEOUT):
@@ -228,11 +232,16 @@ class Collector:
                 await self.flight.wait(POLL)
                 for episode in self.flight.landed():
                     self._handle_finished(episode)
+                    told += 1
+                if told >= TELLS:
+                    await self._settle()
+                    told = 0
                 if time.monotonic() - self._reported_at > REPORT_SECONDS:
                     self._report()
-        except Exception:
+        except Exception as error:
             _LOG.exception("collection ended")
-            tell(self._buffer, "stop")  # who waits for data has to learn that none will come
+            # Who waits for data has to learn that none will come.
+            tell(self._buffer, "stop", one_line(error))
             raise
         finally:
             await self._drop()
@@ -319,7 +328,7 @@ class Collector:
         kind = "failed" if job.meta.type == "train" else "eval_failed"
         self.counts[kind] += 1
         self._last_failure = f"{job.spec.env_id}, seed {job.spec.seed}: {failure}"
-        loud = self.counts[kind] <= 10 or self.counts[kind] % 100 == 0
+        loud = is_news(self.counts[kind])
         _LOG.log(
             logging.WARNING if loud else logging.DEBUG,
             "%s game %d: %s", kind, self.counts[kind], self._last_failure,
@@ -334,6 +343,11 @@ class Collector:
     async def _drop(self) -> None:
         self.counts["dropped"] += await self.flight.drop()
         self._report()
+
+    async def _settle(self) -> None:
+        """Return when the tracker has dealt with all that it was told."""
+        if self._tracker is not None:
+            await request(self._tracker, "log_scalars", {}, timeout=PART_TIMEOUT)
 
     def _report(self) -> None:
         """Tell the tracker which share of games failed since it was told last."""

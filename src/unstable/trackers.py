@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from unstable.core import BaseTracker
 from unstable.evaluation import Evaluation, iteration, outcome, wilson
 from unstable.utils.files import to_json, write_whole
+from unstable.utils.handles import one_line
 from unstable.utils.locking import locked
+from unstable.utils.logging import is_news
 from unstable.writers import WRITERS, mend_lines
 
 if TYPE_CHECKING:
@@ -362,9 +364,11 @@ class Tracker(BaseTracker):
         """A full disk or a server that is away costs metrics, never the run; the count tells."""
         try:
             function(*args)
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
             self.write_failures += 1
-            _LOG.exception("metrics could not be written")
+            if is_news(self.write_failures):
+                words = one_line(error)
+                _LOG.warning("metrics not written, %d times so far: %s", self.write_failures, words)
 
 
 def _transcript(traj: Trajectory, player_id: int, env_id: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,22 +135,26 @@ def test_throughput_goes_to_the_tracker(
     tracker.close()
 
 
+def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_path: Path):
+    tracker = Tracker("run", run_dir=tmp_path / "run")
+
+    async def ask() -> None:
+        actor = VLLMActor(config(folder, max_tokens=100), tracker, "actor-0")
+        await actor.generate("board", seed=0)
+        assert "actor-0" not in tracker.get_interface_info()["inference"]
+        await actor.close()
+
+    asyncio.run(ask())
+    assert tracker.get_interface_info()["inference"]["actor-0"]["tok_s"] > 0
+    tracker.close()
+
+
 def test_the_configuration_names_the_engine(folder: str):
     assert type(make_engine(config(folder, engine="auto"))).__name__ == "TransformersEngine"
     with pytest.raises(ValueError, match="no engine 'vlm'; there are auto, transformers, vllm"):
         make_engine(config(folder, engine="vlm"))
     with pytest.raises(ValueError, match="no model_name"):
         make_engine({})
-
-
-@pytest.fixture
-def cluster() -> Iterator[None]:
-    ray.init(
-        namespace="unstable", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        object_store_memory=100 * 1024 * 1024, configure_logging=False,
-    )  # fmt: skip
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.usefixtures("cluster")

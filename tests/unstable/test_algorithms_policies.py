@@ -63,6 +63,12 @@ def test_every_algorithm_gives_gradients_and_finite_numbers(folder, name):
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in trained)
 
 
+def test_a_mini_batch_of_one_has_finite_numbers_too(folder):
+    algorithm = ready(make_algorithm("reinforce"), folder)
+    numbers = algorithm.update(algorithm.prepare_batch(make_steps(1)), 1.0)
+    assert all(torch.isfinite(torch.tensor(list(numbers.values()))))
+
+
 @pytest.mark.parametrize("name", algorithms.ALGORITHMS)
 def test_an_algorithm_travels_to_where_the_learner_is(name):
     there = pickle.loads(pickle.dumps(make_algorithm(name, kl_coef=0.25)))  # noqa: S301

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from collector_run import ENV, Run
 from instant_actor import InstantActor, nonsense
 
-from unstable.collector import CollectionError
+from unstable.collector import TELLS, CollectionError
 from unstable.model_pool import ModelPool
 
 KUHN = ("KuhnPoker-v0-train", 2, "qwen3-zs")
@@ -200,3 +202,38 @@ def test_closing_ends_what_was_started_here_only(tmp_path):
     asyncio.run(run.collector.close())
     assert not run.actor.closed
     assert run.play(2)["games"] == 2
+
+
+class SlowTracker:
+    """Takes calls as a Ray actor does, and deals with one at a time, slowly."""
+
+    def __init__(self) -> None:
+        self.waiting = self.most = 0
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=self._take)
+
+    def _take(self, *args: Any, **options: Any) -> asyncio.Future[None]:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        loop.call_later(0.0005 * self.waiting, self._deal, done)
+        return done
+
+    def _deal(self, done: asyncio.Future[None]) -> None:
+        self.waiting -= 1
+        if not done.cancelled():
+            done.set_result(None)
+
+
+def test_a_tracker_that_is_slow_is_waited_for(tmp_path):
+    run = Run(tmp_path)
+    run.collector._tracker = tracker = SlowTracker()
+
+    async def watch() -> None:
+        await until(lambda: run.collector.counts["games"] >= 3 * TELLS)
+
+    collect(run, watch, 8)
+    # Two seats tell it of a game; what is under way lands in between.
+    assert tracker.most < 2 * (TELLS + 3 * 8)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,22 +13,16 @@ import pytest
 import ray
 from collector_run import ENV, Run
 from instant_actor import InstantActor
+from processes import kill_process
 
 import unstable
 from unstable.collection.rotation import ActorRotation, Line, NoActorLeft, Patience
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def _by_value() -> Iterator[None]:
     ray.cloudpickle.register_pickle_by_value(instant_actor)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")  # else any load at all keeps workers waiting
-        ray.init(
-            namespace="unstable", num_cpus=16, include_dashboard=False, log_to_driver=False,
-            object_store_memory=100 * 1024 * 1024, configure_logging=False,
-        )  # fmt: skip
     yield
-    ray.shutdown()
     ray.cloudpickle.unregister_pickle_by_value(instant_actor)
 
 
@@ -204,27 +196,10 @@ def test_it_starts_its_own_actors_and_a_killed_one_again(tmp_path):
     )
     collecting = collector.collect.remote(8)
     until(lambda: ray.get(buffer.size.remote()) == 200)
-    (victim,) = [pid for pid in descendants(os.getpid()) if "VLLMActor" in command_line(pid)]
-    os.kill(victim, signal.SIGKILL)
+    kill_process("VLLMActor")
     ray.get(buffer.clear.remote())
     until(lambda: ray.get(buffer.size.remote()) == 200)
     stats = ray.get(collector.stats.remote())
     assert (stats["actors"], stats["actor_deaths"], stats["failed"]) == (1, 1, 0)
     ray.get(buffer.stop.remote())
     assert ray.get(collecting, timeout=90)["games"] > 20
-
-
-def command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def descendants(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    try:
-        children = [int(child) for task in tasks for child in task.read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [*children, *(below for child in children for below in descendants(child))]

@@ -3,60 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from collector_run import ENV, Run
-from instant_actor import listed_move
 
 from unstable.engines import remote
 from unstable.engines.protocol import EngineError
 
 NAME = "someone/strong"
-
-
-class Endpoint(BaseHTTPRequestHandler):
-    """Plays TicTacToe by TextArena's list of moves."""
-
-    asked: ClassVar[list[dict[str, Any]]] = []
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.asked.append(body)
-        text = listed_move(body["messages"][-1]["content"], random.Random(body["seed"]))
-        usage = {"prompt_tokens": 100, "completion_tokens": 5, "cost": 0.001}
-        answer = {"choices": [{"message": {"content": text}}], "usage": usage}
-        content = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Endpoint]]:
-    class Own(Endpoint):
-        asked: ClassVar[list[dict[str, Any]]] = []
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Own)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    yield Own
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def evaluated(run: Run, games: int) -> list[dict[str, Any]]:

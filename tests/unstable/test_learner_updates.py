@@ -327,16 +327,21 @@ def test_several_learners_wait_for_as_many_batches(folder, tmp_path):
 
 def test_a_buffer_that_is_too_small_is_said_at_once(folder, tmp_path):
     buffer = filled(1, size=20)
+    one = learner(folder, tmp_path, buffer)
     with pytest.raises(ValueError, match="raise max_buffer_size"):
-        learner(folder, tmp_path, buffer).train(1)
+        one.next_update()
+    with pytest.raises(ValueError, match="raise max_buffer_size"):
+        one.train(1)
     assert buffer.stopped()
+    assert "the learner has failed: ValueError" in buffer.stop_reason()
 
 
 def test_collection_that_ended_is_used_up_and_then_said(folder, tmp_path):
     buffer = filled(5)
-    buffer.stop()
+    buffer.stop("nobody is there to play")
     one = learner(folder, tmp_path, buffer)
-    with pytest.raises(RuntimeError, match="stopped after 1 updates: the buffer has 4 of the 16"):
+    said = r"stopped after 1 updates \(nobody is there to play\): the buffer has 4 of the 16"
+    with pytest.raises(RuntimeError, match=said):
         one.train(2)
 
 

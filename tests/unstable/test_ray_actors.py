@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import ray
 
 import unstable
 import unstable.reward_transformations as retra
 from unstable.core import Trajectory
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(
-        namespace="unstable", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        object_store_memory=100 * 1024 * 1024, configure_logging=False,
-    )  # fmt: skip
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.usefixtures("cluster")

@@ -147,9 +147,14 @@ def test_a_full_buffer_asks_for_a_pause_and_a_stopped_one_for_the_end():
     buffer.get_batch(1)
     assert buffer.continue_collection()
     assert buffer.room() == 1
-    buffer.stop()
+    buffer.stop("enough")
+    buffer.stop("again")
     assert not buffer.continue_collection()
     assert buffer.stopped()
+    assert buffer.stop_reason() == "enough"
+    again = filled(10)
+    again.load_state_dict(buffer.state_dict())
+    assert not again.stopped()  # a run that is continued collects
 
 
 def test_without_back_pressure_only_stop_ends_collection():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -13,16 +12,6 @@ import unstable
 from unstable.dashboard.cluster import ClusterRun
 from unstable.dashboard.feed import find_parts
 from unstable.dashboard.source import Source, SourceError
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    ray.init(
-        namespace="unstable", num_cpus=4, include_dashboard=False, log_to_driver=False,
-        object_store_memory=100 * 1024 * 1024, configure_logging=False,
-    )  # fmt: skip
-    yield ray.get_runtime_context().gcs_address
-    ray.shutdown()
 
 
 def trouble(source: Source) -> str:
@@ -36,7 +25,7 @@ def trouble(source: Source) -> str:
     pytest.fail("there are still views")
 
 
-def test_a_cluster_is_looked_at_until_its_tracker_is_gone(address, tmp_path):
+def test_a_cluster_is_looked_at_until_its_tracker_is_gone(cluster, tmp_path):
     tracker = unstable.Tracker.options(name="Tracker").remote(run_name="demo", run_dir=tmp_path)
     buffer = unstable.StepBuffer.options(name="StepBuffer").remote(max_buffer_size=8)
     pool = unstable.ModelPool.remote(sample_mode="mirror", max_active_lora=3, tracker=tracker)
@@ -46,7 +35,7 @@ def test_a_cluster_is_looked_at_until_its_tracker_is_gone(address, tmp_path):
     ray.get(tracker.log_learner.remote({"step": 3, "loss": 0.5}))
 
     here = unstable.TerminalInterface(tracker, buffer)
-    with closing(ClusterRun(address)) as source, closing(ClusterRun(address, "elsewhere")) as lost:
+    with closing(ClusterRun(cluster)) as source, closing(ClusterRun(cluster, "elsewhere")) as lost:
         view = source.fetch()
         assert view == here.view()
         assert (view.run_name, view.step, view.buffer_size) == ("demo", 3, 0)

@@ -220,6 +220,17 @@ def test_moves_from_a_pipe_and_the_result_as_json():
     assert "your move>" in ended.stderr
 
 
+def test_a_model_behind_an_endpoint_plays_too(endpoint):
+    typed = "".join(f"{cell}\n" for cell in (4, 0, 8, 2, 6, 1, 3, 5, 7))
+    ended = unstable("play", "someone/strong", "--seed", "1", "--json", typed=typed)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["finished"]
+    theirs = [move["move"] for move in result["moves"] if move["seat"] == 1]
+    assert len(theirs) == len(endpoint.asked) > 0
+    assert all(body["model"] == "someone/strong" for body in endpoint.asked)
+
+
 @pytest.mark.parametrize(
     ("who", "options", "said"),
     [
@@ -233,5 +244,7 @@ def test_moves_from_a_pipe_and_the_result_as_json():
 )
 def test_a_game_that_cannot_be_played_is_said(tmp_path, monkeypatch, who, options, said):
     monkeypatch.chdir(tmp_path)
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match=said):
         play(who, **options)

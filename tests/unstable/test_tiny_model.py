@@ -12,8 +12,8 @@ import pytest
 
 from unstable.tiny import Progress, make_tiny
 from unstable.tiny.make import WarmUp
-from unstable.tiny.model import IGNORED, batch_tensors, sample_moves, tokens_of
-from unstable.tiny.positions import random_games
+from unstable.tiny.model import make_batch, new_model, next_token_shares, sample_moves, turns_of
+from unstable.tiny.positions import Position, random_games
 from unstable.tiny.tokenizer import byte_tokenizer
 from unstable.utils.templates import format_prompt, prompt_ids
 
@@ -49,14 +49,40 @@ def test_a_prompt_costs_one_token_of_markup(tokenizer):
     assert prompt_ids("bare", "M.O", tokenizer) == [*b"M.O", 258]
 
 
+def test_what_may_follow_is_shared_by_the_answers_that_begin_alike():
+    shares = next_token_shares([[1, 2, 9], [1, 3, 9], [4, 9]], [1, 3, 9])
+    assert shares == [{1: 2 / 3, 4: 1 / 3}, {2: 1 / 2, 3: 1 / 2}, {9: 1.0}]
+
+
 def test_only_the_answer_is_learned(tokenizer):
-    turns = [tokens_of(tokenizer, "M.O", "[1]"), tokens_of(tokenizer, "M", "[12]")]
-    ids, labels = batch_tensors(turns, pad=257)
-    assert ids.tolist() == [[*b"M.O", 258, *b"[1]", 256], [*b"M", 258, *b"[12]", 256, 257]]
-    assert labels.tolist() == [
-        [*[IGNORED] * 4, *b"[1]", 256],
-        [*[IGNORED] * 2, *b"[12]", 256, IGNORED],
-    ]
+    positions = [Position("M.O", ("1",)), Position("M", ("12", "17"))]
+    batch = make_batch([(turn, 0) for turn in turns_of(tokenizer, positions)], pad=257)
+    assert batch.ids.tolist() == [[*b"M.O", 258, *b"1", 256], [*b"M", 258, *b"12", 256, 257]]
+    assert batch.before.tolist() == [3, 4, 6 + 1, 6 + 2, 6 + 3]
+    said = list(
+        zip(batch.which.tolist(), batch.tokens.tolist(), batch.shares.tolist(), strict=True)
+    )
+    expected = [(0, 49, 1), (1, 256, 1), (2, 49, 1), (3, 50, 0.5), (3, 55, 0.5), (4, 256, 1)]
+    assert list(said) == expected
+
+
+def test_learning_the_shares_is_learning_every_legal_move(tokenizer):
+    import torch
+
+    model = new_model(tokenizer, seed=0)
+    turn = turns_of(tokenizer, [Position("M.O", ("1", "12", "7"))])[0]
+    ids = [torch.tensor([turn.prompt + answer]) for answer in turn.answers]
+    places = range(len(turn.prompt) - 1, len(turn.prompt) + 2)
+    with torch.no_grad():
+        logps = [torch.log_softmax(model(input_ids=one).logits[0], dim=-1) for one in ids]
+        mean = -sum(
+            logp[place, token]
+            for logp, answer in zip(logps, turn.answers, strict=True)
+            for place, token in zip(places, answer, strict=False)
+        )
+        batches = [make_batch([(turn, number)], pad=257) for number in range(3)]
+        found = sum(batch.loss(model) * len(batch.before) for batch in batches)
+    assert float(found) == pytest.approx(float(mean), rel=1e-5)
 
 
 @pytest.mark.parametrize("env_id", [*GAMES, "KuhnPoker-v0-train", "ConnectFour-v0-train"])

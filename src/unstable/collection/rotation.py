@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 PING_TIMEOUT = 30.0
 """Seconds for an actor to say that it lives, when an answer of it is overdue."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds for an actor to put away what it has, before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +144,9 @@ class ActorRotation:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for actor in filter(None, self._slots):
-            if _is_handle(actor):
-                _kill(actor)
-            else:
-                await actor.close()
+            with contextlib.suppress(*dead_errors(TimeoutError)):
+                await request(actor, "close", timeout=CLOSE_TIMEOUT)
+            _kill(actor)
 
     async def _restart(self, slot: int) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from unstable.tiny import Progress
 
 EMBEDDED = "tiny"
+PACKAGED = "smollm2"
 DEFAULT_GAME = "TicTacToe-v0-train"
 
 
 def base_model(config: RunConfig, *, quiet: bool) -> str:
-    """The model a run begins with; the embedded one is made for the run's games if need be."""
+    """The model a run begins with; those that come with us are made first, if need be."""
+    if config.model == PACKAGED:
+        return _packaged(quiet=quiet)
     if config.model != EMBEDDED:
         return config.model
     from unstable.tiny import tiny_model
@@ -34,6 +37,16 @@ def base_model(config: RunConfig, *, quiet: bool) -> str:
             return tiny_model(tuple(dict.fromkeys(games)), progress=tell)
         except LookupError as error:
             raise UsageError(f"the embedded model cannot play this: {error}") from error
+
+
+def _packaged(*, quiet: bool) -> str:
+    from unstable.tiny.smollm2 import smollm2_model
+
+    with err.status("unpacking SmolLM2") if not quiet else nullcontext():
+        try:
+            return smollm2_model()
+        except LookupError as error:
+            raise UsageError(str(error)) from error
 
 
 def tiny(

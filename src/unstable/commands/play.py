@@ -35,7 +35,8 @@ def play(
         str,
         typer.Argument(
             metavar="MODEL_OR_RUN",
-            help="A run (its newest checkpoint), a checkpoint, a model's folder, or random-legal.",
+            help="A run (its newest checkpoint), a checkpoint, a model's folder, random-legal, or"
+            " the name of a model behind an OpenAI-compatible endpoint.",
         ),
     ],
     game: Annotated[
@@ -75,6 +76,7 @@ def play(
 
       unstable play random-legal --game Nim-v0
       unstable play outputs/2026-11-15/10-00-00/demo --game TicTacToe-v0 --seat 1
+      OPENAI_BASE_URL=http://localhost:8000/v1 unstable play some-model --thoughts
     """
     from unstable.commands.rival import Asking, find_rival, make_rival
     from unstable.games.catalog import probe

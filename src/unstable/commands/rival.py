@@ -1,4 +1,4 @@
-"""Who sits opposite a person: a scripted player, or a model from disk."""
+"""Who sits opposite a person: a scripted player, a model from disk, or one behind an endpoint."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unstable.commands.console import CommandError, UsageError
 from unstable.commands.model_argument import ModelFolder, find_model
 from unstable.core import AgentSpec, PlaySpec
+from unstable.engines.protocol import EngineError, Sampling
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.runner import GameRunner
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from unstable.actor import VLLMActor
     from unstable.collection.episodes import Reply, SeatPlayer, View
+
+
+PATIENCE = 300.0
+"""Seconds for a model far away to answer, all tries together."""
 
 
 @dataclass(frozen=True)
@@ -75,22 +80,28 @@ class Rival:
 
 
 def find_rival(who: str) -> ModelFolder | None:
-    """The model that a person named; None: a scripted player.
+    """The model on disk that a person named; None: a scripted player, or a model far away.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is nobody.
     """
-    if who in PLAYERS:
-        return None
-    if not Path(who).is_dir():
-        raise UsageError(f"{who} is neither a folder nor one of {', '.join(PLAYERS)}")
-    return find_model(Path(who))
+    if Path(who).is_dir() and who not in PLAYERS:
+        return find_model(Path(who))
+    if who not in PLAYERS:
+        from unstable.engines.remote import RemoteModel
+
+        try:
+            RemoteModel(who)
+        except EngineError as error:
+            known = ", ".join(PLAYERS)
+            raise UsageError(f"{who} is neither a folder nor one of {known}; {error}") from error
+    return None
 
 
 def make_rival(
     who: str | ModelFolder, env_id: str, num_players: int, seat: int, seed: int, asking: Asking
 ) -> Rival:
-    """Make a scripted player by name, or a model ready to play, for all seats but one.
+    """Make a player by name, or a model ready to play, for all seats but one.
 
     Raises:
         UsageError: it does not play this game.
@@ -98,6 +109,8 @@ def make_rival(
     """
     if isinstance(who, ModelFolder):
         return _model_rival(who, env_id, num_players, seat, seed, asking)
+    if who not in PLAYERS:
+        return _remote_rival(who, env_id, num_players, seat, seed, asking)
     from unstable.collection.opponents import ScriptedPlayer
 
     if not RandomLegal.plays(env_id):
@@ -130,6 +143,20 @@ def _model_rival(
         s: EnginePlayer(spec, s, line, found.adapter, actor.tokenizer) for s in _others(spec)
     }
     return Rival(spec, players, view, actor)
+
+
+def _remote_rival(
+    name: str, env_id: str, num_players: int, seat: int, seed: int, asking: Asking
+) -> Rival:
+    from unstable.collection.opponents import RemotePlayer
+    from unstable.engines.remote import RemoteModel
+
+    agent = AgentSpec("fixed", name, asking.template or "default", asking.extraction or "default")
+    spec = _spec(env_id, num_players, seat, seed, agent)
+    model = RemoteModel(name)
+    sampling = Sampling(asking.temperature, max_tokens=asking.max_tokens)
+    players = {s: RemotePlayer(spec, s, model, sampling, PATIENCE) for s in _others(spec)}
+    return Rival(spec, players, actor=model)
 
 
 def _actor(model: str, asking: Asking) -> VLLMActor:

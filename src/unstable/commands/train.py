@@ -10,6 +10,8 @@ import typer
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from unstable.config import RunConfig
     from unstable.run.folder import RunFolder
     from unstable.run.progress import RunResult
@@ -23,7 +25,7 @@ def train(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A model's folder or Hugging Face id, or `tiny`.")
+        str | None, typer.Option(help="A model's folder or Hugging Face id, `tiny` or `smollm2`.")
     ] = None,
     game: Annotated[
         str | None, typer.Option(metavar="ENV_ID", help="Train and evaluate on this game for two.")
@@ -44,6 +46,7 @@ def train(
 
       unstable train
       unstable train --game Nim-v0-train --updates 30 --seed 1
+      unstable train --model smollm2
       unstable train my_run.toml --json
     """
     from unstable.config import ConfigError, load_config
@@ -55,7 +58,7 @@ def train(
     if output_dir is not None:
         changes["output_dir"] = output_dir
     try:
-        asked = load_config(config or _default_recipe(), **changes)
+        asked = load_config(config or _recipe(model), **changes)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if game is not None:
@@ -125,14 +128,32 @@ def _say(result: RunResult, *, as_json: bool) -> None:
                 "step": result.step,
                 "checkpoint": result.checkpoint,
                 "evaluations": list(result.evaluations),
+                "counts": result.counts,
             }
         )
         return
+    if troubles := _troubles(result.counts):
+        err.print(troubles, soft_wrap=True)
     out.print(f"{result.step} updates; checkpoint: {result.checkpoint}", soft_wrap=True)
 
 
-def _default_recipe() -> Path:
-    return Path(__file__).parent.parent / "recipes" / "tictactoe.toml"
+def _troubles(counts: Mapping[str, Any]) -> str:
+    """What did not go as it should, though the run went on."""
+    words = {
+        "failed": "training games failed",
+        "eval_failed": "evaluation games failed",
+        "actor_deaths": "engines died",
+        "write_failures": "writes of metrics failed",
+    }
+    seen = ", ".join(f"{counts[name]} {text}" for name, text in words.items() if counts.get(name))
+    last = counts.get("last_failure")
+    return f"{seen}; the last game: {last}" if seen and last else seen
+
+
+def _recipe(model: str | None) -> Path:
+    """What is trained without a configuration."""
+    recipes = Path(__file__).parent.parent / "recipes"
+    return recipes / ("smollm2.toml" if model == "smollm2" else "tictactoe.toml")
 
 
 def _for_game(config: RunConfig, env_id: str) -> RunConfig:

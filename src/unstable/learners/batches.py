@@ -54,8 +54,8 @@ class BatchSource:
                 if size >= batch_size:
                     return
                 raise RuntimeError(
-                    f"collection was stopped after {step} updates: the buffer has {size} of the"
-                    f" {batch_size} steps that the next one needs"
+                    f"collection was stopped after {step} updates{self._why()}: the buffer has"
+                    f" {size} of the {batch_size} steps that the next one needs"
                 )
             time.sleep(pause)
             pause = min(LONGEST_WAIT, 2.0 * pause)
@@ -70,6 +70,10 @@ class BatchSource:
         fresh = [one for one in steps if not self._is_stale(one, step)]
         self.stale += len(steps) - len(fresh)
         return fresh
+
+    def _why(self) -> str:
+        reason = ask(self.buffer, "stop_reason") if hasattr(self.buffer, "stop_reason") else ""
+        return f" ({reason})" if reason else ""
 
     def _needed(self, batch_size: int) -> int:
         return math.ceil(batch_size * self.delay * self.num_learners)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
@@ -14,12 +20,13 @@ def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
     try:
-        if hasattr(model, "disable_adapter"):
-            # The tokens are the base model's: looking whether they changed could ask a server.
-            model.save_pretrained(str(temporary), save_embedding_layers=False)
-        else:
-            model.save_pretrained(str(temporary))
-            tokenizer.save_pretrained(str(temporary))
+        with saving(folder):
+            if hasattr(model, "disable_adapter"):
+                # The tokens are the base model's: looking whether they changed could ask a server.
+                model.save_pretrained(str(temporary), save_embedding_layers=False)
+            else:
+                model.save_pretrained(str(temporary))
+                tokenizer.save_pretrained(str(temporary))
         for path in temporary.iterdir():
             sync(path)
         if folder.exists():  # from before an interruption
@@ -34,6 +41,15 @@ def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return folder
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """A full disk is an OSError, as everywhere; safetensors has an error of its own for it."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
 
 
 def adapter_bytes(folder: Path) -> dict[str, bytes]:

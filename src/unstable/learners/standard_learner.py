@@ -27,7 +27,7 @@ from unstable.learners.state import (
     read_state,
     write_state,
 )
-from unstable.utils.handles import ask, tell
+from unstable.utils.handles import ask, one_line, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -164,6 +164,7 @@ class StandardLearner:
         self._step = 0
         self._samples_seen = 0
         self._skipped_in_row = 0
+        self._checked = False
         self._ckpt_root = _checkpoint_root(ckpt_root, tracker)
         with self._seeded():
             self.model, self.tokenizer = load_policy(
@@ -202,19 +203,26 @@ class StandardLearner:
             ValueError: the buffer can never hold as much as is waited for.
             RuntimeError: collection ended before there was enough data.
         """
+        reason = "the learner has ended"
         try:
-            self._batches.check_capacity(self.batch_size)
             while self._step < iterations:
                 self.next_update()
-        finally:
-            tell(self.step_buffer, "stop")  # also on an error: nobody would use what is collected
+        except Exception as error:
+            reason = f"the learner has failed: {one_line(error)}"
+            raise
+        finally:  # also on an error: nobody would use what is collected
+            tell(self.step_buffer, "stop", reason)
 
     def next_update(self) -> dict[str, float]:
         """Wait for enough data, then update once; what was logged.
 
         Raises:
+            ValueError: the buffer can never hold as much as is waited for.
             RuntimeError: collection ended before there was enough.
         """
+        if not self._checked:
+            self._batches.check_capacity(self.batch_size)
+            self._checked = True
         steps: Sequence[Step] = ()
         while not steps:  # all of a batch may be too old
             self._batches.wait(self.batch_size, self._step)

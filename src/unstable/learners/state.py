@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from unstable.learners.checkpoints import sync
+from unstable.learners.checkpoints import saving, sync
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,8 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], plain: Mapping[str,
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(kept, str(temporary), metadata={STATE_KEY: json.dumps(dict(plain))})
+        with saving(path):
+            save_file(kept, str(temporary), metadata={STATE_KEY: json.dumps(dict(plain))})
         sync(temporary)
         temporary.replace(path)
         sync(folder)

@@ -7,8 +7,14 @@ from its newest state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
+from unstable.config import ConfigError, RunConfig
+from unstable.run.failures import named_failures
 from unstable.run.folder import state_step
 from unstable.run.parts import (
     BASE_ITERATION,
@@ -24,15 +30,20 @@ from unstable.run.states import load_state, save_state
 from unstable.utils.handles import ask
 
 if TYPE_CHECKING:
-    from unstable.config import RunConfig
+    from collections.abc import Mapping
+
     from unstable.run.folder import RunFolder
     from unstable.run.progress import Tell
 
 NAMESPACE = "unstable"
 START_TIMEOUT = 600.0
 """Seconds for all parts to start, models included."""
-END_TIMEOUT = 60.0
-"""Seconds for collection to end after the last update."""
+WATCH = 2.0
+"""Seconds between two looks whether every part still lives."""
+ANSWER_TIMEOUT = 120.0
+"""Seconds for a part that is looked at to answer."""
+END_TIMEOUT = 30.0
+"""Seconds for games to end when the run does, and as many for files to be closed."""
 
 
 def train_on_ray(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
@@ -41,60 +52,98 @@ def train_on_ray(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -
     Uses the cluster of RAY_ADDRESS; without one, starts Ray on this machine.
 
     Raises:
+        ConfigError: a part refuses what the configuration says.
         RuntimeError: a part died or failed; the message says which.
     """
     import ray
 
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False)
-    parts: Parts | None = None
-    states = folder.states()
-    try:
-        parts = _make_parts(config, folder, model, state_step(states[-1]) if states else -1)
-        step = load_state(states[-1], parts) if states else _begin(config, parts)
-        step = _supervise(config, folder, parts, step, tell)
-        return result_of(folder, parts, step)
-    except ray.exceptions.RayActorError as error:
-        raise RuntimeError(f"a part of the run has died: {error}") from error
-    except ray.exceptions.RayTaskError as error:
-        raise RuntimeError(str(error.cause)) from error
-    finally:
-        if parts is not None:
-            _end(parts)
+    # Ray tells of workers that died on standard output, which is for the result alone.
+    with contextlib.redirect_stdout(sys.stderr):
+        ours = not ray.is_initialized()
         if ours:
-            ray.shutdown()
+            ray.init(
+                os.environ.get("RAY_ADDRESS", "local"),
+                namespace=NAMESPACE, include_dashboard=False, log_to_driver=False,
+                logging_level=logging.ERROR,
+            )  # fmt: skip
+        try:
+            return _train(config, folder, model, tell)
+        finally:
+            if ours:
+                ray.shutdown()
+
+
+def _train(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+    states = folder.states()
+    with named_failures():
+        parts = _make_parts(config, folder, model, state_step(states[-1]) if states else -1)
+    try:
+        with named_failures(parts):
+            _await_parts(parts)
+            step = load_state(states[-1], parts) if states else _begin(config, parts)
+            return _supervise(config, folder, parts, step, tell)
+    finally:
+        _kill(parts)
 
 
 def _make_parts(config: RunConfig, folder: RunFolder, model: str, resume_step: int) -> Parts:
+    """All parts but the engines.
+
+    Those that use the run's folder are on this machine; the learner too, unless the GPU for it is
+    on another one.
+    """
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     import unstable
 
-    gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
-    tracker = unstable.Tracker.options(name="Tracker", namespace=NAMESPACE).remote(
-        **tracker_arguments(config, folder.path, resume_step)
+    here = ray.get_runtime_context().get_node_id()
+    gpus = _check_gpus(config)
+
+    def make(kind: Any, name: str, arguments: Mapping[str, Any], **resources: float) -> Any:
+        on = NodeAffinitySchedulingStrategy(here, soft=bool(resources))
+        options = {"num_cpus": 0, **resources, "scheduling_strategy": on}
+        return kind.options(name=name, namespace=NAMESPACE, **options).remote(**arguments)
+
+    tracker = make(unstable.Tracker, "Tracker", tracker_arguments(config, folder.path, resume_step))
+    buffer = make(
+        unstable.StepBuffer, "StepBuffer", {"tracker": tracker, **buffer_arguments(config)}
     )
-    buffer = unstable.StepBuffer.options(name="StepBuffer", namespace=NAMESPACE).remote(
-        tracker=tracker, **buffer_arguments(config)
-    )
-    pool = unstable.ModelPool.options(name="ModelPool", namespace=NAMESPACE).remote(
-        tracker=tracker, **pool_arguments(config)
-    )
-    shared = {"step_buffer": buffer, "model_pool": pool, "tracker": tracker}
-    collector = unstable.Collector.options(name="Collector", namespace=NAMESPACE).remote(
-        **shared, **collector_arguments(config, model)
-    )
-    learner = unstable.StandardLearner.options(
-        name="Learner", namespace=NAMESPACE, num_gpus=min(1, gpus)
-    ).remote(**shared, **learner_arguments(config, model))
-    parts = Parts(tracker, buffer, pool, collector, learner)
-    ray.get(
-        [tracker.get_run_dir.remote(), buffer.size.remote(), pool.current_uid.remote(),
-         collector.stats.remote(), learner.get_step.remote()],
-        timeout=START_TIMEOUT,
+    checkpoints = {"checkpoints": folder.path / "checkpoints"}
+    pool = make(
+        unstable.ModelPool, "ModelPool",
+        {"tracker": tracker, **checkpoints, **pool_arguments(config)},
     )  # fmt: skip
-    return parts
+    shared = {"tracker": tracker, "step_buffer": buffer, "model_pool": pool}
+    collector = make(
+        unstable.Collector, "Collector", {**shared, **collector_arguments(config, model)}
+    )
+    learner = make(
+        unstable.StandardLearner, "Learner", {**shared, **learner_arguments(config, model)},
+        num_gpus=min(1, gpus),
+    )  # fmt: skip
+    return Parts(tracker, buffer, pool, collector, learner)
+
+
+def _check_gpus(config: RunConfig) -> int:
+    """How many the cluster has; raises ConfigError if they are too few."""
+    import ray
+
+    gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+    needed = config.engine.num_actors + 1
+    if 0 < gpus < needed:
+        raise ConfigError(
+            f"the cluster has {gpus} GPUs, but every engine and the learner need one: {needed};"
+            ' lower engine.num_actors, or use mode = "turns", where they share one'
+        )
+    return gpus
+
+
+def _await_parts(parts: Parts) -> None:
+    import ray
+
+    handles = (parts.tracker, parts.buffer, parts.pool, parts.collector, parts.learner)
+    ray.get([part.__ray_ready__.remote() for part in handles], timeout=START_TIMEOUT)
 
 
 def _begin(config: RunConfig, parts: Parts) -> int:
@@ -104,30 +153,72 @@ def _begin(config: RunConfig, parts: Parts) -> int:
     return 0
 
 
-def _supervise(config: RunConfig, folder: RunFolder, parts: Parts, step: int, tell: Tell) -> int:
+def _supervise(
+    config: RunConfig, folder: RunFolder, parts: Parts, step: int, tell: Tell
+) -> RunResult:
     """Wait for update after update; whatever else ends is a failure."""
     import ray
 
     learned: dict[str, float] = {}
     save_state(folder, parts, step, config.keep_states)
     collecting = parts.collector.collect.remote(config.workers, config.eval_workers)
-    while step < config.updates:
-        update = parts.learner.next_update.remote()
-        evaluations = tuple(ask(parts.tracker, "get_evaluations"))
-        tell(Progress("learning", step, config.updates, learned, evaluations))
-        ended, _ = ray.wait([update, collecting], num_returns=1)
-        if collecting in ended:
-            ray.get(collecting)  # raises what ended it
-        learned = ray.get(update)
-        step = int(learned["step"])
-        save_state(folder, parts, step, config.keep_states)
-    ask(parts.buffer, "stop")
+    try:
+        while step < config.updates:
+            update = parts.learner.next_update.remote()
+            ended: list[Any] = []
+            while not ended:
+                evaluations = _look(parts)
+                tell(Progress("learning", step, config.updates, learned, evaluations))
+                ended, _ = ray.wait([update, collecting], timeout=WATCH)
+            if collecting in ended:
+                ray.get(collecting)  # raises what ended it
+            learned = _learned(update, collecting)
+            step = int(learned["step"])
+            save_state(folder, parts, step, config.keep_states)
+        return result_of(folder, parts, step)
+    finally:
+        _close(parts, collecting)
+
+
+def _learned(update: Any, collecting: Any) -> dict[str, float]:
+    """What an update gave. If it failed because collection did, that is what is raised."""
+    import ray
+
+    try:
+        found: dict[str, float] = ray.get(update)
+    except ray.exceptions.RayTaskError:
+        if ray.wait([collecting], timeout=WATCH)[0]:
+            ray.get(collecting)
+        raise
+    return found
+
+
+def _look(parts: Parts) -> tuple[Mapping[str, Any], ...]:
+    """The evaluations so far; raises if one of those that only answer is dead or hangs.
+
+    Collector and learner are busy with calls of their own, which end when they die.
+    """
+    import ray
+
+    found, *_ = ray.get(
+        [parts.tracker.get_evaluations.remote(), parts.buffer.size.remote(),
+         parts.pool.current_uid.remote(), parts.collector.stats.remote()],
+        timeout=ANSWER_TIMEOUT,
+    )  # fmt: skip
+    return tuple(found)
+
+
+def _close(parts: Parts, collecting: Any) -> None:
+    """Have games end, engines freed and files written, by those parts that live."""
+    import ray
+
+    parts.buffer.stop.remote("the run has ended")
     ray.wait([collecting], timeout=END_TIMEOUT)
-    ask(parts.tracker, "flush")
-    return step
+    closing = [part.close.remote() for part in (parts.collector, parts.buffer, parts.tracker)]
+    ray.wait(closing, num_returns=len(closing), timeout=END_TIMEOUT)
 
 
-def _end(parts: Parts) -> None:
+def _kill(parts: Parts) -> None:
     import ray
 
     for part in (parts.collector, parts.learner, parts.buffer, parts.pool, parts.tracker):

@@ -40,6 +40,8 @@ class RunResult:
     step: int
     checkpoint: str | None
     evaluations: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    """Games and what happened to them, as Collector.stats has it, and `write_failures`."""
 
 
 def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
@@ -47,4 +49,9 @@ def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     uid = ask(parts.pool, "current_uid")
     found = ask(parts.pool, "ckpt_path", uid) if uid else None
     evaluations = tuple(ask(parts.tracker, "get_evaluations"))
-    return RunResult(str(folder.path), step, found[0] if found else None, evaluations)
+    counts: dict[str, Any] = ask(parts.collector, "stats")
+    del counts["under_way"]
+    unwritten = ask(parts.tracker, "get_interface_info")["write_failures"]
+    unwritten += ask(parts.buffer, "stats")["csv_failures"]
+    counts["write_failures"] = unwritten
+    return RunResult(str(folder.path), step, found[0] if found else None, evaluations, counts)

@@ -53,11 +53,11 @@ async def train_by_turns(config: RunConfig, folder: RunFolder, model: str, tell:
         else:
             await run.begin()
         await run.go_on()
+        return result_of(folder, parts, run.step)
     finally:
         await parts.collector.close()
         parts.buffer.close()
         parts.tracker.close()
-    return result_of(folder, parts, run.step)
 
 
 def _make_parts(config: RunConfig, folder: RunFolder, model: str, resume_step: int) -> Parts:

@@ -7,6 +7,9 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from unstable.utils.handles import one_line
+from unstable.utils.logging import is_news
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -54,9 +57,13 @@ class BackgroundWriter:
             try:
                 write()
             # Tolerating a full disk is the job here; the count says that something is missing.
-            except Exception:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001
                 self.failures += 1
-                _LOG.exception("%s: a write failed", self.name)
+                if is_news(self.failures):
+                    _LOG.warning(
+                        "%s: %d writes have failed, the last one: %s",
+                        self.name, self.failures, one_line(error),
+                    )  # fmt: skip
             finally:
                 self._queue.task_done()
         self._queue.task_done()

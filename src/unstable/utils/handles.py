@@ -39,3 +39,9 @@ async def request(
         return answer
     async with asyncio.timeout(timeout):
         return await answer
+
+
+def one_line(error: BaseException) -> str:
+    """An error in a few words; those that come from Ray have a page."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1]}"

@@ -44,3 +44,8 @@ def setup_logger(
             handler.setFormatter(logging.Formatter(FORMAT))
         logger.addHandler(handler)
     return logger
+
+
+def is_news(number: int) -> bool:
+    """Whether the so-manieth of the same kind is worth a line: the 1st, the 10th, the 100th..."""
+    return str(number).rstrip("0") == "1"

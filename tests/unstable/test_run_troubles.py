@@ -1,0 +1,140 @@
+"""What may go wrong in a whole run: it goes on and counts it, or stops and says it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import learned_steps, new_run, small_model
+
+from unstable.engines import remote
+from unstable.run.progress import Progress
+from unstable.run.start import start
+
+NAME = "someone/strong"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small_model(tmp_path_factory.mktemp("models") / "small")
+
+
+def test_a_model_that_answers_nonsense_loses_its_games_and_is_trained_on_them(
+    model: str, tmp_path: Path
+) -> None:
+    config, folder = new_run(tmp_path / "run", model)
+    result = start(config, folder, model, lambda _: None)
+    assert (result.step, result.counts["failed"]) == (3, 0)
+    # Hardly warmed up, it writes bytes at random.
+    assert result.counts["invalid"] > result.counts["games"] / 2
+    assert all(evaluation["invalid_rate"] > 0.5 for evaluation in result.evaluations)
+    assert learned_steps(folder.path) == [1, 2, 3]
+
+
+def test_an_opponent_that_is_down_fails_its_own_games(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
+    pool = {"fixed": [NAME], "sample_mode": {"mirror": 0.5, "fixed": 0.5}}
+    config, folder = new_run(tmp_path / "run", model, games={"opponent": NAME}, pool=pool)
+    result = start(config, folder, model, lambda _: None)
+    assert (result.step, result.counts["games"]) == (3, 18)  # others were played in their place
+    assert result.counts["failed"] > 0
+    assert result.counts["eval_failed"] > 0
+    assert NAME in result.counts["last_failure"]
+    metrics = (folder.path / "metrics.jsonl").read_text()
+    assert "collector/Evaluation Failure Rate" in metrics
+
+
+def test_a_game_that_raises_is_played_again_as_another(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from textarena.envs.TicTacToe.env import TicTacToeEnv
+
+    whole, calls = TicTacToeEnv.step, 0
+
+    def sometimes(self: Any, action: str) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls % 5 == 0:
+            raise ZeroDivisionError("a mistake of the game's")
+        return whole(self, action)
+
+    monkeypatch.setattr(TicTacToeEnv, "step", sometimes)
+    config, folder = new_run(tmp_path / "run", model, eval_every=0)
+    result = start(config, folder, model, lambda _: None)
+    assert (result.step, result.counts["games"]) == (3, 18)
+    assert result.counts["failed"] > 0
+    assert "ZeroDivisionError: a mistake of the game's" in result.counts["last_failure"]
+
+
+def test_a_game_that_always_raises_stops_the_run_with_the_reason(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from textarena.envs.TicTacToe.env import TicTacToeEnv
+
+    def never(self: Any, action: str) -> Any:
+        raise ZeroDivisionError("a mistake of the game's")
+
+    monkeypatch.setattr(TicTacToeEnv, "step", never)
+    config, folder = new_run(tmp_path / "run", model, eval_games=0)
+    with pytest.raises(RuntimeError, match=r"games in a row failed.*a mistake of the game's"):
+        start(config, folder, model, lambda _: None)
+    assert "a mistake of the game's" in (folder.path / "status.json").read_text()
+
+
+def test_metrics_that_cannot_be_written_are_counted(model: str, tmp_path: Path) -> None:
+    config, folder = new_run(tmp_path / "run", model, updates=1)
+    games = folder.path / "eval_data" / "games.jsonl"
+
+    def fill(progress: Progress) -> None:
+        if not games.is_symlink():
+            games.symlink_to("/dev/full")
+
+    result = start(config, folder, model, fill)
+    assert result.step == 1
+    assert result.counts["write_failures"] == result.counts["eval_games"] == 8
+    assert result.evaluations[0]["games"] == 4  # what the run knows does not depend on it
+
+
+FULL = """
+mount -t tmpfs -o size=8m tmpfs "$1" || exit 99
+run="$1"/run; cp -r "$2" "$run"; shift 2
+"$@" resume "$run" & pid=$!
+until [ -e "$run"/states/step-2 ]; do kill -0 $pid || exit 98; sleep 0.05; done
+dd if=/dev/zero of="$run"/filler bs=64k 2>/dev/null
+wait $pid; echo "first $?" >&2
+rm "$run"/filler
+"$@" resume "$run" --updates 8 --json > "$run"/result; echo "second $?" >&2
+cat "$run"/result "$run"/metrics.jsonl
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_stops_the_run_and_with_room_it_goes_on(
+    model: str, tmp_path: Path
+) -> None:
+    _, folder = new_run(tmp_path / "made", model, updates=1000, eval_games=0)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["unshare", "-rm", "sh", "-c", FULL, "sh", disk, folder.path]
+    done = subprocess.run(
+        [*command, sys.executable, "-m", "unstable.cli"],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    if done.returncode == 99:
+        pytest.skip("no disk can be mounted here")
+    assert "first 1" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if "go on with: unstable resume" in line]
+    assert "No space left" in told
+    assert "second 0" in done.stderr, done.stderr
+    *_, metrics = done.stdout.partition("\n}\n")
+    steps = [json.loads(line).get("learner/step") for line in metrics.splitlines()]
+    assert [step for step in steps if step] == [1, 2, 3, 4, 5, 6, 7, 8]
