@@ -268,6 +268,8 @@ class LoopConfig(BaseModel):
     """Let the VLM judge early checkpoints, too; the code judge always does, it is free."""
 
     # Where it runs.
+    trainer: Literal["local", "scheduled"] = "local"
+    """`scheduled`: the runs of an iteration are spread over the scheduler's nodes."""
     max_parallel: Annotated[int, Field(ge=0)] = 0
     cores_per_run: Annotated[int, Field(ge=0)] = 0
     videos: bool = True

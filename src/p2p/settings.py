@@ -105,11 +105,21 @@ def check_name(name: str) -> str:
     return name
 
 
-def resolve_session_dir(session_id: str) -> Path:
-    """The folder of a session; raises ValueError for an id that would lead out of `runs_dir`.
+def session_path(session_id: str) -> Path:
+    """Where a session lies below a runs folder; raises ValueError for an id that leads out of it.
 
     A case of a benchmark, `bm_..._case7`, lies inside the benchmark: `bm_.../case7`.
     """
     check_name(session_id)
     case = _BENCHMARK_CASE.fullmatch(session_id)
-    return get_settings().runs_dir.joinpath(*(case.groups() if case else (session_id,)))
+    return Path(*(case.groups() if case else (session_id,)))
+
+
+def resolve_session_dir(session_id: str, runs_dir: Path | None = None) -> Path:
+    """The folder of a session; raises ValueError for an id that would lead out of the folder."""
+    return (runs_dir or get_settings().runs_dir) / session_path(session_id)
+
+
+def is_benchmark_case(session_id: str) -> bool:
+    """Whether a session is a case of a benchmark."""
+    return _BENCHMARK_CASE.fullmatch(session_id) is not None

@@ -6,12 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from greeting import question
 from model_servers import CANARY
+from processes import is_there, wait_until
 
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
@@ -58,24 +58,9 @@ def stand_in(tmp_path, monkeypatch):
     return tmp_path / "logs" / "vllm.log"
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def worker_of(log: Path) -> int:
     lines = log.read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("worker")))
-
-
-def wait_until(holds) -> None:
-    for _ in range(600):
-        if holds():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not come about within 30 s")
 
 
 def test_it_starts_answers_and_ends_with_all_it_started(stand_in, tmp_path, monkeypatch):
@@ -87,11 +72,11 @@ def test_it_starts_answers_and_ends_with_all_it_started(stand_in, tmp_path, monk
         client = LLMClient("vllm:some/model", folder=tmp_path / "llm")
         assert client.ask(question()).value.text == "some/model"
         worker = worker_of(stand_in)
-        assert alive(worker)
+        assert is_there(worker)
     assert progress
     assert not server.running
     assert not server.healthy()
-    wait_until(lambda: not alive(worker))
+    wait_until(lambda: not is_there(worker))
     log = stand_in.read_text()
     assert "ended cleanly" in log
     assert "PATH" in log
@@ -104,7 +89,7 @@ def test_a_server_that_does_not_listen_is_killed(stand_in):
     with server:
         worker = worker_of(stand_in)
     assert not server.healthy()
-    wait_until(lambda: not alive(worker))
+    wait_until(lambda: not is_there(worker))
 
 
 def test_one_that_ends_while_starting_is_reported_with_its_own_words(stand_in):
@@ -161,5 +146,5 @@ def test_it_does_not_outlive_an_owner_that_was_killed(stand_in):
         assert owner.stdout.readline() == "ready\n"
         worker = worker_of(stand_in)
         owner.kill()
-    wait_until(lambda: not alive(worker))
+    wait_until(lambda: not is_there(worker))
     assert not VLLMServer("m", log=stand_in).healthy()

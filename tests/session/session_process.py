@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,20 +36,6 @@ TWO_ROUNDS: dict[str, Any] = {
 }
 """Too short to pass: two iterations with a revision between them."""
 ENDLESS: dict[str, Any] = {**TWO_ROUNDS, "train": {**TINY, "total_timesteps": 50_000_000}}
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @dataclass

@@ -12,8 +12,9 @@ import pytest
 from model_servers import Answer, Failure, ModelServer, Reply, Slow
 from model_wire import Received
 from played_by_builtin import played_by_builtin
+from processes import wait_until
 from provided_session import House, house
-from session_process import TINY, Sessions, wait_until
+from session_process import TINY, Sessions
 
 from p2p.config import TrainConfig
 from p2p.contracts import SessionResult

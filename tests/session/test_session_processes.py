@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from session_process import ENDLESS, TWO_ROUNDS, Sessions, is_there, kill_all, status, wait_until
+from processes import is_there, wait_until
+from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
 from p2p.event_log import read_events
 from p2p.session.iteration_record import SessionRecord

@@ -101,3 +101,10 @@ def test_the_pool_is_no_larger_than_what_is_granted(
     assert CPUManager(folder=tmp_path).pool == (3, 5)
     monkeypatch.setattr("p2p.resource_auto._cgroup_cores", lambda: None)
     assert CPUManager(folder=tmp_path).pool == (3, 5, 7)
+
+
+def test_a_launched_program_has_locks_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P2P_CORE_LOCKS", str(tmp_path / "launch" / "cores"))
+    assert CPUManager(pool=[0]).folder == tmp_path / "launch" / "cores"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import is_there, wait_until
 
 from p2p.config import TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry
@@ -56,13 +57,6 @@ def trainer(tmp_path: Path, **options: object) -> LocalTrainer:
     return LocalTrainer(IterationRecord, cpu_manager=manager, videos=False, **options)  # type: ignore[arg-type]
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def steps(record: IterationRecord) -> int:
     training, _ = record.parse_scalars()
     return int(training[-1]["global_step"]) if training else 0
@@ -95,13 +89,6 @@ def with_descendants(pids: list[int]) -> list[int]:
     for pid in found:
         found += parents.get(pid, [])
     return found
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def files_and_times(record: IterationRecord) -> dict[str, int]:

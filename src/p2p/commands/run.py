@@ -17,7 +17,6 @@ from p2p.commands.console import (
     UsageError,
     err,
     field_errors,
-    no_answer,
     print_json,
     shown,
 )
@@ -28,26 +27,21 @@ from p2p.commands.session_argument import (
     open_session,
     runs_folder,
 )
+from p2p.commands.session_inputs import (
+    check_models_named,
+    in_flags,
+    make_loop,
+    read_prompt,
+    read_seeds,
+    read_settings,
+)
 from p2p.commands.steering import read_criteria
-from p2p.commands.train_inputs import parse_setting
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig
     from p2p.contracts import SessionResult
     from p2p.session.iteration_record import SessionRecord
     from p2p.session.snapshot import SessionSnapshot
-
-
-FLAGS = {
-    "max_iterations": "--iterations",
-    "total_timesteps": "--timesteps",
-    "pass_threshold": "--threshold",
-    "budget_usd": "--budget-usd",
-    "vlm_model": "--vlm",
-    "seeds": "--seeds",
-    "configs": "--configs",
-}
-"""Fields that have a flag."""
 
 
 def run(
@@ -102,6 +96,10 @@ def run(
         bool, typer.Option("--interactive", "-i", help="Edit the criteria before training.")
     ] = False,
     videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
+    trainer: Annotated[
+        str | None,
+        typer.Option(metavar="WHO", help="local, or scheduled: over the nodes of `p2p nodes`."),
+    ] = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -125,31 +123,32 @@ def run(
       p2p run "hop like a rabbit" --model anthropic:claude-sonnet-4-5 --budget-usd 5
       p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
     """
-    text = _prompt(prompt)
+    text = read_prompt(prompt)
     flags: dict[str, Any] = {
         "model": model,
         "vlm_model": vlm,
         "max_iterations": iterations,
         "total_timesteps": timesteps,
         "configs": configs,
-        "seeds": _seeds(seeds),
+        "seeds": read_seeds(seeds),
         "pass_threshold": threshold,
         "budget_usd": budget_usd,
         "videos": videos,
+        "trainer": trainer,
         "unsafe_local": unsafe_local or None,
     }
-    options = _settings(setting or [])
+    options = read_settings(setting or [])
     named = options.pop("env_id", None)
     options |= {name: value for name, value in flags.items() if value is not None}
     own = read_criteria(criteria)
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
-    _check_models(model, vlm)
+    check_models_named(model, vlm)
     env_id = env or named
     if env_id is not None:
         check_environment(env_id)
     to_choose = options if env_id is None else None
-    record = _create(text, _loop(env_id, options), own, runs_folder(runs_dir), to_choose)
+    record = _create(text, make_loop(env_id, options), own, runs_folder(runs_dir), to_choose)
     parts = (f"[bold]{escape(text)}[/]", escape(env_id or ""), escape(shown(record.path)))
     err.print("  ".join(filter(None, parts)), soft_wrap=True)
     _work(record, as_json=as_json, interactive=interactive)
@@ -185,71 +184,10 @@ def resume(
             f"p2p train --resume {shown(record.path)}/iter_1"
         )
     if model is not None:
-        _check_models(model, None)
+        check_models_named(model, None)
     err.print(f"{escape(shown(record.path))}", soft_wrap=True)
     changes = {"max_iterations": iterations, "budget_usd": budget_usd, "model": model}
     _work(record, as_json=as_json, resumed=True, changes=changes)
-
-
-def _prompt(prompt: str | None) -> str:
-    if prompt is None:
-        raise UsageError('say what the agent should do, as in: p2p run "run forward fast"')
-    text = " ".join((sys.stdin.read() if prompt == "-" else prompt).split())
-    if not text:
-        raise UsageError("the prompt is empty: say what the agent should do")
-    return text
-
-
-def _seeds(text: str | None) -> int | tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"--seeds {text}: write a number, or a list such as 1,5,7") from error
-    return numbers if "," in text else numbers[0]
-
-
-def _settings(items: list[str]) -> dict[str, Any]:
-    found = dict(parse_setting(item) for item in items)
-    if "seed" in found:
-        raise UsageError("--set seed: every run has its own; say which with --seeds")
-    if "iteration_id" in found:
-        raise UsageError("--set iteration_id: runs are named by what they train")
-    return found
-
-
-def _check_models(model: str | None, vlm: str | None) -> None:
-    """Before there is a session: a name nobody knows is a mistake, and a key has to be there."""
-    from p2p.inference.question import InferenceError, RequestRejected
-    from p2p.session.thinking import check_models
-
-    try:
-        check_models(model or "", vlm or "")
-    except RequestRejected as error:
-        raise UsageError(f"--model, --vlm: {error}") from error
-    except InferenceError as error:
-        raise no_answer(error) from error
-
-
-def _loop(env_id: str | None, options: dict[str, Any]) -> LoopConfig:
-    from pydantic import ValidationError
-
-    from p2p.session.session_config import loop_config
-
-    try:
-        return loop_config(env_id, **options)
-    except ValidationError as error:
-        raise UsageError(_in_flags(field_errors(error, "options"))) from error
-    except ValueError as error:
-        raise UsageError(error) from error
-
-
-def _in_flags(text: str) -> str:
-    """Names of options as they were typed."""
-    for field, flag in FLAGS.items():
-        text = text.replace(f" {field}:", f" {flag}:")
-    return text
 
 
 def _create(
@@ -327,7 +265,7 @@ def _change(record: SessionRecord, changes: dict[str, Any]) -> None:
     try:
         open_config(record, changes)
     except ValidationError as error:
-        raise UsageError(_in_flags(field_errors(error, "options"))) from error
+        raise UsageError(in_flags(field_errors(error, "options"))) from error
     except ValueError as error:
         raise UsageError(error) from error
 

@@ -23,11 +23,10 @@ from p2p.commands.session_argument import RunsDirOption, SessionArgument, open_s
 from p2p.commands.train_inputs import parse_setting
 
 if TYPE_CHECKING:
-    from p2p.contracts import Criterion, StatusLiteral, SteeringOrder
+    from p2p.contracts import Criterion, SteeringOrder
     from p2p.session.iteration_record import SessionRecord
 
 GRACE_S = 30.0
-UNDER_WAY: tuple[StatusLiteral, ...] = ("running", "paused", "queued", "pending")
 
 
 def stop(
@@ -45,20 +44,36 @@ def stop(
       p2p stop last
       p2p stop session_20260101_120000_0123abcd --no-wait
     """
+    from p2p.session.stopping import cancel
+
     record = open_session(session, runs_dir)
-    # A training outlives a session that was killed: it hears of the cancel in its own file.
-    parts = [record, *(run for found in record.iteration_records() for run in found.runs())]
-    before = [part.read_status() for part in parts]
-    stopped = [part.set_status_if("cancelled", UNDER_WAY) for part in parts]
-    if not any(stopped):
+    queued = _cancel_run(record)
+    told = cancel(record)
+    if told is None and not queued:
         raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
-    for status, hit in zip(before, stopped, strict=True):
-        if wait and hit and status is not None and status.pid is not None:
-            _wait_for(status.pid, status.pid_started)
+    for pid, started in (told or ()) if wait else ():
+        _wait_for(pid, started)
     if as_json:
         print_json({"session_id": record.session_id, "status": "cancelled"})
         return
     out.print(f"stopped; go on with: p2p resume {record.session_id}", soft_wrap=True)
+
+
+def _cancel_run(record: SessionRecord) -> bool:
+    """End the scheduler's run of this session, which may be on another machine, or still wait."""
+    for runs_dir in record.path.parents[:2]:
+        if (runs_dir / "scheduler" / "scheduler.sqlite").is_file():
+            from p2p.commands.scheduler_store import open_store
+            from p2p.scheduler.service import ensure_scheduler
+
+            with open_store(runs_dir) as store:
+                run = store.run_in(record.path.relative_to(runs_dir).as_posix())
+                if run is None:
+                    return False
+                store.cancel(run.job_id, [run.run_id])
+                ensure_scheduler(runs_dir)
+                return True
+    return False
 
 
 def _wait_for(pid: int, started: float | None) -> None:

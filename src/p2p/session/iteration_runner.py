@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from p2p.contracts import IterationAggregation, JudgmentResult
@@ -61,6 +63,20 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
     )
 
 
+TRAINERS: Mapping[str, tuple[str, str]] = {
+    "local": (__name__, "local_trainer"),
+    "scheduled": ("p2p.scheduler.scheduled_trainer", "scheduled_trainer"),
+}
+"""Who trains, by module and name: the scheduler stands above this floor."""
+
+
+def trainer_named(name: str) -> Callable[[LoopConfig, StopSwitch], Trainer]:
+    """What makes the trainer of this name."""
+    module, function = TRAINERS[name]
+    found: Callable[[LoopConfig, StopSwitch], Trainer] = getattr(import_module(module), function)
+    return found
+
+
 def _train(
     work: Work, number: int, intent: Intent, judge: AuthoredCode | None
 ) -> IterationAggregation:
@@ -68,7 +84,7 @@ def _train(
     plan = make_plan(work, number)
 
     def produce() -> IterationAggregation:
-        trainer = (work.trainer or local_trainer)(work.loop, work.switch)
+        trainer = (work.trainer or trainer_named(work.loop.trainer))(work.loop, work.switch)
         with work.switch.polled(), judging_early(work, iteration, intent, judge):
             found = trainer.train(
                 plan.configs,

@@ -25,7 +25,7 @@ from p2p.session.session_config import SessionConfig, in_a_line, loop_config, wi
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, kill_descendants
 from p2p.session.thinking import AgentThinking
-from p2p.settings import check_name, get_settings, redact
+from p2p.settings import get_settings, redact, session_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +96,8 @@ def create_session(
     """
     from p2p.training.env_spec import get_env_spec
 
-    name = check_name(session_id or new_session_id())
+    name = session_id or new_session_id()
+    path = session_path(name)
     config = SessionConfig(
         session_id=name,
         prompt=redact(prompt),
@@ -108,7 +109,7 @@ def create_session(
     )
     if options is None:
         get_env_spec(loop.train.env_id)
-    session = SessionRecord((runs_dir or get_settings().runs_dir).absolute() / name)
+    session = SessionRecord((runs_dir or get_settings().runs_dir).absolute() / path)
     session.path.mkdir(parents=True, exist_ok=True)
     if session.session_path.exists():
         raise ValueError(f"{session.path} is there already: choose another name, or resume it")
@@ -195,7 +196,7 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
     if arguments.resume:
         if arguments.session_id is None:
             raise BadInput("--resume: name the session with --session-id")
-        return SessionRecord(runs_dir / check_name(arguments.session_id))
+        return SessionRecord(runs_dir / session_path(arguments.session_id))
     if arguments.max_iterations is not None or arguments.budget_usd is not None:
         raise BadInput("--max-iterations and --budget-usd go with --resume; else --loop-config")
     if arguments.prompt == arguments.loop_config == "-":

@@ -25,7 +25,7 @@ ALIASES: Mapping[str, str] = {
 
 CHANGEABLE = (
     "max_iterations", "budget_usd", "model", "vlm_model", "thinking_effort", "pass_threshold",
-    "max_parallel", "cores_per_run", "videos",
+    "trainer", "max_parallel", "cores_per_run", "videos",
 )  # fmt: skip
 """What may be changed when a session goes on: nothing that was trained or written depends on it."""
 

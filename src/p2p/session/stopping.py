@@ -16,13 +16,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from p2p.contracts import StatusLiteral
     from p2p.session.iteration_record import SessionRecord
 
+UNDER_WAY: tuple[StatusLiteral, ...] = ("running", "paused", "queued", "pending")
 HEARTBEAT_S = 5.0
 LOOK_S = 0.5
 SAME_KEYSTROKE_S = 0.5
 """A second signal so soon after the first is the same wish, told by two processes."""
 EXIT_KILLED = 137
+
+
+def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
+    """Tell a session to end, from another process; None if there is nothing to end.
+
+    Gives the processes that were told, with the times they started.
+    """
+    # A training outlives a session that was killed: it hears of the cancel in its own file.
+    parts = [session, *(run for found in session.iteration_records() for run in found.runs())]
+    before = [part.read_status() for part in parts]
+    told = [part.set_status_if("cancelled", UNDER_WAY) for part in parts]
+    if not any(told):
+        return None
+    return [
+        (status.pid, status.pid_started)
+        for status, hit in zip(before, told, strict=True)
+        if hit and status is not None and status.pid is not None
+    ]
 
 
 class StopSwitch:

@@ -18,9 +18,18 @@ from typing import Self
 
 from p2p.resource_auto import detect_machine
 
+CORE_LOCKS = "P2P_CORE_LOCKS"
+"""Names the folder of the locks for a program that was given cores, to share out among its own."""
+
 
 def lock_folder() -> Path:
-    """Where the core files lie: private to the user, the same for all of their processes."""
+    """Where the core files lie: private to the user, the same for all of their processes.
+
+    A program that a scheduler launched has a folder of its own: its cores are held for it, and
+    what it starts shares them.
+    """
+    if own := os.environ.get(CORE_LOCKS):
+        return Path(own)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     base = Path(runtime) if runtime else Path(tempfile.gettempdir())
     return base / f"p2p-cores-{os.getuid()}"

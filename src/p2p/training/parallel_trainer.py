@@ -16,16 +16,12 @@ from p2p.config import TrainConfig
 from p2p.contracts import RunRecord, StatusLiteral
 from p2p.resource_auto import find_best_allocation
 from p2p.training.cpu_manager import CoreLease, CPUManager
+from p2p.training.passed_variables import PASSED_VARIABLES
 from p2p.training.runner import TrainingFailed, finished_before
 
 POLL_S = 0.25
 GRACE_S = 15.0
 """How long a run that is told to stop may take to say so before it is killed."""
-PASSED_VARIABLES = (
-    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "XDG_RUNTIME_DIR",
-    "MUJOCO_GL", "P2P_ENV_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
-)  # fmt: skip
-"""Training needs no key and no token, so its environment has none."""
 UNFINISHED: tuple[StatusLiteral, ...] = ("pending", "queued", "running")
 
 STARTED_ANEW: tuple[StatusLiteral, ...] = (
@@ -121,12 +117,16 @@ def _prepare(batch: _Batch, job: RunJob) -> bool:
     """Put what the run needs into its folder; False if there is nothing to do."""
     if not _has_work(batch, job):
         return False
-    record = batch.record(job)
-    record.save_reward_source(batch.reward_code)
-    record.save_config(job.config)
+    put_in_queue(batch.record(job), job.config, batch.reward_code)
+    return True
+
+
+def put_in_queue(record: RunRecord, config: TrainConfig, reward_code: str) -> None:
+    """Put what a run needs into its folder, whoever starts it then."""
+    record.save_reward_source(reward_code)
+    record.save_config(config)
     # Not over `running`, which may be true: a run outlives the process that started it.
     record.set_status_if("queued", STARTED_ANEW)
-    return True
 
 
 def _has_work(batch: _Batch, job: RunJob) -> bool:

@@ -88,16 +88,27 @@ class LocalTrainer:
             cancelled=self.cancelled,
             on_progress=self.on_progress,
         )
-        results: dict[str, SeedResult] = {}
-        for entry in configs:
-            for seed in seeds:
-                name = run_name(entry, seed)
-                results[name] = (
-                    SeedResult(run_id=name, seed=seed, status="error", error=problems[name])
-                    if name in problems
-                    else seed_result(name, seed, self.open_record(iteration_dir / name))
-                )
-        return aggregate(configs, seeds, results)
+        return results_of(configs, seeds, problems, self.open_record, iteration_dir)
+
+
+def results_of(
+    configs: Sequence[RunConfigEntry],
+    seeds: Sequence[int],
+    problems: dict[str, str],
+    open_record: Callable[[Path], RunRecord],
+    iteration_dir: Path,
+) -> IterationAggregation:
+    """What all runs came to, from their folders; `problems`: why some could not be."""
+    results: dict[str, SeedResult] = {}
+    for entry in configs:
+        for seed in seeds:
+            name = run_name(entry, seed)
+            results[name] = (
+                SeedResult(run_id=name, seed=seed, status="error", error=problems[name])
+                if name in problems
+                else seed_result(name, seed, open_record(iteration_dir / name))
+            )
+    return aggregate(configs, seeds, results)
 
 
 def run_name(entry: RunConfigEntry, seed: int) -> str:

@@ -1,0 +1,283 @@
+"""`p2p jobs`: what is to run, what runs, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from p2p.commands.console import CommandError, JsonFlag, UsageError, did_you_mean, out, print_json
+from p2p.commands.job_submit import WithCommand, submit
+from p2p.commands.scheduler_store import find_job, open_store
+from p2p.commands.session_argument import RunsDirOption
+
+if TYPE_CHECKING:
+    from p2p.scheduler.rows import JobRow, RunRow
+    from p2p.scheduler.store import Store
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app.command(cls=WithCommand)(submit)
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="Its name or the start of it, or `last`.")
+]
+RunsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[RUN]...", help="Only these runs of it.")
+]
+SHOWN = 50
+
+
+@app.callback()
+def jobs() -> None:
+    """Jobs on this machine and others: give, look, end, try again.
+
+    [bold]Examples[/]
+
+      p2p jobs submit "run forward fast" --env HalfCheetah-v5
+      p2p jobs show last --follow
+    """
+
+
+@app.command("list")
+def list_jobs(
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest so many.")
+    ] = 20,
+    unended: Annotated[
+        bool, typer.Option("--open", help="Only those with something left to do.")
+    ] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the jobs, newest first.
+
+    [bold]Examples[/]
+
+      p2p jobs list
+      p2p jobs list --open --json
+    """
+    from p2p.commands.job_progress import state_text
+    from p2p.scheduler.manifest import when
+    from p2p.scheduler.service import is_running
+
+    with open_store(runs_dir) as store:
+        found = store.jobs(limit, unended=unended)
+        idle = not is_running(store.runs_dir)
+    if as_json:
+        print_json([_as_json(job) for job in found])
+        return
+    if not found:
+        out.print('no jobs yet: p2p jobs submit "run forward fast"')
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    # A name that is cut cannot be typed again: what it is gives way.
+    table.add_column("job", no_wrap=True, min_width=max(len(job.job_id) for job in found))
+    for title in ("state", "runs", "since"):
+        table.add_column(title, no_wrap=True, min_width=5)
+    table.add_column("what", overflow="ellipsis", no_wrap=True, ratio=1)
+    for job in found:
+        left = sum(job.counts.get(state, 0) for state in ("pending", "starting", "running"))
+        since = (when(job.created_at) or "")[:16].replace("T", " ")
+        runs = f"{job.total - left}/{job.total}"
+        table.add_row(job.job_id, state_text(job.state), runs, since, escape(job.title))
+    out.print(table)
+    if idle and any(job.state in ("pending", "running") for job in found):
+        out.print("[yellow]no scheduler works on them:[/] start one with: p2p scheduler run")
+
+
+def _as_json(job: JobRow) -> dict[str, Any]:
+    from p2p.scheduler.manifest import when
+
+    found = {**asdict(job), "state": job.state, "total": job.total}
+    return {**found, "nodes": list(job.nodes), "created_at": when(job.created_at)}
+
+
+@app.command()
+def show(
+    job: JobArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay and watch until it ends.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"All runs, not the first {SHOWN} only.")
+    ] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a job, its runs, where they are and how they ended.
+
+    [bold]Examples[/]
+
+      p2p jobs show last
+      p2p jobs show last --follow
+    """
+    from p2p.commands.job_progress import counts_text, runs_table, state_text
+    from p2p.commands.job_progress import follow as watch
+    from p2p.scheduler.manifest import manifest
+
+    with open_store(runs_dir) as store:
+        found = find_job(store, job)
+        if follow:
+            watch(store, found.job_id)
+            found = find_job(store, found.job_id)
+        if as_json:
+            print_json(manifest(store, found))
+            return
+        runs = store.runs(found.job_id)
+    out.print(f"[bold]{found.job_id}[/]  {state_text(found.state)}  {escape(found.title)}")
+    out.print(counts_text(found))
+    shown = runs if everything else runs[:SHOWN]
+    out.print(runs_table(shown, found.kind))
+    if len(shown) < len(runs):
+        out.print(f"and {len(runs) - len(shown)} more: --all")
+    failed = next((run for run in runs if run.state == "failed"), None)
+    if failed is not None:
+        out.print(f"what went wrong: p2p jobs logs {found.job_id} {failed.run_id}", soft_wrap=True)
+
+
+@app.command()
+def logs(
+    job: JobArgument,
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Which (default: the only one).")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay and print what comes.")
+    ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="An earlier attempt.")
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print what a run wrote to standard output and standard error.
+
+    [bold]Examples[/]
+
+      p2p jobs logs last --follow
+      p2p jobs logs last case7 --attempt 1
+    """
+    from p2p.scheduler.logs import read_output
+    from p2p.scheduler.records import ENDED
+
+    with open_store(runs_dir) as store:
+        chosen = _one_run(store, find_job(store, job), run)
+        offset, text = 0, b""
+        while True:
+            now = store.run(chosen.run_id) or chosen
+            data = _output(read_output, store, now, attempt, offset)
+            offset += len(data)
+            if as_json:
+                text += data
+            else:
+                sys.stdout.write(data.decode("utf-8", "replace"))
+                sys.stdout.flush()
+            if not follow or now.state in ENDED or attempt is not None:
+                break
+            time.sleep(0.5)
+    if as_json:
+        print_json({"run_id": chosen.run_id, "log": text.decode("utf-8", "replace")})
+
+
+def _output(read: Any, store: Store, run: RunRow, attempt: int | None, offset: int) -> bytes:
+    from p2p.scheduler.backends import BackendError
+
+    try:
+        found: bytes = read(store, run, attempt or run.attempt, offset)
+    except (BackendError, ImportError) as error:
+        raise CommandError(error) from error
+    return found
+
+
+def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
+    runs = {run.run_id: run for run in store.runs(job.job_id)}
+    if name is None and len(runs) == 1:
+        return next(iter(runs.values()))
+    if name is None:
+        raise UsageError(f"RUN: {job.job_id} has {len(runs)} runs, say which: {_some(runs)}")
+    if name not in runs:
+        hint = did_you_mean(name[:100], runs)
+        raise UsageError(f"RUN: {job.job_id} has no run {name[:100]}{hint}")
+    return runs[name]
+
+
+def _some(runs: dict[str, RunRow]) -> str:
+    names = list(runs)
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+
+
+@app.command()
+def cancel(
+    job: JobArgument,
+    runs: RunsArgument = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Come back only when they have ended.")
+    ] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """End a job, or some of its runs. What they have done stays.
+
+    The wish is kept until it is met, also where a node cannot be reached now.
+
+    [bold]Examples[/]
+
+      p2p jobs cancel last
+      p2p jobs cancel last case7 case8 --wait
+    """
+    _change(job, runs, "cancel", runs_dir, wait=wait, as_json=as_json)
+
+
+@app.command()
+def retry(
+    job: JobArgument,
+    runs: RunsArgument = None,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run again what failed, was cancelled or skipped; it goes on from what is there.
+
+    [bold]Examples[/]
+
+      p2p jobs retry last
+      p2p jobs retry last case7
+    """
+    _change(job, runs, "retry", runs_dir, as_json=as_json)
+
+
+def _change(
+    job: str,
+    runs: list[str] | None,
+    what: str,
+    runs_dir: Any,
+    *,
+    as_json: bool,
+    wait: bool = False,
+) -> None:
+    from p2p.commands.job_progress import follow
+    from p2p.scheduler.service import ensure_scheduler
+
+    with open_store(runs_dir) as store:
+        found = find_job(store, job)
+        chosen = [_one_run(store, found, name).run_id for name in runs] if runs else None
+        change = store.cancel if what == "cancel" else store.retry
+        count = change(found.job_id, chosen)
+        if count == 0:
+            nothing = (
+                "has ended" if what == "cancel" else "has nothing that failed or was cancelled"
+            )
+            raise CommandError(f"{found.job_id} {nothing}: it is {found.state}")
+        ensure_scheduler(store.runs_dir)
+        if wait:
+            follow(store, found.job_id)
+        after = find_job(store, found.job_id)
+    if as_json:
+        print_json({"job_id": found.job_id, "runs": count, "state": after.state})
+        return
+    told = {"cancel": "asked to end", "retry": "run again"}[what]
+    out.print(f"{found.job_id}: {count} runs {told}", soft_wrap=True)

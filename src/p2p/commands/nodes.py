@@ -1,0 +1,281 @@
+"""`p2p nodes`: where runs can go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from p2p.commands.console import CommandError, JsonFlag, UsageError, did_you_mean, err, out
+from p2p.commands.console import print_json as print_document
+from p2p.commands.scheduler_store import open_store, wrong_fields
+from p2p.commands.session_argument import RunsDirOption
+
+if TYPE_CHECKING:
+    from p2p.scheduler.records import NodeConfig
+    from p2p.scheduler.store import Store
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+FLAGS = {
+    "node_id": "NODE",
+    "backend": "--backend",
+    "cores": "--cores",
+    "gpus": "--gpus",
+    "host": "--host",
+    "port": "--port",
+    "user": "--user",
+    "base_dir": "--base-dir",
+    "python": "--python",
+    "key_file": "--key-file",
+    "known_hosts": "--known-hosts",
+    "address": "--address",
+    "partition": "--partition",
+    "lease_s": "--lease",
+}
+CHECK_PATIENCE_S = 60.0
+
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
+
+
+@app.callback()
+def nodes() -> None:
+    """Say where runs can go: this machine, and others.
+
+    This machine is there from the beginning, as `local`.
+
+    [bold]Examples[/]
+
+      p2p nodes list
+      p2p nodes add gpu1 --backend ssh --host 10.0.0.7 --cores 32 --base-dir /srv/p2p
+    """
+
+
+@app.command()
+def add(
+    node: NodeArgument,
+    backend: Annotated[
+        str, typer.Option(metavar="KIND", help="local, ssh, ray or slurm.")
+    ] = "local",
+    cores: Annotated[
+        int | None, typer.Option(metavar="N", help="Cores for runs (local: all there are).")
+    ] = None,
+    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs for runs.")] = 0,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="ssh: where it is.")] = None,
+    port: Annotated[int, typer.Option(metavar="N", help="ssh: its port.")] = 22,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="ssh: who to be there.")] = None,
+    base_dir: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="ssh: our folder there; slurm: one all nodes see."),
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(metavar="PATH", help="An interpreter there with what p2p needs.")
+    ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(metavar="PATH", help="ssh: a private key (default: the usual).")
+    ] = None,
+    known_hosts: Annotated[
+        str | None, typer.Option(metavar="PATH", help="ssh: hosts to trust (default: the usual).")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="ray: of the cluster.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="slurm: which (default: the cluster's).")
+    ] = None,
+    lease: Annotated[
+        float, typer.Option(metavar="S", help="ssh: runs nobody asks after for so long end.")
+    ] = 600.0,
+    enabled: Annotated[bool, typer.Option(help="Whether new runs may go there.")] = True,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take the place of the node of that name.")
+    ] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take in a node, or change one with --replace.
+
+    [bold]Examples[/]
+
+      p2p nodes add local --cores 4 --replace
+      p2p nodes add gpu1 --backend ssh --host gpu1.lab --cores 32 --base-dir /srv/p2p
+      p2p nodes add cluster --backend ray --address 10.0.0.1:6379 --cores 256
+      p2p nodes add hpc --backend slurm --base-dir /shared/p2p --cores 512
+    """
+    from pydantic import ValidationError
+
+    from p2p.scheduler.records import NodeConfig
+
+    if cores is None:
+        if backend != "local":
+            raise UsageError(f"--cores: say how many cores of {node[:100]} runs may have")
+        from p2p.training.cpu_manager import default_pool
+
+        cores = len(default_pool())
+    try:
+        made = NodeConfig.model_validate(
+            {
+                "node_id": node,
+                "backend": backend,
+                "cores": cores,
+                "gpus": gpus,
+                "enabled": enabled,
+                "host": host,
+                "port": port,
+                "user": user,
+                "base_dir": base_dir,
+                "python": python,
+                "key_file": key_file,
+                "known_hosts": known_hosts,
+                "address": address,
+                "partition": partition,
+                "lease_s": lease,
+            }
+        )
+    except ValidationError as error:
+        raise wrong_fields(error, FLAGS) from error
+    with open_store(runs_dir) as store:
+        if not replace and store.node(node) is not None:
+            raise UsageError(f"NODE: {node} is there already: choose another name, or --replace")
+        store.add_node(made, replace=replace)
+    if as_json:
+        print_document(made.model_dump(mode="json"))
+        return
+    out.print(f"{made.node_id} is a node now; try it with: p2p nodes check {made.node_id}")
+
+
+@app.command("list")
+def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> None:
+    """List the nodes, and what of them is in use.
+
+    [bold]Examples[/]
+
+      p2p nodes list
+      p2p nodes list --json
+    """
+    with open_store(runs_dir) as store:
+        rows = [_row(node, store.in_use()) for node in store.nodes()]
+    if as_json:
+        print_document(rows)
+        return
+    if not rows:
+        out.print("no nodes: add this machine with: p2p nodes add local")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for title in ("node", "kind", "runs", "cores", "GPUs", "where"):
+        table.add_column(title, no_wrap=title != "where")
+    for row in rows:
+        table.add_row(
+            row["node_id"] + ("" if row["enabled"] else " [dim](off)[/]"),
+            row["backend"],
+            str(row["runs"]),
+            f"{row['cores_in_use']}/{row['cores']}",
+            f"{row['gpus_in_use']}/{row['gpus']}",
+            escape(row["where"]),
+        )
+    out.print(table)
+
+
+def _row(node: NodeConfig, in_use: dict[str, tuple[int, int, int]]) -> dict[str, Any]:
+    runs, cores, gpus = in_use.get(node.node_id, (0, 0, 0))
+    user = f"{node.user}@" if node.user else ""
+    where = f"{user}{node.host}:{node.port}" if node.host else node.address or node.base_dir or ""
+    return {
+        **node.model_dump(mode="json"),
+        "runs": runs,
+        "cores_in_use": cores,
+        "gpus_in_use": gpus,
+        "where": where or "this machine",
+    }
+
+
+@app.command()
+def check(
+    nodes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NODE]...", help="Which (default: all).")
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Try to reach nodes, and say what is there. Exit status 1 if one cannot be used.
+
+    [bold]Examples[/]
+
+      p2p nodes check
+      p2p nodes check gpu1 --json
+    """
+    with open_store(runs_dir) as store:
+        chosen = [_find(store, name) for name in nodes] if nodes else store.nodes()
+        with err.status("asking the nodes"):
+            found = [_ask(node, store) for node in chosen]
+    if as_json:
+        print_document(found)
+    else:
+        for row in found:
+            mark = "[green]✓[/]" if row["ok"] else "[red]✗[/]"
+            out.print(f"{mark} {row['node_id']}: {escape(row['message'])}", soft_wrap=True)
+    if not all(row["ok"] for row in found):
+        raise typer.Exit(1)
+
+
+def _find(store: Store, name: str) -> NodeConfig:
+    node = store.node(name)
+    if node is None:
+        hint = did_you_mean(name[:100], [known.node_id for known in store.nodes()])
+        raise UsageError(f"NODE: there is no node {name[:100]}{hint}")
+    return node
+
+
+def _ask(node: NodeConfig, store: Store) -> dict[str, Any]:
+    import asyncio
+
+    from p2p.scheduler.backends import BackendError, make_backend
+
+    async def ask() -> str:
+        backend = make_backend(node, store.folder)
+        try:
+            return await asyncio.wait_for(backend.check(), CHECK_PATIENCE_S)
+        finally:
+            await backend.close()
+
+    try:
+        message, ok = asyncio.run(ask()), True
+    except TimeoutError:
+        message, ok = f"no answer within {CHECK_PATIENCE_S:.0f} s", False
+    except (BackendError, ImportError) as error:
+        message, ok = str(error), False
+    return {"node_id": node.node_id, "backend": node.backend, "ok": ok, "message": message}
+
+
+@app.command()
+def remove(
+    node: NodeArgument,
+    give_up: Annotated[
+        bool,
+        typer.Option("--give-up", help="Count the runs that are there as failed, and go on."),
+    ] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Forget a node. One with runs on it stays, unless they are given up.
+
+    [bold]Examples[/]
+
+      p2p nodes remove gpu1
+      p2p nodes remove gpu1 --give-up
+    """
+    from p2p.scheduler.schema import StoreError
+
+    with open_store(runs_dir) as store:
+        _find(store, node)
+        try:
+            given_up = store.remove_node(node, give_up=give_up)
+        except StoreError as error:
+            raise CommandError(f"{error}: wait for them, cancel them, or add --give-up") from error
+    if as_json:
+        print_document({"node_id": node, "given_up": given_up})
+        return
+    told = f"; given up: {', '.join(given_up)}" if given_up else ""
+    out.print(f"{node} is no node any more{told}", soft_wrap=True)

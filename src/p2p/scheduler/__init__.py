@@ -1,0 +1,1 @@
+"""Where jobs run: a store, a scheduler, and backends for this machine and others."""

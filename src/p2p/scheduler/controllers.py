@@ -1,0 +1,190 @@
+"""Jobs for what the product does: a session, a training, a self-play run, any command.
+
+Each puts a folder below the runs folder with all that the run needs, and says how to start it. A
+start in a folder that a killed run has left goes on from there, so an attempt that was lost on one
+node continues on another.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from p2p.contracts import utc_now
+from p2p.scheduler.records import JobSpec, RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from p2p.config import LoopConfig, TrainConfig
+    from p2p.contracts import Criterion
+    from p2p.scheduler.records import JobKind
+    from p2p.session.iteration_record import SessionRecord
+    from unstable.config import RunConfig
+
+SESSION_DONE = (0, 3)
+"""A pass, or none within the iterations: either way there is a result."""
+
+VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "openai-compatible": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "google": ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    "openrouter": ("OPENROUTER_API_KEY", "OPENROUTER_BASE_URL"),
+    "ollama": ("OLLAMA_API_KEY", "OLLAMA_URL"),
+    "vllm": ("VLLM_API_KEY", "VLLM_HOST", "VLLM_PORT"),
+    "builtin": (),
+}
+"""What a session needs of the environment to ask a provider's models."""
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """How a job is to be run; the defaults are those of the records."""
+
+    cores: int = 1
+    gpus: int = 0
+    priority: int = 0
+    nodes: tuple[str, ...] = ()
+    max_attempts: int = 3
+    time_limit_s: float | None = None
+    title: str = ""
+
+    def of_run(self) -> dict[str, Any]:
+        """What of it stands in each run."""
+        names = ("cores", "gpus", "max_attempts", "time_limit_s")
+        return {name: getattr(self, name) for name in names}
+
+    def of_job(self) -> dict[str, Any]:
+        """What of it stands in the job."""
+        return {name: getattr(self, name) for name in ("priority", "nodes")}
+
+
+def new_job_id(kind: JobKind) -> str:
+    """A name that is free: `session_20260101_120000_0123abcd`, say."""
+    return f"{kind}_{utc_now():%Y%m%d_%H%M%S}_{secrets.token_hex(4)}"
+
+
+def one_run_job(kind: JobKind, run: RunSpec, options: JobOptions) -> JobSpec:
+    """A job of a single run, named alike."""
+    return JobSpec(
+        job_id=run.run_id,
+        kind=kind,
+        title=options.title[:200],
+        runs=(run,),
+        created_at=utc_now(),
+        **options.of_job(),
+    )
+
+
+def session_run(
+    session: SessionRecord, runs_dir: Path, options: JobOptions, run_id: str = "", **fields: Any
+) -> RunSpec:
+    """The run of a session that `create_session` has made somewhere below the runs folder."""
+    folder = session.path.absolute().relative_to(runs_dir.absolute())
+    above = "/".join(("{runs_dir}", *folder.parent.parts))
+    config = session.read_session()
+    if config is None:
+        raise ValueError(f"{session.path} is no session: it has no session.json")
+    return RunSpec(
+        run_id=run_id or session.session_id,
+        folder=folder.as_posix(),
+        command=(
+            "{python}", "-m", "p2p.session.run_session", "--resume",
+            "--session-id", folder.name, "--runs-dir", above,
+        ),
+        secrets=model_variables(config.loop),
+        done_codes=SESSION_DONE,
+        **options.of_run(),
+        **fields,
+    )  # fmt: skip
+
+
+def model_variables(loop: LoopConfig) -> tuple[str, ...]:
+    """Names of the variables that the models of a session need."""
+    from p2p.inference.providers import choose_model, split_model
+
+    models = [choose_model(loop.model), *([loop.vlm_model] if loop.vlm_model else [])]
+    names = [name for model in models for name in VARIABLES[split_model(model)[0]]]
+    return tuple(dict.fromkeys(names))
+
+
+def session_job(
+    prompt: str,
+    loop: LoopConfig,
+    runs_dir: Path,
+    options: JobOptions,
+    *,
+    criteria: Sequence[Criterion] | None = None,
+    to_choose: Mapping[str, Any] | None = None,
+) -> JobSpec:
+    """Make a session, and a job that runs it.
+
+    Arguments and errors are those of `create_session`. Who thinks is settled here: a node may have
+    other keys.
+    """
+    from p2p.inference.providers import choose_model
+    from p2p.session.run_session import create_session
+
+    loop = loop.model_copy(update={"model": choose_model(loop.model)})
+    made = create_session(prompt, loop, runs_dir=runs_dir, criteria=criteria, options=to_choose)
+    return one_run_job("session", session_run(made, runs_dir, options), options)
+
+
+def training_job(
+    config: TrainConfig,
+    reward_code: str,
+    runs_dir: Path,
+    options: JobOptions,
+    *,
+    flags: Sequence[str] = (),
+) -> JobSpec:
+    """Make the folder of a training run, and a job that trains it; `flags` are the executor's."""
+    from p2p.session.iteration_record import IterationRecord
+    from p2p.session.session_id import new_session_id
+
+    name = new_session_id()
+    record = IterationRecord(runs_dir / name / "iter_1")
+    record.save_reward_source(reward_code)
+    record.save_config(config.with_updates(iteration_id="iter_1"))
+    record.set_status("queued")
+    run = executor_run(name, f"{name}/iter_1", options, flags)
+    return one_run_job("training", run, options)
+
+
+def executor_run(
+    run_id: str, folder: str, options: JobOptions, flags: Sequence[str] = ()
+) -> RunSpec:
+    """The run of a training whose folder has its reward and its configuration."""
+    above, _, name = folder.rpartition("/")
+    return RunSpec(
+        run_id=run_id,
+        folder=folder,
+        command=(
+            "{python}", "-m", "p2p.executor", "--no-progress",
+            "--reward-fn", "{folder}/reward_fn.py", "--config", "{folder}/config.json",
+            "--runs-dir", f"{{runs_dir}}/{above}", "--iteration-id", name, *flags,
+        ),
+        **options.of_run(),
+    )  # fmt: skip
+
+
+def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobSpec:
+    """Make the folder of a self-play run, and a job that runs it."""
+    from unstable.run.folder import RunFolder
+
+    name = new_job_id("selfplay")
+    folder = RunFolder(runs_dir / name)
+    folder.write_config(config)
+    command = ("{python}", "-m", "unstable.cli", "resume", "{folder}", "--json")
+    run = RunSpec(run_id=name, folder=name, command=command, **options.of_run())
+    return one_run_job("selfplay", run, options)
+
+
+def command_job(command: Sequence[str], options: JobOptions, job_id: str = "") -> JobSpec:
+    """A job that runs a command in a folder of its own."""
+    name = job_id or new_job_id("command")
+    run = RunSpec(run_id=name, folder=name, command=tuple(command), **options.of_run())
+    return one_run_job("command", run, options)

@@ -1,0 +1,33 @@
+"""The GPUs of this machine, shared out as its cores are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from p2p.training.cpu_manager import CPUManager, lock_folder
+
+
+def gpu_numbers() -> tuple[int, ...]:
+    """Those this process may use: what CUDA_VISIBLE_DEVICES says, else all that are there."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        words = [word.strip() for word in visible.split(",") if word.strip()]
+        if not all(word.isdigit() for word in words):
+            raise ValueError(
+                f"CUDA_VISIBLE_DEVICES={visible} names GPUs otherwise than by number; "
+                "runs that ask for a GPU need numbers"
+            )
+        return tuple(int(word) for word in words)
+    found = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    return tuple(sorted(int(name) for name in found if name.isdigit()))
+
+
+def gpu_manager() -> CPUManager:
+    """Hands them out; raises ValueError where there are none."""
+    numbers = gpu_numbers()
+    if not numbers:
+        raise ValueError("the run asks for a GPU, and this machine has none")
+    # Slurm shares them out itself, and may number them from 0 in each of its jobs.
+    name = f"gpus-{job}" if (job := os.environ.get("SLURM_JOB_ID")) else "gpus"
+    return CPUManager(numbers, lock_folder() / name)

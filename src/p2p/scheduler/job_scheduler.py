@@ -1,0 +1,279 @@
+"""The scheduler: `python -m p2p.scheduler.job_scheduler --runs-dir runs`.
+
+It gives waiting runs to nodes, stays with each to its end, and notes it. It keeps nothing that is
+not in the store or known to the nodes, so it can be killed at any moment: the next one goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sqlite3
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.logs import saved_log
+from p2p.scheduler.manifest import Exporter
+from p2p.scheduler.records import Launch
+from p2p.scheduler.schema import StoreError
+from p2p.scheduler.secret_values import secret_values
+from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, only_scheduler
+from p2p.scheduler.store import Store
+from p2p.scheduler.tending import Tender
+from p2p.scheduler.wake import listen
+from p2p.scheduler.writer import LEASE_S, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from p2p.scheduler.backends import Backend
+    from p2p.scheduler.records import NodeConfig
+    from p2p.scheduler.rows import RunRow
+    from p2p.scheduler.tending import Step
+
+LOOK_S = 1.0
+"""Between looks at the store for which nobody has rung."""
+
+_logger = logging.getLogger("p2p.scheduler")
+
+
+class Scheduler:
+    """Works on the jobs of a store until it is told to stop.
+
+    Args:
+        store: the jobs.
+        job_id: work on this one only, also beside another scheduler.
+        step: told of every step, right after it; tests end the process there.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        job_id: str | None = None,
+        lease_s: float = LEASE_S,
+        step: Callable[[Step], None] = lambda _: None,
+    ) -> None:
+        self.store = store
+        self.job_id = job_id
+        self.step = step
+        self.lease_s = lease_s
+        self.stopped = False
+        self._wake = asyncio.Event()
+        self._tenders: dict[str, Tender] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._backends: dict[str, tuple[NodeConfig, Backend]] = {}
+        self._exporter = Exporter(store)
+
+    def stop(self) -> None:
+        """End soon; runs go on, and the next scheduler finds them."""
+        self.stopped = True
+        self._wake.set()
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Work until `stop`, or until nothing is left to do."""
+        writer = Writer(self.store, lease_s=self.lease_s)
+        renewal = asyncio.create_task(self._renew(writer))
+        try:
+            with ExitStack() as stack:
+                if self.job_id is None:
+                    stack.callback(self._listen())
+                while not self.stopped:
+                    self._wake.clear()
+                    self._look(writer)
+                    if until_idle and not self._tenders and not self._has_work():
+                        break
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), LOOK_S)
+        finally:
+            await self._leave(renewal)
+            writer.close()
+
+    def _has_work(self) -> bool:
+        """Whether anything is left to do; what others do might be left to us."""
+        if self.job_id is None:
+            return bool(self.store.jobs(1, unended=True))
+        job = self.store.job(self.job_id)
+        return job is not None and job.state in ("pending", "running")
+
+    def _look(self, writer: Writer) -> None:
+        """Do what is to be done now. A disk that is full or a lock that is held will pass."""
+        try:
+            self._give_out(writer)
+            self._exporter.export(self.job_id)
+        except (sqlite3.OperationalError, OSError) as error:
+            _logger.warning("trying again: %s", error)
+
+    def _give_out(self, writer: Writer) -> None:
+        """Take what nobody has, see what was asked for, start what there is room for."""
+        writer.take_jobs(self.job_id)
+        for run in writer.live_runs():
+            tender = self._tenders.get(run.launch_id)
+            if tender is None:
+                self._tend(run, writer)
+            elif run.cancel_requested:
+                tender.cancel()
+        for run in writer.assign():
+            _logger.info("%s goes to %s", run.launch_id, run.node_id)
+            self.step("assigned")
+            self._tend(run, writer)
+
+    def _tend(self, run: RunRow, writer: Writer) -> None:
+        spec = self.store.spec(run.run_id)
+        node = self.store.node(run.node_id or "")
+        if node is None:
+            writer.try_again(run, f"its node {run.node_id} is not there any more")
+            return
+        try:
+            backend = self._backend(node)
+        except (BackendError, ImportError) as error:
+            writer.note(run, f"node {node.node_id}: {error}")
+            return  # looked at again with the next look
+        tender = Tender(
+            run=run,
+            launch=Launch(launch_id=run.launch_id, spec=spec, runs_dir=self.store.runs_dir),
+            backend=backend,
+            writer=writer,
+            secrets=lambda: secret_values(spec.secrets),
+            is_here=node.backend == "local",
+            log_path=saved_log(self.store, run.launch_id),
+            step=self.step,
+        )
+        self._tenders[run.launch_id] = tender
+        task = asyncio.create_task(tender.tend(), name=run.launch_id)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._tenders.pop(task.get_name(), None)
+        self._wake.set()
+
+    def _listen(self) -> Callable[[], None]:
+        """Look at once when poked; returns how to leave off."""
+        loop, bell = asyncio.get_running_loop(), listen(self.store.folder)
+
+        def hear() -> None:
+            with suppress(BlockingIOError):
+                while bell.recv(64):
+                    pass
+            # Who pokes is on this machine: an attendant whose program has ended, or a command.
+            for tender in self._tenders.values():
+                if tender.is_here:
+                    tender.look.set()
+            self._wake.set()
+
+        def leave() -> None:
+            loop.remove_reader(bell)
+            bell.close()
+
+        loop.add_reader(bell, hear)
+        return leave
+
+    def _backend(self, node: NodeConfig) -> Backend:
+        known = self._backends.get(node.node_id)
+        if known is None or known[0] != node:
+            # One whose settings changed is left to those who still use it.
+            known = (node, make_backend(node, self.store.folder))
+            self._backends[node.node_id] = known
+        return known[1]
+
+    async def _renew(self, writer: Writer) -> None:
+        while True:
+            await asyncio.sleep(self.lease_s / 3)
+            try:
+                writer.renew()
+            except sqlite3.OperationalError as error:
+                _logger.warning("the lease was not renewed: %s", error)
+
+    async def _leave(self, renewal: asyncio.Task[None]) -> None:
+        tasks = [renewal, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _, backend in self._backends.values():
+            with suppress(BackendError):
+                await backend.close()
+        with suppress(sqlite3.OperationalError, OSError):
+            self._exporter.export(self.job_id, everything=True)
+
+
+def work(
+    runs_dir: Path,
+    *,
+    job_id: str | None = None,
+    until_idle: bool = False,
+    step: Callable[[Step], None] = lambda _: None,
+) -> None:
+    """Be the scheduler of a runs folder, until a signal to stop or until idle.
+
+    Raises SchedulerBusy if there is one already, unless it is for one job only, and StoreError if
+    there is no such job.
+    """
+    store = Store(runs_dir)
+    try:
+        if job_id is not None and store.job(job_id) is None:
+            raise StoreError(f"there is no job {job_id} in {runs_dir}")
+        while True:
+            with ExitStack() as stack:
+                if job_id is None:
+                    stack.enter_context(only_scheduler(runs_dir))
+                stopped = asyncio.run(_until_signal(store, job_id, until_idle, step))
+            # A job that came after the last look, while the lock was still held, waits for us.
+            if stopped or job_id is not None or not store.jobs(1, unended=True):
+                return
+    finally:
+        store.close()
+
+
+async def _until_signal(
+    store: Store, job_id: str | None, until_idle: bool, step: Callable[[Step], None]
+) -> bool:
+    scheduler = Scheduler(store, job_id=job_id, step=step)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, scheduler.stop)
+    await scheduler.run(until_idle=until_idle)
+    return scheduler.stopped
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m p2p.scheduler.job_scheduler",
+        description="Run the jobs of a runs folder. Ctrl-C ends the scheduler, not the runs.",
+        epilog="exit status: 0 done or told to stop, 2 bad arguments, 9 there is one already",
+    )
+    made.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs)")
+    made.add_argument("--job-id", help="work on this job only")
+    made.add_argument("--until-idle", action="store_true", help="end when nothing is left to do")
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    from p2p.settings import get_settings
+
+    arguments = parser().parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
+    )
+    runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
+    try:
+        work(runs_dir, job_id=arguments.job_id, until_idle=arguments.until_idle)
+    except SchedulerBusy as error:
+        _logger.error("error: %s", error)  # noqa: TRY400 - no traceback: nothing is broken
+        return EXIT_BUSY
+    except StoreError as error:
+        _logger.error("error: %s", error)  # noqa: TRY400
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

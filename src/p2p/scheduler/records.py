@@ -1,0 +1,165 @@
+"""What the scheduler keeps and what its backends are given."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from p2p.contracts import Record
+from p2p.scheduler.names import (
+    LONGEST,
+    AbsolutePath,
+    FolderName,
+    HostName,
+    Id,
+    UserName,
+    VariableName,
+)
+
+JobKind = Literal["session", "benchmark", "training", "selfplay", "command"]
+RunState = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled", "skipped"]
+"""failed: ended with an error, or lost too often. skipped: required one that did not succeed."""
+ENDED: tuple[RunState, ...] = ("succeeded", "failed", "cancelled", "skipped")
+LIVE: tuple[RunState, ...] = ("starting", "running")
+"""On a node, and counted against its capacity."""
+BackendName = Literal["local", "ssh", "ray", "slurm"]
+LONGEST_RUN_ID = LONGEST - 8
+"""The number of an attempt has to fit behind it."""
+OWN_FOLDER = "scheduler"
+"""Of the scheduler, below the runs folder: no run may have it for its own."""
+
+
+class RunSpec(Record):
+    """One program on one node. All that it reads and writes lies in its folder."""
+
+    run_id: Annotated[Id, Field(max_length=LONGEST_RUN_ID)]
+    """One of its kind in the runs folder, whichever its job."""
+    folder: FolderName
+    """Below the runs folder. It travels to the node before the start; what changes travels back."""
+    command: Annotated[tuple[str, ...], Field(min_length=1, max_length=256)]
+    """`{python}`, `{runs_dir}` and `{folder}` in it become what they are on the node."""
+    cores: Annotated[int, Field(ge=1, le=4096)] = 1
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    secrets: tuple[VariableName, ...] = ()
+    """Variables that the run is given if they are set. Their values are never stored."""
+    after: tuple[Id, ...] = ()
+    """Runs of the same job that must have ended, however."""
+    requires: tuple[Id, ...] = ()
+    """Runs of the same job that must have succeeded; if one does not, this one is skipped."""
+    nodes: tuple[Id, ...] = ()
+    """Where it may run, whatever its job says; empty: where its job may."""
+    done_codes: tuple[int, ...] = (0,)
+    """Exit codes of a run that did its work: a session that came to no pass has done so, too."""
+    retry_codes: tuple[int, ...] = ()
+    """Exit codes after which it is started again. A run that is lost always is."""
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    time_limit_s: Annotated[float, Field(gt=0)] | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _leaves_the_scheduler_alone(self) -> RunSpec:
+        if self.folder.split("/")[0] == OWN_FOLDER:
+            raise ValueError(f"folder {self.folder}: {OWN_FOLDER}/ is the scheduler's own")
+        return self
+
+
+class JobSpec(Record):
+    """Runs that belong together."""
+
+    job_id: Id
+    kind: JobKind
+    title: Annotated[str, Field(max_length=200)] = ""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    """Higher goes first; among equals the job that uses the fewest cores does."""
+    max_parallel: Annotated[int, Field(ge=0)] = 0
+    """Runs at once; 0: as many as there is room for."""
+    nodes: tuple[Id, ...] = ()
+    """Where it may run; empty: wherever there is room."""
+    runs: Annotated[tuple[RunSpec, ...], Field(min_length=1)]
+    created_at: datetime
+
+    @model_validator(mode="after")
+    def _runs_fit_together(self) -> JobSpec:
+        known: set[str] = set()
+        for run in self.runs:
+            if run.run_id in known:
+                raise ValueError(f"run {run.run_id} is there twice")
+            for other in (*run.after, *run.requires):
+                if other not in known:
+                    # Only earlier ones, so that there can be no circle.
+                    raise ValueError(
+                        f"run {run.run_id} waits for {other}, which no run before it is"
+                    )
+            known.add(run.run_id)
+        folders = [run.folder for run in self.runs]
+        if len(set(folders)) < len(folders):
+            twice = next(folder for folder in folders if folders.count(folder) > 1)
+            raise ValueError(f"two runs have the folder {twice}")
+        return self
+
+
+class NodeConfig(Record):
+    """Where runs can be sent."""
+
+    node_id: Id
+    backend: BackendName = "local"
+    cores: Annotated[int, Field(ge=1, le=1_000_000)]
+    gpus: Annotated[int, Field(ge=0, le=100_000)] = 0
+    enabled: bool = True
+    host: HostName | None = None
+    """ssh: where; ray: not used."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    user: UserName | None = None
+    base_dir: AbsolutePath | None = None
+    """ssh: the folder of ours on the node. slurm: one that all nodes of the cluster see."""
+    python: AbsolutePath | None = None
+    """An interpreter there with our dependencies; None: the one this program runs in."""
+    key_file: AbsolutePath | None = None
+    """ssh: a private key; None: the agent's and the usual ones."""
+    known_hosts: AbsolutePath | None = None
+    """ssh: None means the user's own file. A host that is not in it is refused."""
+    address: (
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:/_-]*$", max_length=300)] | None
+    ) = None
+    """ray: the address of the cluster."""
+    partition: Id | None = None
+    """slurm: the partition; None: the cluster's default."""
+    lease_s: Annotated[float, Field(ge=5, le=86_400)] = 600.0
+    """ssh: a run that no scheduler has asked after for so long is ended by its node."""
+
+    @model_validator(mode="after")
+    def _has_what_its_backend_needs(self) -> NodeConfig:
+        needed = {
+            "local": (),
+            "ssh": ("host", "base_dir"),
+            "ray": ("address",),
+            "slurm": ("base_dir",),
+        }
+        for name in needed[self.backend]:
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} is needed for the backend {self.backend}")
+        return self
+
+
+class Launch(Record):
+    """One attempt at a run: what a backend is asked to start, at most once."""
+
+    launch_id: Id
+    """`{run_id}.{attempt}`: the same after any crash, so that a second request finds the first."""
+    spec: RunSpec
+    runs_dir: Path
+    """The runs folder on the scheduler's machine."""
+
+
+class LaunchReport(Record):
+    """How a launch stands, as its backend itself knows."""
+
+    state: Literal["absent", "waiting", "running", "exited", "cancelled", "lost"]
+    """absent: never started. waiting: started, but there are no free cores or the queue is long.
+    lost: it was there, and is gone without a word."""
+    exit_code: int | None = None
+    message: str = ""
+    """For people: why it was lost, which time limit it ran into, its process or job number."""

@@ -1,0 +1,198 @@
+"""The runs of one iteration, spread over the scheduler's nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from p2p.contracts import utc_now
+from p2p.scheduler.controllers import JobOptions, executor_run
+from p2p.scheduler.records import JobSpec
+from p2p.scheduler.service import ensure_scheduler
+from p2p.scheduler.store import Store
+from p2p.training.parallel_trainer import UNFINISHED, put_in_queue
+from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.trainer import plan_runs, results_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from p2p.config import LoopConfig, TrainConfig
+    from p2p.contracts import IterationAggregation, RunConfigEntry, RunRecord
+    from p2p.session.stopping import StopSwitch
+    from p2p.training.parallel_trainer import RunJob
+    from p2p.training.trainer import Trainer
+
+POLL_S = 0.25
+LOOK_AFTER_S = 5.0
+"""How often to see that a scheduler is there."""
+
+
+def scheduled_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
+    """Train on the scheduler's nodes.
+
+    A session that is itself a run of a job trains on the cores of that run: if it waited for other
+    nodes, such sessions could hold all cores and wait for each other.
+    """
+    from p2p.session.iteration_record import IterationRecord
+    from p2p.session.iteration_runner import local_trainer
+
+    if "P2P_LAUNCH_ID" in os.environ:
+        return local_trainer(loop, switch)
+    return ScheduledTrainer(
+        IterationRecord,
+        max_parallel=loop.max_parallel,
+        cores_per_run=loop.cores_per_run,
+        videos=loop.videos,
+        unsafe_local=loop.unsafe_local,
+        cancelled=switch.cancelled,
+    )
+
+
+@dataclass
+class ScheduledTrainer:
+    """Runs as a job of the scheduler; see LocalTrainer for what it has in common with it.
+
+    Args:
+        open_record: opens the record of a run's directory.
+        runs_dir: whose scheduler to ask; by default that of the folder the session lies in.
+        max_parallel: runs at once; 0: as many as there is room for.
+        cores_per_run: cores of each run; 0: one.
+        nodes: where they may run; empty: anywhere.
+        videos: render the evaluation episodes.
+        unsafe_local: train outside the jail where the kernel has none.
+        cancelled: asked between looks; True stops all runs, which end as cancelled.
+        on_progress: told of each run's share done, 0 to 1.
+    """
+
+    open_record: Callable[[Path], RunRecord]
+    runs_dir: Path | None = None
+    max_parallel: int = 0
+    cores_per_run: int = 0
+    nodes: tuple[str, ...] = ()
+    videos: bool = True
+    unsafe_local: bool = False
+    cancelled: Callable[[], bool] = field(default=lambda: False)
+    on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
+
+    def train(
+        self,
+        configs: Sequence[RunConfigEntry],
+        seeds: Sequence[int],
+        *,
+        reward_path: Path,
+        base_config: TrainConfig,
+        iteration_dir: Path,
+    ) -> IterationAggregation:
+        """See Trainer. A job that an earlier, killed caller has left is waited for first."""
+        jobs, problems = plan_runs(configs, seeds, base_config)
+        reward_code = reward_path.read_text(encoding="utf-8")
+        runs_dir = self.runs_dir or _runs_dir_of(iteration_dir)
+        folder = iteration_dir.absolute().relative_to(runs_dir.absolute()).as_posix()
+        with closing(Store(runs_dir)) as store:
+            name = f"train_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
+            earlier = store.jobs(prefix=f"{name}.")
+            if earlier and earlier[0].state in ("pending", "running"):
+                self._wait(store, earlier[0].job_id)
+            wanted = self._queue(jobs, reward_code, iteration_dir, problems)
+            if wanted and not self.cancelled():
+                job_id = f"{name}.{len(earlier) + 1}"
+                store.submit(self._job(job_id, wanted, folder, store))
+                self._wait(store, job_id)
+        for job in wanted:
+            self.open_record(iteration_dir / job.run_id).set_status_if("cancelled", UNFINISHED)
+        return results_of(configs, seeds, problems, self.open_record, iteration_dir)
+
+    def _queue(
+        self,
+        jobs: Sequence[RunJob],
+        reward_code: str,
+        iteration_dir: Path,
+        problems: dict[str, str],
+    ) -> list[RunJob]:
+        """Those that are still to be done, each with what it needs in its folder."""
+        wanted: list[RunJob] = []
+        for job in jobs:
+            record = self.open_record(iteration_dir / job.run_id)
+            try:
+                done = finished_before(record, job.config, reward_code) is not None
+            except TrainingFailed as failure:
+                problems[job.run_id] = str(failure)
+                continue
+            if not done:
+                put_in_queue(record, job.config, reward_code)
+                wanted.append(job)
+        return wanted
+
+    def _job(self, job_id: str, wanted: Sequence[RunJob], folder: str, store: Store) -> JobSpec:
+        flags = [] if self.videos else ["--no-videos"]
+        flags += ["--unsafe-local"] if self.unsafe_local else []
+        most = max((node.cores for node in store.nodes() if node.enabled), default=1)
+        options = JobOptions(cores=min(self.cores_per_run or 1, most))
+        runs = [
+            executor_run(f"{job_id}.{number}", f"{folder}/{job.run_id}", options, flags)
+            for number, job in enumerate(wanted, 1)
+        ]
+        return JobSpec(
+            job_id=job_id,
+            kind="training",
+            title=folder[-200:],
+            nodes=self.nodes,
+            max_parallel=self.max_parallel,
+            runs=tuple(runs),
+            created_at=utc_now(),
+        )
+
+    def _wait(self, store: Store, job_id: str) -> None:
+        """Until all its runs have ended; leaves none behind when interrupted."""
+        asked, looked = False, 0.0
+        try:
+            while (job := store.job(job_id)) and job.state in ("pending", "running"):
+                if time.monotonic() - looked > LOOK_AFTER_S:
+                    ensure_scheduler(store.runs_dir)
+                    looked = time.monotonic()
+                if not asked and self.cancelled():
+                    asked = True
+                    store.cancel(job_id)
+                    ensure_scheduler(store.runs_dir)
+                time.sleep(POLL_S)
+                self._tell(store, job_id)
+        except BaseException:
+            store.cancel(job_id)
+            ensure_scheduler(store.runs_dir)
+            raise
+        self._note_ends(store, job_id)
+
+    def _tell(self, store: Store, job_id: str) -> None:
+        shares = {}
+        for run in store.runs(job_id):
+            record = self.open_record(store.runs_dir / run.folder)
+            ended = run.ended_at is not None
+            shares[record.path.name] = 1.0 if ended else record.compute_progress() or 0.0
+        self.on_progress(shares)
+
+    def _note_ends(self, store: Store, job_id: str) -> None:
+        """A run whose process is gone is not running, whatever its last word was."""
+        for run in store.runs(job_id):
+            record = self.open_record(store.runs_dir / run.folder)
+            if run.state == "cancelled":
+                record.set_status_if("cancelled", UNFINISHED)
+                continue
+            why = run.message or f"it is {run.state}"
+            told = (
+                f"the run ended before it finished: {why}; see p2p jobs logs {job_id} {run.run_id}"
+            )
+            record.set_status_if("error", UNFINISHED, told)
+
+
+def _runs_dir_of(iteration_dir: Path) -> Path:
+    """The runs folder that an iteration lies in: where there is a scheduler, else two above it."""
+    for folder in iteration_dir.absolute().parents:
+        if (folder / "scheduler" / "scheduler.sqlite").is_file():
+            return folder
+    return iteration_dir.absolute().parents[1]

@@ -1,0 +1,87 @@
+"""One scheduler for each runs folder: started when there is something to do, gone when idle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from p2p.atomic import is_free, locked
+from p2p.scheduler.schema import StoreError
+from p2p.scheduler.store import scheduler_folder
+from p2p.scheduler.wake import poke
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EXIT_BUSY = 9
+START_PATIENCE_S = 30.0
+
+
+class SchedulerBusy(Exception):
+    """Another scheduler works on this runs folder."""
+
+
+def lock_path(runs_dir: Path) -> Path:
+    """Locked while a scheduler works on the folder."""
+    return scheduler_folder(runs_dir) / "scheduler.lock"
+
+
+def log_path(runs_dir: Path) -> Path:
+    """What a scheduler in the background says."""
+    return scheduler_folder(runs_dir) / "scheduler.log"
+
+
+@contextmanager
+def only_scheduler(runs_dir: Path) -> Iterator[None]:
+    """Be the one scheduler of the folder; raises SchedulerBusy if there is one."""
+    lock = locked(lock_path(runs_dir), patience_s=1.0)
+    try:
+        lock.__enter__()
+    except TimeoutError:
+        raise SchedulerBusy(f"a scheduler works on {runs_dir} already") from None
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def is_running(runs_dir: Path) -> bool:
+    """Whether a scheduler works on the folder."""
+    path = lock_path(runs_dir)
+    return path.exists() and not is_free(path)
+
+
+def ensure_scheduler(runs_dir: Path) -> None:
+    """See to it that a scheduler works on the folder, now that there is something to do.
+
+    Call it after the job is in the store. A scheduler started here outlives this process and ends
+    when nothing is left to do. It has this process's environment, where the keys are that runs may
+    ask for. Raises StoreError if it cannot be started.
+    """
+    if is_running(runs_dir):
+        poke(scheduler_folder(runs_dir))
+        return
+    log = log_path(runs_dir)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(runs_dir)]
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            [*command, "--until-idle"],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_PATIENCE_S
+    while not is_running(runs_dir) and time.monotonic() < deadline:
+        # One that was quicker than this look, or that found another one at work, is no failure.
+        if process.poll() in (0, EXIT_BUSY):
+            return
+        if process.returncode is not None:
+            last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+            raise StoreError(f"the scheduler did not start: {' '.join(last)} (see {log})")
+        time.sleep(0.02)

@@ -1,0 +1,54 @@
+"""A tap on the scheduler's shoulder: something has ended, look now instead of in a while.
+
+A datagram to a socket beside the scheduler's files. It carries nothing and may get lost; whoever
+listens looks at the files, and looks now and then without being woken.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOCKET_NAME = "wake.sock"
+
+
+@contextmanager
+def _short_address(base: Path) -> Iterator[str]:
+    """The socket's address; by way of a descriptor, as an address has 107 bytes at most."""
+    folder = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET_NAME}"
+    finally:
+        os.close(folder)
+
+
+def listen(base: Path) -> socket.socket:
+    """A socket that becomes readable when it is poked; takes the place of one left behind."""
+    base.mkdir(parents=True, exist_ok=True)
+    (base / SOCKET_NAME).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        listening.setblocking(False)
+        with _short_address(base) as address:
+            listening.bind(address)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def poke(base: Path) -> None:
+    """Wake whoever listens; nothing happens if nobody does."""
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as calling,
+        _short_address(base) as address,
+    ):
+        calling.setblocking(False)
+        calling.sendto(b"!", address)

@@ -1,0 +1,232 @@
+"""The scheduler's side of the store: what it writes counts only while it has the lease of a job.
+
+A lease is a row with a time, and a lock file that its holder's process keeps locked. A holder that
+was killed lets go of the lock at once; one on another machine loses its jobs when the time is up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from p2p.atomic import is_free, locked
+from p2p.scheduler.placement import JobInLine, Placement, Room, Waiting, place
+from p2p.scheduler.rows import RUN_COLUMNS, RunRow
+from p2p.scheduler.schema import StoreError, transaction
+from p2p.scheduler.store import end_run
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+    from p2p.scheduler.records import RunState
+    from p2p.scheduler.store import Store
+
+LEASE_S = 30.0
+WINDOW = 1000
+"""So many of the jobs that wait are looked at for one that fits, the first in line first."""
+
+
+class LeaseLost(Exception):
+    """Somebody else has the job now: leave it alone."""
+
+
+class Writer:
+    """A scheduler's hand on the store, until it is closed or its process ends."""
+
+    def __init__(self, store: Store, *, lease_s: float = LEASE_S) -> None:
+        self.store = store
+        self.lease_s = lease_s
+        self.owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._locks = store.folder / "owners"
+        self._held = ExitStack()
+        self._held.enter_context(locked(self._locks / self.owner))
+        self.renew()
+
+    def close(self) -> None:
+        """Let go of all jobs; others may take them at once."""
+        with transaction(self.store.connection) as connection:
+            connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (self.owner,))
+            connection.execute("DELETE FROM schedulers WHERE owner = ?", (self.owner,))
+        (self._locks / self.owner).unlink(missing_ok=True)
+        self._held.close()
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Keep the lease; to be called well before it is over."""
+        self.store.connection.execute(
+            "INSERT INTO schedulers(owner, until) VALUES (?, ?) "
+            "ON CONFLICT(owner) DO UPDATE SET until = excluded.until",
+            (self.owner, time.time() + self.lease_s),
+        )
+
+    def take_jobs(self, job_id: str | None = None) -> None:
+        """Become the owner of all jobs that have something to do and no living owner, or of one."""
+        connection = self.store.connection
+        gone = self._gone()
+        nobodys = "SELECT 1 FROM jobs WHERE unended > 0 AND owner IS NULL LIMIT 1"
+        if not gone and not connection.execute(nobodys).fetchone():
+            return
+        with transaction(connection):
+            for owner in gone:
+                connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (owner,))
+                connection.execute("DELETE FROM schedulers WHERE owner = ?", (owner,))
+            connection.execute(
+                "UPDATE jobs SET owner = ? "
+                "WHERE unended > 0 AND owner IS NULL AND (? IS NULL OR job_id = ?)",
+                (self.owner, job_id, job_id),
+            )
+        for owner in gone:
+            (self._locks / owner).unlink(missing_ok=True)
+
+    def _gone(self) -> list[str]:
+        """Other schedulers whose time is up, or whose process has ended."""
+        others = self.store.connection.execute(
+            "SELECT owner, until FROM schedulers WHERE owner <> ?", (self.owner,)
+        ).fetchall()
+        now = time.time()
+        return [name for name, until in others if until < now or is_free(self._locks / name)]
+
+    def _own(self, connection: sqlite3.Connection, run_id: str, attempt: int) -> RunRow:
+        """The run, if it is on a node in this attempt and its job is ours; raises LeaseLost."""
+        found = connection.execute(
+            f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ? AND attempt = ? "  # noqa: S608
+            "AND state IN ('starting', 'running') AND EXISTS (SELECT 1 FROM jobs "
+            "JOIN schedulers USING (owner) "
+            "WHERE jobs.job_id = runs.job_id AND owner = ? AND until > ?)",
+            (run_id, attempt, self.owner, time.time()),
+        ).fetchone()
+        if found is None:
+            raise LeaseLost(f"{run_id}, attempt {attempt}, is no longer this scheduler's")
+        return RunRow._make(found)
+
+    # --- what is there to do ----------------------------------------------------------------------
+
+    def live_runs(self) -> list[RunRow]:
+        """Runs on nodes whose jobs are ours."""
+        found = self.store.connection.execute(
+            f"SELECT {RUN_COLUMNS} FROM runs "  # noqa: S608 - our names
+            "WHERE state IN ('starting', 'running') "
+            "AND EXISTS (SELECT 1 FROM jobs WHERE jobs.job_id = runs.job_id AND owner = ?)",
+            (self.owner,),
+        )
+        return list(map(RunRow._make, found))
+
+    def assign(self, nodes: frozenset[str] | None = None) -> list[RunRow]:
+        """Give waiting runs to nodes with room, and note it; returns what is to be started.
+
+        Looking and noting are one transaction, so that several schedulers together give no node
+        more than it has. `nodes`: those that can be reached, if not all.
+        """
+        connection = self.store.connection
+        if not connection.execute("SELECT 1 FROM jobs WHERE ready > 0 LIMIT 1").fetchone():
+            return []
+        with transaction(connection):
+            rooms = [room for room in self._rooms() if nodes is None or room.node_id in nodes]
+            if not any(room.free_cores > 0 for room in rooms):
+                return []
+            placed = place(self._line(), rooms)
+            now = time.time()
+            for placement in placed:
+                _note(connection, placement, now)
+        return [run for p in placed if (run := self.store.run(p.run_id)) is not None]
+
+    def _rooms(self) -> list[Room]:
+        found = self.store.connection.execute(
+            "SELECT node_id, cores, gpus, used_cores, used_gpus FROM nodes WHERE enabled"
+        ).fetchall()
+        return [
+            Room(node_id, cores, gpus, max(0, cores - used_cores), max(0, gpus - used_gpus))
+            for node_id, cores, gpus, used_cores, used_gpus in found
+        ]
+
+    def _line(self) -> Iterator[JobInLine]:
+        """Our jobs with runs that wait, the first in line first."""
+        found = self.store.connection.execute(
+            "SELECT job_id, number, priority, nodes, max_parallel, live, used_cores FROM jobs "
+            "WHERE ready > 0 AND owner = ? ORDER BY priority DESC, used_cores, number LIMIT ?",
+            (self.owner, WINDOW),
+        )
+        for job_id, number, priority, nodes, max_parallel, live, used_cores in found:
+            yield JobInLine(
+                job_id=job_id,
+                number=number,
+                waiting=self._waiting(job_id),
+                priority=priority,
+                nodes=frozenset(json.loads(nodes)),
+                max_parallel=max_parallel,
+                live=live,
+                cores_in_use=used_cores,
+            )
+
+    def _waiting(self, job_id: str) -> Iterator[Waiting]:
+        for run_id, cores, gpus, nodes in self.store.connection.execute(
+            "SELECT run_id, cores, gpus, json_extract(spec, '$.nodes') FROM runs "
+            "WHERE job_id = ? AND state = 'pending' AND blocked = 0 ORDER BY number",
+            (job_id,),
+        ):
+            yield Waiting(run_id, cores, gpus, frozenset(json.loads(nodes or "[]")))
+
+    # --- what has become of a run -----------------------------------------------------------------
+
+    def mark_running(self, run: RunRow) -> None:
+        """Its node has taken it."""
+        with transaction(self.store.connection) as connection:
+            self._own(connection, run.run_id, run.attempt)
+            connection.execute(
+                "UPDATE runs SET state = 'running', message = '' WHERE run_id = ?", (run.run_id,)
+            )
+
+    def note(self, run: RunRow, message: str) -> None:
+        """Say something about a run that goes on, such as why its node cannot be reached."""
+        with transaction(self.store.connection) as connection:
+            if self._own(connection, run.run_id, run.attempt).message != message:
+                connection.execute(
+                    "UPDATE runs SET message = ? WHERE run_id = ?", (message, run.run_id)
+                )
+
+    def finish(
+        self, run: RunRow, state: RunState, message: str = "", exit_code: int | None = None
+    ) -> None:
+        """It has ended so; those that waited for it may start."""
+        with transaction(self.store.connection) as connection:
+            self._own(connection, run.run_id, run.attempt)
+            end_run(connection, run.run_id, state, message, exit_code)
+
+    def try_again(self, run: RunRow, message: str, exit_code: int | None = None) -> None:
+        """Its attempt came to nothing: it waits for the next, or has failed if that was the last.
+
+        If its end was asked for meanwhile, it is cancelled.
+        """
+        with transaction(self.store.connection) as connection:
+            known = self._own(connection, run.run_id, run.attempt)
+            (last,) = connection.execute(
+                "SELECT last_attempt FROM runs WHERE run_id = ?", (run.run_id,)
+            ).fetchone()
+            if known.cancel_requested:
+                end_run(connection, run.run_id, "cancelled", message, exit_code)
+            elif run.attempt >= last:
+                told = f"{message} (attempt {run.attempt}, the last)"
+                end_run(connection, run.run_id, "failed", told, exit_code)
+            else:
+                connection.execute(
+                    "UPDATE runs SET state = 'pending', attempt = attempt + 1, message = ?, "
+                    "exit_code = ?, node_id = NULL, started_at = NULL WHERE run_id = ?",
+                    (f"attempt {run.attempt}: {message}", exit_code, run.run_id),
+                )
+
+
+def _note(connection: sqlite3.Connection, placement: Placement, now: float) -> None:
+    changed = connection.execute(
+        "UPDATE runs SET state = 'starting', node_id = ?, started_at = ? "
+        "WHERE run_id = ? AND state = 'pending' AND blocked = 0 AND cancel_requested = 0",
+        (placement.node_id, now, placement.run_id),
+    ).rowcount
+    if changed != 1:
+        raise StoreError(f"{placement.run_id} was not waiting: the store is damaged")

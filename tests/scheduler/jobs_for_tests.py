@@ -1,0 +1,53 @@
+"""Small jobs whose runs say, in a file of their folder, that they ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from p2p.contracts import utc_now
+from p2p.scheduler.records import JobSpec, NodeConfig, RunSpec
+from p2p.scheduler.store import Store
+
+SAY_SO = (
+    "import os, sys, time; "
+    "stream = os.open(os.path.join(sys.argv[1], 'ran.txt'), "
+    "os.O_WRONLY | os.O_CREAT | os.O_APPEND); "
+    "os.write(stream, (os.environ.get('P2P_LAUNCH_ID', '?') + '\\n').encode()); "
+    "time.sleep(float(sys.argv[2])); "
+    "sys.exit(int(sys.argv[3]))"
+)
+
+
+def saying(run_id: str, *, seconds: float = 0.0, code: int = 0, **fields: Any) -> RunSpec:
+    """A run that adds a line to ran.txt, takes its time and ends so."""
+    return RunSpec(
+        run_id=run_id,
+        folder=fields.pop("folder", run_id),
+        command=("{python}", "-S", "-c", SAY_SO, "{folder}", str(seconds), str(code)),
+        **fields,
+    )
+
+
+def job_of(job_id: str, runs: Sequence[RunSpec], **fields: Any) -> JobSpec:
+    return JobSpec(job_id=job_id, kind="command", runs=tuple(runs), created_at=utc_now(), **fields)
+
+
+def plain_job(job_id: str, count: int, *, seconds: float = 0.0, **fields: Any) -> JobSpec:
+    return job_of(
+        job_id, [saying(f"{job_id}-{n}", seconds=seconds) for n in range(count)], **fields
+    )
+
+
+def with_slots(runs_dir: Path, slots: int) -> Store:
+    """A store whose machine counts as one of so many cores."""
+    store = Store(runs_dir)
+    store.add_node(NodeConfig(node_id="local", cores=slots), replace=True)
+    return store
+
+
+def launches(runs_dir: Path, folder: str) -> list[str]:
+    """The launches that said that they ran in a folder."""
+    path = runs_dir / folder / "ran.txt"
+    return path.read_text().split() if path.exists() else []

@@ -1,0 +1,50 @@
+"""A scheduler as a process that may kill itself right after a step of its protocol.
+
+python scheduler_process.py RUNS_DIR [STEP [TIMES]]
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from p2p.scheduler.job_scheduler import work
+from p2p.scheduler.tending import Step
+
+KILLED = -signal.SIGKILL
+
+
+def schedule(runs_dir: Path, *arguments: object) -> int:
+    """Run one until there is nothing left to do, or it kills itself; returns its exit status."""
+    return begin(runs_dir, *arguments).wait(120)
+
+
+def begin(runs_dir: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    """Start one."""
+    command = [sys.executable, __file__, str(runs_dir), *map(str, arguments)]
+    with (runs_dir / "scheduler.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log)
+
+
+def main() -> None:
+    runs_dir, *rest = sys.argv[1:]
+    fatal = rest[0] if rest else ""
+    left = int(rest[1]) if len(rest) > 1 else 1
+
+    def step(name: Step) -> None:
+        nonlocal left
+        logging.getLogger("p2p").info("step: %s", name)
+        left -= name == fatal
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
+    work(Path(runs_dir), until_idle=True, step=step)
+
+
+if __name__ == "__main__":
+    main()

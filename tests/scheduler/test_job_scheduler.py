@@ -1,0 +1,295 @@
+"""The scheduler on real processes: every run exactly once, whatever is killed and whenever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from jobs_for_tests import job_of, launches, plain_job, saying, with_slots
+from launches import alive, attendant_pid, until
+from scheduler_process import KILLED, begin, schedule
+
+from p2p.scheduler.attend import TIME_LIMIT_CODE
+from p2p.scheduler.job_scheduler import Scheduler
+from p2p.scheduler.launching import read_log
+from p2p.scheduler.records import ENDED, RunSpec
+from p2p.scheduler.rows import RunRow
+from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
+from p2p.scheduler.store import Store
+from p2p.scheduler.tending import Step
+
+pytestmark = pytest.mark.usefixtures("own_cores")
+
+
+def run_all(store: Store) -> None:
+    """Schedule in this process until nothing is left to do."""
+
+    async def work() -> None:
+        await asyncio.wait_for(Scheduler(store).run(until_idle=True), 120)
+
+    asyncio.run(work())
+
+
+def states(store: Store, job_id: str) -> dict[str, str]:
+    return {run.run_id: run.state for run in store.runs(job_id)}
+
+
+def the_run(store: Store, run_id: str) -> RunRow:
+    found = store.run(run_id)
+    assert found is not None
+    return found
+
+
+def is_live(store: Store, run_id: str) -> bool:
+    """Whether its program has said that it runs."""
+    return bool(launches(store.runs_dir, the_run(store, run_id).folder))
+
+
+def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 4)
+    store.submit(plain_job("j", 40, seconds=0.05))
+    run_all(store)
+    assert set(states(store, "j").values()) == {"succeeded"}
+    for run in store.runs("j"):
+        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+
+
+@pytest.mark.parametrize("step", get_args(Step))
+def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
+    tmp_path: Path, step: Step
+) -> None:
+    store = with_slots(tmp_path, 2)
+    store.submit(job_of("j", [saying("a", seconds=0.3), saying("b"), saying("c")]))
+    if step == "cancel sent":
+        store.submit(job_of("k", [saying("d", seconds=300)], priority=1))
+        process = begin(tmp_path, step)
+        until(lambda: is_live(store, "d"))
+        store.cancel("k")
+        assert process.wait(60) == KILLED
+        assert the_run(store, "d").state in ("starting", "running")
+    else:
+        assert schedule(tmp_path, step) == KILLED
+    assert schedule(tmp_path) == 0
+    assert set(states(store, "j").values()) == {"succeeded"}
+    for run in store.runs("j"):
+        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    if step == "cancel sent":
+        assert states(store, "k") == {"d": "cancelled"}
+        assert launches(tmp_path, "d") == ["d.1"]
+
+
+@pytest.mark.parametrize("step", ["assigned", "submitted", "running noted"])
+def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: Step) -> None:
+    store = with_slots(tmp_path, 1)
+    store.submit(job_of("j", [saying("a", seconds=300), saying("b")]))
+    assert schedule(tmp_path, step) == KILLED
+    store.cancel("j")
+    assert states(store, "j")["b"] == "cancelled"
+    assert schedule(tmp_path) == 0
+    assert states(store, "j") == {"a": "cancelled", "b": "cancelled"}
+    assert launches(tmp_path, "a") in ([], ["a.1"])
+    assert launches(tmp_path, "b") == []
+
+
+def test_a_run_that_lives_is_adopted_not_started_again(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 1)
+    store.submit(job_of("j", [saying("a", seconds=2)]))
+    process = begin(tmp_path)
+    until(lambda: is_live(store, "a"))
+    process.kill()
+    process.wait()
+    began = the_run(store, "a").started_at
+    assert schedule(tmp_path) == 0
+    run = the_run(store, "a")
+    assert (run.state, run.attempt, run.started_at) == ("succeeded", 1, began)
+    assert launches(tmp_path, "a") == ["a.1"]
+
+
+def test_a_scheduler_told_to_stop_leaves_its_runs_running(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 1)
+    store.submit(job_of("j", [saying("a", seconds=1.5)]))
+    process = begin(tmp_path)
+    until(lambda: is_live(store, "a"))
+    process.terminate()
+    assert process.wait(30) == 0
+    assert the_run(store, "a").state == "running"
+    run_all(store)
+    assert launches(tmp_path, "a") == ["a.1"]
+    assert the_run(store, "a").state == "succeeded"
+
+
+def test_a_run_that_is_lost_is_tried_again_up_to_its_limit(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 1)
+    store.submit(job_of("j", [saying("a", seconds=300, max_attempts=2)]))
+    process = begin(tmp_path)
+    for attempt in ("a.1", "a.2"):
+        until(lambda wanted=attempt: wanted in launches(tmp_path, "a"))  # type: ignore[misc]
+        os.kill(attendant_pid(store.folder / "launches" / attempt), signal.SIGKILL)
+    assert process.wait(60) == 0
+    run = the_run(store, "a")
+    assert (run.state, run.attempt) == ("failed", 2)
+    assert "the last" in run.message
+
+
+def test_exit_codes_say_what_becomes_of_a_run(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 4)
+    store.submit(
+        job_of(
+            "j",
+            [
+                saying("fails", code=4),
+                saying("again", code=5, retry_codes=(5,), max_attempts=3),
+                saying("done", code=3, done_codes=(0, 3)),
+                saying("slow", seconds=300, time_limit_s=0.5),
+                saying("next", requires=("fails",)),
+                saying("report", after=("fails", "next")),
+            ],
+        )
+    )
+    run_all(store)
+    assert states(store, "j") == {
+        "fails": "failed",
+        "again": "failed",
+        "done": "succeeded",
+        "slow": "failed",
+        "next": "skipped",
+        "report": "succeeded",
+    }
+    assert launches(tmp_path, "again") == ["again.1", "again.2", "again.3"]
+    assert launches(tmp_path, "next") == []
+    assert the_run(store, "fails").exit_code == 4
+    assert the_run(store, "slow").exit_code == TIME_LIMIT_CODE
+
+
+def test_no_more_at_once_than_the_job_allows(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 4)
+    store.submit(plain_job("j", 4, seconds=0.2, max_parallel=1))
+    run_all(store)
+    spans = sorted((run.started_at or 0, run.ended_at or 0) for run in store.runs("j"))
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans))
+
+
+def test_the_urgent_job_starts_first(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 1)
+    store.submit(plain_job("later", 2))
+    store.submit(plain_job("urgent", 2, priority=5))
+    run_all(store)
+    order = sorted(store.runs(), key=lambda run: run.started_at or 0)
+    assert [run.job_id for run in order] == ["urgent", "urgent", "later", "later"]
+
+
+def test_a_program_that_cannot_be_started_fails_its_run_and_its_log_says_why(
+    tmp_path: Path,
+) -> None:
+    store = with_slots(tmp_path, 1)
+    spec = RunSpec(run_id="a", folder="a", command=("/no/such/program",))
+    store.submit(job_of("j", [spec]))
+    run_all(store)
+    run = the_run(store, "a")
+    assert run.state == "failed"
+    assert run.exit_code == 127
+    assert b"/no/such/program" in read_log(store.folder, "a.1")
+
+
+def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 2)
+    names = ("a", "b")
+    for name in names:
+        store.submit(plain_job(name, 4, seconds=0.05))
+    command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(tmp_path)]
+    processes = [
+        subprocess.Popen([*command, "--until-idle", "--job-id", name], stderr=subprocess.DEVNULL)
+        for name in names
+    ]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    for run in store.runs():
+        assert run.state == "succeeded"
+        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+
+
+def test_a_scheduler_is_started_when_there_is_work_and_ends_when_there_is_none(
+    tmp_path: Path,
+) -> None:
+    store = with_slots(tmp_path, 2)
+    for name in ("first", "second"):
+        store.submit(plain_job(name, 1, seconds=0.3))
+        ensure_scheduler(tmp_path)
+    until(lambda: all(run.state in ENDED for run in store.runs()))
+    until(lambda: not is_running(tmp_path))
+    assert {run.state for run in store.runs()} == {"succeeded"}
+    assert launches(tmp_path, "first-0") == ["first-0.1"]
+    assert (store.folder / "jobs" / "second" / "manifest.json").is_file()
+
+
+def test_there_is_one_scheduler_for_a_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(tmp_path)]
+    with only_scheduler(tmp_path):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 9
+    assert "works on" in done.stderr
+
+
+def test_a_key_reaches_the_run_that_asks_for_it_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-1234")
+    monkeypatch.setenv("GEMINI_API_KEY", "other-secret-5678")
+    store = with_slots(tmp_path, 1)
+    code = (
+        "import os, sys; from pathlib import Path; "
+        "Path(sys.argv[1], 'seen.txt').write_text("
+        "os.environ['OPENAI_API_KEY'][::-1] + str('GEMINI_API_KEY' in os.environ))"
+    )
+    spec = RunSpec(
+        run_id="a",
+        folder="a",
+        command=("{python}", "-c", code, "{folder}"),
+        secrets=("OPENAI_API_KEY", "NOT_SET"),
+    )
+    store.submit(job_of("j", [spec]))
+    run_all(store)
+    assert (tmp_path / "a" / "seen.txt").read_text() == "sk-very-secret-1234"[::-1] + "False"
+    store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert b"very-secret" not in path.read_bytes(), path
+            assert b"other-secret" not in path.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_scheduler_killed_twenty_times_finishes_fifty_runs_each_exactly_once(
+    tmp_path: Path,
+) -> None:
+    store = with_slots(tmp_path, 4)
+    store.submit(plain_job("j", 50, seconds=0.3))
+    chance = random.Random(7)
+    for _ in range(20):
+        process = begin(tmp_path)
+        time.sleep(chance.uniform(0.3, 2.0))
+        process.kill()
+        process.wait()
+    assert schedule(tmp_path) == 0
+    assert set(states(store, "j").values()) == {"succeeded"}
+    for run in store.runs("j"):
+        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    pids = [attendant_pid(path) for path in (store.folder / "launches").iterdir()]
+    until(lambda: not alive(pids))
+
+
+@pytest.mark.slow
+def test_five_hundred_runs_of_a_second_on_four_slots(tmp_path: Path) -> None:
+    store = with_slots(tmp_path, 4)
+    store.submit(plain_job("j", 500, seconds=1.0))
+    assert begin(tmp_path).wait(1500) == 0
+    assert set(states(store, "j").values()) == {"succeeded"}
+    for run in store.runs("j"):
+        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]

@@ -1,0 +1,87 @@
+"""The backend of this machine, through the protocol that all of them have."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from launches import OVER, python_launch
+
+from p2p.scheduler.backends import Backend, BackendError, make_backend
+from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.training.cpu_manager import default_pool
+
+
+@pytest.fixture
+def backend(tmp_path: Path, own_cores: Path) -> Backend:
+    node = NodeConfig(node_id="here", cores=len(default_pool()))
+    return make_backend(node, tmp_path / "runs" / "scheduler")
+
+
+async def ended(backend: Backend, launch: Launch) -> LaunchReport:
+    async with asyncio.timeout(60):
+        while (report := await backend.status(launch)).state not in OVER:
+            await asyncio.sleep(0.02)
+    return report
+
+
+def test_a_run_is_started_once_watched_read_and_collected(backend: Backend, tmp_path: Path) -> None:
+    launch = python_launch(tmp_path / "runs", "print('hello'); open('count', 'a').write('x')")
+
+    async def scenario() -> None:
+        assert (await backend.status(launch)).state == "absent"
+        await backend.submit(launch, {})
+        await backend.submit(launch, {})
+        assert (await ended(backend, launch)).exit_code == 0
+        assert await backend.logs(launch) == b"hello\n"
+        assert await backend.logs(launch, 3) == b"lo\n"
+        await backend.collect(launch)
+        await backend.close()
+
+    asyncio.run(scenario())
+    assert (tmp_path / "runs" / launch.spec.folder / "count").read_text() == "x"
+
+
+def test_a_cancel_ends_it(backend: Backend, tmp_path: Path) -> None:
+    launch = python_launch(tmp_path / "runs", "import time; time.sleep(1000)")
+
+    async def scenario() -> None:
+        await backend.submit(launch, {})
+        await backend.cancel(launch)
+        assert (await ended(backend, launch)).state == "cancelled"
+
+    asyncio.run(scenario())
+
+
+def test_what_keeps_a_run_from_starting_names_the_node(own_cores: Path, tmp_path: Path) -> None:
+    node = NodeConfig(node_id="here", cores=1, python="/no/python")
+    launch = python_launch(tmp_path / "runs", "")
+    with pytest.raises(BackendError, match=r"node here: .*/no/python"):
+        asyncio.run(make_backend(node, tmp_path / "base").submit(launch, {}))
+
+
+def test_a_node_with_more_cores_than_the_machine_is_found_out(
+    backend: Backend, tmp_path: Path
+) -> None:
+    assert f"{len(default_pool())} cores" in asyncio.run(backend.check())
+    boast = make_backend(NodeConfig(node_id="boast", cores=4000), tmp_path)
+    with pytest.raises(BackendError, match="boast is said to have 4000 cores"):
+        asyncio.run(boast.check())
+
+
+def test_a_damaged_file_is_named_and_the_run_is_not_taken_for_ended(
+    backend: Backend, tmp_path: Path
+) -> None:
+    launch = python_launch(tmp_path / "runs", "exit(0)")
+
+    async def scenario() -> None:
+        await backend.submit(launch, {})
+        await ended(backend, launch)
+        path = tmp_path / "runs" / "scheduler" / "launches" / launch.launch_id / "exit.json"
+        for damage in ("", "[]", '{"how": "exited"}'):
+            path.write_text(damage)
+            with pytest.raises(BackendError, match=r"node here: .*exit\.json is damaged"):
+                await backend.status(launch)
+
+    asyncio.run(scenario())

@@ -1,0 +1,128 @@
+"""Who goes first, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2p.scheduler.placement import JobInLine, Room, Waiting, place
+
+
+def job(
+    name: str, number: int, count: int = 1, *, cores: int = 1, gpus: int = 0, **fields: Any
+) -> JobInLine:
+    def waiting() -> Iterator[Waiting]:
+        for n in range(count):
+            yield Waiting(f"{name}{n}", cores, gpus)
+
+    return JobInLine(name, number, waiting(), **fields)
+
+
+def room(name: str, cores: int, free: int | None = None, gpus: int = 0) -> Room:
+    return Room(name, cores, gpus, cores if free is None else free, gpus)
+
+
+def in_order(jobs: list[JobInLine]) -> list[JobInLine]:
+    return sorted(jobs, key=JobInLine.order)
+
+
+def runs(jobs: list[JobInLine], rooms: list[Room]) -> list[str]:
+    return [placed.run_id for placed in place(in_order(jobs), rooms)]
+
+
+def nodes(jobs: list[JobInLine], rooms: list[Room]) -> dict[str, str]:
+    return {placed.run_id: placed.node_id for placed in place(in_order(jobs), rooms)}
+
+
+def test_the_more_urgent_job_goes_first() -> None:
+    assert runs([job("a", 1, 9), job("b", 2, 2, priority=1)], [room("n", 3)]) == ["b0", "b1", "a0"]
+
+
+def test_jobs_of_equal_urgency_share() -> None:
+    assert sorted(runs([job("a", 1, 9), job("b", 2, 9)], [room("n", 4)])) == [
+        "a0",
+        "a1",
+        "b0",
+        "b1",
+    ]
+
+
+def test_what_a_job_has_already_counts() -> None:
+    jobs = [job("a", 1, 9, cores_in_use=3, live=3), job("b", 2, 9)]
+    assert runs(jobs, [room("n", 6, free=3)]) == ["b0", "b1", "b2"]
+
+
+def test_the_older_job_goes_first_among_equals() -> None:
+    assert runs([job("b", 2), job("a", 1)], [room("n", 1)]) == ["a0"]
+
+
+def test_no_more_at_once_than_a_job_allows() -> None:
+    assert runs([job("a", 1, 9, max_parallel=3, live=1)], [room("n", 8)]) == ["a0", "a1"]
+
+
+def test_a_job_stays_on_its_nodes() -> None:
+    found = nodes([job("a", 1, 4, nodes=frozenset({"m"}))], [room("n", 8), room("m", 2)])
+    assert found == {"a0": "m", "a1": "m"}
+
+
+def test_runs_spread_over_the_emptiest_nodes() -> None:
+    found = nodes([job("a", 1, 4)], [room("n", 2), room("m", 4)])
+    assert sorted(found.values()) == ["m", "m", "m", "n"]
+
+
+def test_gpus_are_left_to_those_who_need_them() -> None:
+    rooms = [room("gpu", 8, gpus=1), room("cpu", 2)]
+    found = nodes([job("a", 1, 2), job("b", 2, 2, gpus=1)], rooms)
+    assert found == {"a0": "cpu", "a1": "cpu", "b0": "gpu"}
+
+
+def test_small_runs_do_not_keep_a_large_one_out() -> None:
+    rooms = [room("n", 4, free=2)]
+    assert runs([job("large", 1, cores=4), job("small", 2, 9)], rooms) == []
+    both = [room("n", 4, free=2), room("m", 2)]
+    found = nodes([job("large", 1, cores=4), job("small", 2, 9)], both)
+    assert found == {"small0": "m", "small1": "m"}
+
+
+def test_a_run_that_fits_nowhere_keeps_nobody_out() -> None:
+    assert runs([job("huge", 1, cores=99), job("small", 2, 2)], [room("n", 2)]) == [
+        "small0",
+        "small1",
+    ]
+
+
+def test_nobody_is_asked_for_runs_when_all_is_full() -> None:
+    class Never(Iterator[Waiting]):
+        def __next__(self) -> Waiting:
+            raise AssertionError("asked")
+
+    assert place([JobInLine("a", 1, Never())], [room("n", 4, free=0)]) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(0, 2), st.integers(0, 4), st.integers(-1, 1)),
+        max_size=6,
+    ),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=4),
+)
+def test_no_node_is_given_more_than_it_has(
+    wanted: list[tuple[int, int, int, int]], machines: list[tuple[int, int]]
+) -> None:
+    jobs = [
+        job(f"j{n}_", n, count, cores=cores, gpus=gpus, priority=priority)
+        for n, (cores, gpus, count, priority) in enumerate(wanted)
+    ]
+    rooms = [room(f"n{n}", cores, gpus=gpus) for n, (cores, gpus) in enumerate(machines)]
+    placed = place(in_order(jobs), rooms)
+    assert all(room.free_cores >= 0 and room.free_gpus >= 0 for room in rooms)
+    assert len({found.run_id for found in placed}) == len(placed)
+
+
+def test_a_run_may_ask_for_other_nodes_than_its_job() -> None:
+    here = Waiting("gate", 1, nodes=frozenset({"b"}))
+    line = JobInLine("job", 1, iter([Waiting("case", 1), here]), nodes=frozenset({"a"}))
+    assert nodes([line], [room("a", 4), room("b", 1)]) == {"case": "a", "gate": "b"}

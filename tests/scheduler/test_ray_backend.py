@@ -1,0 +1,237 @@
+"""The Ray backend, on a real cluster of two nodes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import OVER, alive, python_launch
+
+from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.backends.owner import owner
+from p2p.scheduler.backends.ray import RayBackend
+from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+
+ray_cluster = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
+
+Do = Callable[[Coroutine[Any, Any, Any]], Any]
+SECRET = "a-key-that-is-nowhere-on-disk"
+NOTE_START = "import os, sys, time; open('starts.txt', 'a').write(f'{os.getpid()}\\n')"
+SLEEP = f"{NOTE_START}; print('begun'); time.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A head with one core, and a node with two that the last test takes away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # else any load at all keeps workers waiting
+        patch.setenv("P2P_CORE_LOCKS", str(tmp_path_factory.mktemp("locks")))
+        patch.setenv("UNRELATED_KEY", SECRET)
+        memory = {"object_store_memory": 80 * 1024 * 1024}
+        cluster = ray_cluster.Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "include_dashboard": False, **memory},
+        )
+        cluster.add_node(num_cpus=2, **memory)
+        yield cluster
+        cluster.shutdown()
+
+
+class Place:
+    """Two schedulers' backends for the cluster: starting one takes seconds."""
+
+    def __init__(self, do: Do, address: str, folder: Path) -> None:
+        self.do = do
+        self.address = address
+        self.folder = folder
+        self.launches: list[Launch] = []
+        self.first, self.second = self.backend(), self.backend()
+
+    def backend(self, **changes: Any) -> RayBackend:
+        fields = {"cores": 3, "address": self.address, "base_dir": str(self.folder / "node")}
+        node = NodeConfig(node_id="cluster", backend="ray", **(fields | changes))
+        made = make_backend(node, self.folder / "scheduler")
+        assert isinstance(made, RayBackend)
+        return made
+
+    def launch(self, code: str, name: str, **fields: Any) -> Launch:
+        self.launches.append(
+            python_launch(self.folder / "runs", code, launch_id=f"{name}.1", **fields)
+        )
+        return self.launches[-1]
+
+    def local(self, launch: Launch, name: str) -> Path:
+        return self.folder / "runs" / launch.spec.folder / name
+
+    def remote(self, launch: Launch, name: str) -> Path:
+        base = self.folder / "node" / f"p2p-{owner(self.folder / 'scheduler')}"
+        return base / "launches" / launch.launch_id / "runs" / launch.spec.folder / name
+
+    def end_all(self) -> None:
+        for launch in self.launches:
+            self.do(self.first.cancel(launch))
+            self.do(until(self.first, launch, *OVER))
+            self.do(self.first.collect(launch))
+        self.launches.clear()
+
+
+@pytest.fixture(scope="module")
+def shared_place(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with asyncio.Runner() as runner:
+        place = Place(runner.run, cluster.address, tmp_path_factory.mktemp("place"))
+        yield place
+        place.do(place.first.close())
+        place.do(place.second.close())
+
+
+@pytest.fixture
+def place(shared_place: Place) -> Iterator[Place]:
+    yield shared_place
+    shared_place.end_all()
+
+
+@pytest.fixture
+def do(place: Place) -> Do:
+    return place.do
+
+
+async def until(backend: RayBackend, launch: Launch, *states: str) -> LaunchReport:
+    end = time.monotonic() + 120.0
+    while True:
+        seen: LaunchReport | BackendError
+        try:
+            seen = await backend.status(launch)
+            if seen.state in states:
+                return seen
+        except BackendError as error:  # an actor out of reach, for now
+            seen = error
+        assert time.monotonic() < end, f"still {seen}"
+        await asyncio.sleep(0.1)
+
+
+def program_of(place: Place, backend: RayBackend, launch: Launch) -> int:
+    """Its process, once it has noted its start."""
+    place.do(until(backend, launch, "running"))
+    while not place.do(backend.logs(launch)):
+        time.sleep(0.05)
+    return int(place.remote(launch, "starts.txt").read_text().split()[-1])
+
+
+def test_it_says_what_the_cluster_has_or_what_is_wrong(do, place):
+    assert "2 nodes, 3 cores, 0 GPUs" in do(place.first.check())
+    larger = place.backend(cores=4)
+    larger._bridge = place.first._bridge
+    assert "3 cores, 0 GPUs now, and is said to have 4 cores" in do(larger.check())
+    nowhere = place.backend(address="127.0.0.1:1")
+    with pytest.raises(
+        BackendError, match=r"node cluster: no Ray cluster answers at 127\.0\.0\.1:1"
+    ):
+        do(nowhere.check())
+    do(nowhere.close())
+
+
+def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, place, cluster):
+    program = (
+        "import os, time; from pathlib import Path\n"
+        "print(len(os.environ['KEY']), os.environ.get('UNRELATED_KEY'))\n"
+        "Path('out').mkdir(); log = open('out/log.jsonl', 'a')\n"
+        "log.write(Path('input.txt').read_text() + '\\n'); log.flush()\n"
+        "while not Path('go').exists(): time.sleep(0.05)\n"
+        "log.write('second\\n'); Path('big.bin').write_bytes(bytes(20_000_000))\n"
+        "raise SystemExit(3)"
+    )
+    launch = place.launch(program, "copied", secrets=("KEY",), cores=2)
+    place.local(launch, "input.txt").parent.mkdir(parents=True)
+    place.local(launch, "input.txt").write_text("first")
+    assert do(place.first.status(launch)).state == "absent"
+    do(place.first.submit(launch, {"KEY": SECRET, "OTHER": SECRET}))
+    do(until(place.first, launch, "running"))
+    result = place.local(launch, "out/log.jsonl")
+    while not result.exists():
+        do(place.first.collect(launch))
+    assert result.read_text() == "first\n"
+    place.remote(launch, "go").touch()
+    assert do(until(place.first, launch, "exited")).exit_code == 3
+    do(place.first.collect(launch))
+    assert result.read_text() == "first\nsecond\n"
+    assert place.local(launch, "big.bin").stat().st_size == 20_000_000
+    assert do(place.first.logs(launch)) == f"{len(SECRET)} None\n".encode()
+
+    # Nothing is left there, and what is known here is enough for the next scheduler.
+    assert not place.remote(launch, "").exists()
+    assert do(place.second.status(launch)).exit_code == 3
+    assert do(place.second.logs(launch, 3)) == b"None\n"
+    session = Path(cluster.head_node.get_session_dir_path())
+    kept = [path for folder in (session, place.folder) for path in folder.rglob("*")]
+    assert [path for path in kept if path.is_file() and SECRET.encode() in path.read_bytes()] == []
+
+
+def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, place):
+    launch = place.launch(SLEEP, "twice")
+
+    async def submit_everywhere() -> None:
+        asked = (place.first, place.second, place.first)
+        await asyncio.gather(*(backend.submit(launch, {}) for backend in asked))
+
+    do(submit_everywhere())
+    program = program_of(place, place.first, launch)
+    assert do(place.second.status(launch)).state == "running"
+    do(place.second.submit(launch, {}))
+    do(place.second.cancel(launch))
+    do(until(place.first, launch, "cancelled"))
+    assert place.remote(launch, "starts.txt").read_text() == f"{program}\n"
+    assert alive([program]) == []
+
+
+def test_cancelled_before_there_is_room_it_never_starts(do, place):
+    never, waiting = place.launch(SLEEP, "never"), place.launch(SLEEP, "waiting", cores=50)
+    do(place.first.cancel(never))
+    do(place.first.submit(never, {}))
+    do(place.first.submit(waiting, {}))
+    assert do(place.first.status(waiting)).state == "waiting"
+    assert do(place.second.status(waiting)).state == "waiting"
+    do(place.second.cancel(waiting))
+    for launch in (never, waiting):
+        for backend in (place.first, place.second):
+            assert do(until(backend, launch, "cancelled")).exit_code is None
+        assert not place.remote(launch, "").exists()
+
+
+@pytest.mark.slow
+def test_when_the_bridge_is_killed_runs_go_on_and_those_that_waited_are_started(do, place):
+    launch, behind = place.launch(SLEEP, "ahead", cores=2), place.launch(SLEEP, "behind", cores=2)
+    do(place.first.submit(launch, {}))
+    program = program_of(place, place.first, launch)
+    do(place.first.submit(behind, {}))
+    assert do(place.first.status(behind)).state == "waiting"
+    bridge = place.first._bridge._process
+    assert bridge is not None
+    bridge.send_signal(signal.SIGKILL)
+    do(bridge.wait())
+    assert do(place.first.status(launch)).state == "running"
+    assert do(place.first.status(behind)).state == "waiting"
+    do(place.first.cancel(launch))
+    do(until(place.first, launch, "cancelled"))
+    do(place.first.collect(launch))
+    assert alive([program]) == []
+    assert program_of(place, place.first, behind) != program
+
+
+@pytest.mark.slow
+def test_with_its_node_it_is_lost_and_its_program_does_not_outlive_it_for_long(do, place, cluster):
+    launch = place.launch(SLEEP, "lost", cores=2)
+    do(place.first.submit(launch, {}))
+    program = program_of(place, place.first, launch)
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    assert do(until(place.first, launch, "lost")).message
+    do(place.first.submit(launch, {}))  # only a new attempt starts it again
+    assert do(place.second.status(launch)).state == "lost"
+    end = time.monotonic() + 60.0
+    while alive([program]):
+        assert time.monotonic() < end
+        time.sleep(0.2)

@@ -1,0 +1,127 @@
+"""ScheduledTrainer with real runs on two nodes, behind the same protocol as LocalTrainer."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from launches import until
+
+from p2p.config import LoopConfig, TrainConfig
+from p2p.contracts import RunConfigEntry
+from p2p.scheduler.records import NodeConfig
+from p2p.scheduler.scheduled_trainer import ScheduledTrainer, scheduled_trainer
+from p2p.scheduler.service import is_running
+from p2p.scheduler.store import Store
+from p2p.session.iteration_record import IterationRecord
+from p2p.session.iteration_runner import trainer_named
+from p2p.session.session_config import loop_config
+from p2p.session.stopping import StopSwitch
+from p2p.training.trainer import LocalTrainer
+
+pytestmark = pytest.mark.usefixtures("own_cores")
+
+PLAIN = RunConfigEntry(config_id="plain")
+BROKEN = RunConfigEntry(config_id="broken", params={"num_minibatches": 7})
+
+
+@pytest.fixture
+def reward_path(tmp_path: Path, batched_reward: str) -> Path:
+    path = tmp_path / "reward.py"
+    path.write_text(batched_reward)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "runs")
+    for name in ("local", "other"):
+        made.add_node(NodeConfig(node_id=name, cores=1), replace=True)
+    return made
+
+
+def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
+    store: Store, reward_path: Path, small_config: TrainConfig
+) -> None:
+    tiny = small_config.with_updates(num_evals=1)
+    iteration = store.runs_dir / "session_x" / "iter_1"
+    shares: list[dict[str, float]] = []
+    trainer = ScheduledTrainer(IterationRecord, videos=False, on_progress=shares.append)
+
+    def train() -> object:
+        return trainer.train(
+            [PLAIN, BROKEN],
+            [1, 2],
+            reward_path=reward_path,
+            base_config=tiny,
+            iteration_dir=iteration,
+        )
+
+    found = train()
+    plain, broken = found.configs  # type: ignore[attr-defined]
+    assert [run.status for run in plain.per_seed] == ["completed", "completed"]
+    assert [run.status for run in broken.per_seed] == ["error", "error"]
+    assert "num_minibatches" in (broken.per_seed[0].error or "")
+    assert {run.node_id for run in store.runs()} == {"local", "other"}
+    assert shares[-1] == {"plain_seed_1": 1.0, "plain_seed_2": 1.0}
+    # What is complete on disk is not done again.
+    assert train() == found
+    assert len(store.jobs()) == 1
+    until(lambda: not is_running(store.runs_dir))
+
+
+def test_a_reward_that_fails_ends_its_run_as_failed(
+    store: Store, tmp_path: Path, small_config: TrainConfig
+) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text("def reward_fn(obs, action, next_obs, info):\n    return 1 / 0, {}\n")
+    found = ScheduledTrainer(IterationRecord, videos=False).train(
+        [PLAIN],
+        [1],
+        reward_path=path,
+        base_config=small_config,
+        iteration_dir=store.runs_dir / "session_x" / "iter_1",
+    )
+    (run,) = found.configs[0].per_seed
+    assert (run.status, found.best_run_id) == ("failed", None)
+    assert "division" in (run.error or "")
+
+
+def test_cancelled_stops_them_and_they_are_cancelled_not_wrong(
+    store: Store, reward_path: Path, small_config: TrainConfig
+) -> None:
+    long = small_config.with_updates(total_timesteps=50_000_000)
+    stop = threading.Event()
+    iteration = store.runs_dir / "session_x" / "iter_1"
+    trainer = ScheduledTrainer(IterationRecord, videos=False, cancelled=stop.is_set)
+
+    def stop_when_it_runs() -> None:
+        until(IterationRecord(iteration / "plain_seed_1").scalars_path.exists)
+        stop.set()
+
+    thread = threading.Thread(target=stop_when_it_runs)
+    thread.start()
+    found = trainer.train(
+        [PLAIN], [1, 2, 3], reward_path=reward_path, base_config=long, iteration_dir=iteration
+    )
+    thread.join()
+    assert [run.status for run in found.configs[0].per_seed] == ["cancelled"] * 3
+    assert {run.state for run in store.runs()} == {"cancelled"}
+
+
+def test_a_session_says_who_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("P2P_LAUNCH_ID", raising=False)
+    assert LoopConfig().trainer == "local"
+    loop = loop_config("HalfCheetah-v5", trainer="scheduled", cores_per_run=2)
+    made = trainer_named(loop.trainer)(loop, StopSwitch())
+    assert isinstance(made, ScheduledTrainer)
+    assert made.cores_per_run == 2
+    assert isinstance(trainer_named("local")(loop, StopSwitch()), LocalTrainer)
+
+
+def test_a_session_that_is_a_job_itself_trains_on_its_own_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("P2P_LAUNCH_ID", "session_x.1")
+    assert isinstance(scheduled_trainer(LoopConfig(), StopSwitch()), LocalTrainer)

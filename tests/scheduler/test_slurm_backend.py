@@ -1,0 +1,229 @@
+"""The Slurm backend, on a real Slurm of one node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_cluster
+from slurm_cluster import SlurmCluster
+
+from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.backends import slurm as slurm_backend
+from p2p.scheduler.backends.slurm import SlurmBackend
+from p2p.scheduler.backends.slurm_entrance import Kind
+from p2p.scheduler.backends.slurm_queue import Place, read_queue
+from p2p.scheduler.control import Control
+from p2p.scheduler.records import Launch, LaunchReport, NodeConfig, RunSpec
+
+pytestmark = pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
+
+NOTE_START = "import os, time; open('starts.txt', 'a').write(f'{os.getpid()}\\n')"
+SLEEP = f"{NOTE_START}; print('begun', flush=True); time.sleep(600)"
+Do = Callable[[Coroutine[Any, Any, Any]], Any]
+SECRET = "a-key-that-is-nowhere-on-disk"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with slurm_cluster.running_cluster() as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(cluster.configuration))
+        patch.setattr(slurm_backend, "LAG_S", 1.0)  # this file system has none
+        yield cluster
+
+
+@pytest.fixture
+def do() -> Iterator[Do]:
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+@pytest.fixture
+def backend(cluster: SlurmCluster, tmp_path: Path) -> SlurmBackend:
+    return new_backend(tmp_path)
+
+
+def new_backend(tmp_path: Path, **changes: Any) -> SlurmBackend:
+    fields = {"backend": "slurm", "cores": 8, "base_dir": str(tmp_path / "base")} | changes
+    made = make_backend(NodeConfig(node_id="slurm", **fields), tmp_path / "scheduler")
+    assert isinstance(made, SlurmBackend)
+    return made
+
+
+def launch(tmp_path: Path, program: str, name: str = "run", **changes: Any) -> Launch:
+    spec = RunSpec(run_id=name, folder=name, command=("{python}", "-c", program), **changes)
+    return Launch(launch_id=f"{name}.1", spec=spec, runs_dir=tmp_path / "runs")
+
+
+async def until(backend: SlurmBackend, asked: Launch, *states: str) -> LaunchReport:
+    end = time.monotonic() + 60.0
+    while (report := await backend.status(asked)).state not in states:
+        assert time.monotonic() < end, f"still {report}"
+        await asyncio.sleep(0.2)
+    return report
+
+
+async def program_of(backend: SlurmBackend, asked: Launch) -> int:
+    """Its process, once it has noted its start."""
+    await until(backend, asked, "running")
+    while not await backend.logs(asked):
+        await asyncio.sleep(0.05)
+    return int(starts(asked)[-1])
+
+
+def control(backend: SlurmBackend, asked: Launch) -> Control:
+    return Control(backend.base, asked.launch_id)
+
+
+def starts(asked: Launch) -> list[str]:
+    return (asked.runs_dir / asked.spec.folder / "starts.txt").read_text().split()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def holding(folder: Path, text: str) -> list[Path]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if text.encode() in path.read_bytes()]
+
+
+def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, tmp_path):
+    program = "import os; open('result.txt', 'w').write(os.environ['KEY']); print('done')"
+    launches = [launch(tmp_path, program, f"run{n}", secrets=("KEY",)) for n in range(3)]
+    assert do(backend.status(launches[0])).state == "absent"
+
+    async def submit_all() -> None:
+        await asyncio.gather(*(backend.submit(each, {"KEY": SECRET}) for each in launches))
+
+    do(submit_all())
+    for each in launches:
+        assert do(until(backend, each, "exited")).exit_code == 0
+        assert (tmp_path / "runs" / each.spec.folder / "result.txt").read_text() == SECRET
+        assert do(backend.logs(each, 2)) == b"ne\n"
+    assert len(list((backend.base / "slurm").iterdir())) == 1
+
+
+def test_a_secret_reaches_the_program_and_no_disk(do, backend, cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNRELATED_KEY", SECRET)
+    program = f"{NOTE_START}; print(len(os.environ['KEY']), os.environ.get('UNRELATED_KEY'))"
+    asked = launch(tmp_path, program, secrets=("KEY",), time_limit_s=60)
+    cluster.call("scontrol", "update", "partitionname=main", "state=down")
+    try:
+        do(backend.submit(asked, {"KEY": SECRET, "OTHER": SECRET}))
+        assert "PartitionDown" in do(until(backend, asked, "waiting")).message
+        places = (cluster.folder / "state", tmp_path)
+        assert [found for place in places for found in holding(place, SECRET)] == []
+        assert holding(cluster.folder / "state", "P2P_SECRET_HALF")  # where it would have been
+    finally:
+        cluster.call("scontrol", "update", "partitionname=main", "state=up")
+    do(until(backend, asked, "exited"))
+    assert do(backend.logs(asked)) == f"{len(SECRET)} None\n".encode()
+    assert list(control(backend, asked).path.glob("half*")) == []
+    assert holding(tmp_path, SECRET) == []
+
+
+def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
+    failing = launch(tmp_path, "raise SystemExit(7)", "failing")
+    endless = launch(tmp_path, SLEEP, "endless", time_limit_s=1.0)
+    do(backend.submit(failing, {}))
+    do(backend.submit(endless, {}))
+    assert do(until(backend, failing, "exited")).exit_code == 7
+    report = do(until(backend, endless, "exited"))
+    assert (report.exit_code, "time limit" in report.message) == (124, True)
+
+
+def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, cluster, tmp_path):
+    asked = launch(tmp_path, SLEEP)
+    do(backend.submit(asked, {}))
+    do(backend.submit(asked, {}))
+    # As after a crash between sbatch and the note of its number, with the queue out of sight.
+    do(backend._entrance.hand_in_all(Kind(1, 0, None, ()), [control(backend, asked)]))
+    program = do(program_of(backend, asked))
+    other = new_backend(tmp_path)
+    assert do(other.status(asked)).state == "running"
+    do(other.submit(asked, {}))
+    while len(cluster.call("squeue", "--noheader").splitlines()) > 1:
+        time.sleep(0.1)  # the second job takes its leave
+    assert starts(asked) == [str(program)]
+    do(other.cancel(asked))
+    assert do(until(backend, asked, "cancelled")).state == "cancelled"
+    assert gone(program)
+
+
+def test_cancelled_in_the_queue_or_before_it_never_starts(do, backend, cluster, tmp_path):
+    never, queued = launch(tmp_path, SLEEP, "never"), launch(tmp_path, SLEEP, "queued")
+    do(backend.cancel(never))
+    do(backend.submit(never, {}))
+    cluster.call("scontrol", "update", "partitionname=main", "state=down")
+    try:
+        do(backend.submit(queued, {}))
+        do(backend.cancel(queued))
+    finally:
+        cluster.call("scontrol", "update", "partitionname=main", "state=up")
+    for each in (never, queued):
+        assert do(backend.status(each)).state == "cancelled"
+        do(backend.cancel(each))
+        assert not (tmp_path / "runs" / each.spec.folder / "starts.txt").exists()
+
+
+def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
+    do, backend, cluster, tmp_path
+):
+    by_hand, by_node = launch(tmp_path, SLEEP, "by_hand"), launch(tmp_path, SLEEP, "by_node")
+    do(backend.submit(by_hand, {}))
+    program = do(program_of(backend, by_hand))
+    cluster.call("scancel", f"--name=p2p-{backend.base.name}-by_hand.1")
+    assert "by scancel" in do(until(backend, by_hand, "cancelled")).message
+    assert gone(program)
+
+    do(backend.submit(by_node, {}))
+    program = do(program_of(backend, by_node))
+    cluster.call("scontrol", "update", f"nodename={cluster.host}", "state=down", "reason=test")
+    report = do(until(backend, by_node, "lost"))
+    while not gone(program):
+        time.sleep(0.05)
+    cluster.wait_until_idle()  # its daemon reports for duty again
+    assert report.message
+    assert do(new_backend(tmp_path).status(by_node)) == report
+    do(backend.submit(by_node, {}))  # only a new attempt starts it again
+    assert do(backend.status(by_node)).state == "lost"
+
+
+def test_a_job_that_is_killed_with_its_attendant_is_lost(do, backend, tmp_path):
+    asked = launch(tmp_path, SLEEP)
+    do(backend.submit(asked, {}))
+    program = do(program_of(backend, asked))
+    claim = control(backend, asked).read_claim()
+    assert claim is not None
+    os.kill(claim["pid"], signal.SIGKILL)
+    assert "FAILED" in do(until(backend, asked, "lost")).message
+    assert gone(program)
+
+
+def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, monkeypatch):
+    assert "partition main (up), 1 nodes, 8 CPUs" in do(backend.check())
+    with pytest.raises(BackendError, match=r"node slurm: .*nowhere"):
+        do(new_backend(tmp_path, partition="nowhere").check())
+    with pytest.raises(BackendError, match=r"node slurm: .*nowhere"):
+        do(new_backend(tmp_path, partition="nowhere").submit(launch(tmp_path, SLEEP, "x"), {}))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendError, match="is this machine part of the cluster"):
+        do(backend.check())
+
+
+def test_of_several_jobs_for_one_launch_the_living_one_counts():
+    text = "a.1|N/A|5|FAILED|NonZeroExitCode\na.1|N/A|6|RUNNING|None\na.1|N/A|7|PENDING|Priority\n"
+    queue = read_queue(text + "p2p-1|3|8_3|STRANGE|a|b\n")
+    assert str(queue[Place("a.1")]) == "Slurm job 6: RUNNING"
+    assert queue[Place("p2p-1", 3)].stage == "running"
+    assert str(queue[Place("p2p-1", 3)]) == "Slurm job 8_3: STRANGE (a|b)"

@@ -1,0 +1,153 @@
+"""A host in a network of its own whose cable is pulled: nothing is said, everything just stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launches import until
+from ssh_node import WAITS, Node, ended, with_backend
+from ssh_server import WHY_NOT, SSHServer
+
+from p2p.scheduler import ssh_link
+from p2p.scheduler.backends import BackendError
+from p2p.scheduler.backends.ssh import SSHBackend
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+
+HERE, THERE = "10.213.57.1", "10.213.57.2"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Cable:
+    """A pair of network devices between this network and one of the test's own."""
+
+    def __init__(self) -> None:
+        self.network = self.device = f"p2p{secrets.token_hex(4)}"
+        ip("netns", "add", self.network)
+        far = f"{self.device}x"
+        ip("link", "add", self.device, "type", "veth", "peer", "name", far, "netns", self.network)
+        ip("addr", "add", f"{HERE}/30", "dev", self.device)
+        ip("link", "set", self.device, "up")
+        ip("-n", self.network, "addr", "add", f"{THERE}/30", "dev", far)
+        ip("-n", self.network, "link", "set", far, "up")
+        ip("-n", self.network, "link", "set", "lo", "up")
+
+    def pull(self) -> None:
+        ip("link", "set", self.device, "down")
+
+    def plug_in(self) -> None:
+        ip("link", "set", self.device, "up")
+
+    def remove(self) -> None:
+        ip("link", "delete", self.device)  # at once; the network stays until nobody is left in it
+        ip("netns", "delete", self.network)
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("a network of its own needs root and iproute2")
+    try:
+        made = Cable()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"this machine gives out no networks: {error.stderr.decode().strip()}")
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def node(cable: Cable, tmp_path: Path) -> Iterator[Node]:
+    prefix = ("ip", "netns", "exec", cable.network)
+    server = SSHServer(tmp_path / "server", THERE, prefix, port=2222)
+    server.start()
+    yield Node(server, tmp_path / "runs")
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a test does not wait for minutes; nothing else is different."""
+    monkeypatch.setattr(ssh_link, "KEEPALIVE_S", 2.0)
+    monkeypatch.setattr(ssh_link, "CONNECT_S", 10.0)
+    monkeypatch.setattr(ssh_link, "REQUEST_S", 10.0)
+
+
+def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -> None:
+    launch = node.launch(WAITS)
+
+    async def scenario(backend: SSHBackend) -> None:
+        await backend.submit(launch, {})
+        await node.file_there(backend, launch, "count")
+        cable.pull()
+        for _ in range(2):
+            with pytest.raises(BackendError, match="node other"):
+                await backend.status(launch)
+        (node.there(launch) / "go").touch()
+        until((node.control(launch) / "exit.json").exists)
+        cable.plug_in()
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await backend.submit(launch, {})
+                    break
+                except BackendError:
+                    await asyncio.sleep(0.5)
+        assert (await ended(backend, launch)).exit_code == 0
+        await backend.collect(launch)
+
+    with_backend(node, scenario)
+    assert (node.here(launch) / "count").read_text() == "x"
+
+
+def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable) -> None:
+    launch = node.launch(WAITS)
+
+    async def scenario(backend: SSHBackend) -> None:
+        await backend.submit(launch, {})
+        await node.file_there(backend, launch, "count")
+        cable.pull()
+        with pytest.raises(BackendError, match="node other"):
+            await backend.status(launch)
+        until((node.control(launch) / "exit.json").exists)
+        cable.plug_in()
+        report = await ended(node.backend(), launch)
+        assert report.state == "lost"
+        assert "nobody asked" in report.message
+
+    with_backend(node, scenario, lease_s=15)
+
+
+def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> None:
+    code = "import os; open('big.bin', 'wb').write(os.urandom(60_000_000))"
+    launch = node.launch(code)
+
+    async def scenario(backend: SSHBackend) -> None:
+        await backend.submit(launch, {})
+        assert (await ended(backend, launch)).exit_code == 0
+        collecting = asyncio.create_task(backend.collect(launch))
+        part = await asyncio.to_thread(until, lambda: list(node.here(launch).glob(".*.part.tmp")))
+        cable.pull()
+        with pytest.raises(BackendError, match="node other"):
+            await collecting
+        came = part[0].stat().st_size
+        assert 0 < came < 60_000_000
+        assert not (node.here(launch) / "big.bin").exists()
+        cable.plug_in()
+        again = node.backend()
+        await again.collect(launch)
+        await again.close()
+        assert (node.here(launch) / "big.bin").read_bytes() == (
+            node.there(launch) / "big.bin"
+        ).read_bytes()
+
+    with_backend(node, scenario)
