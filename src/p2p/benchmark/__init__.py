@@ -1,0 +1,1 @@
+"""Suites of prompts: run them, measure what came of them, and report."""

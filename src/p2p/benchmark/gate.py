@@ -1,0 +1,74 @@
+"""Whether the next stage of a benchmark may begin: `python -m p2p.benchmark.gate`.
+
+It may if the mean best score of all cases of this stage reaches the threshold. A case without a
+score counts as 0 and is named. Exit status: 0 it may, 1 it may not, 2 it cannot be said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from p2p.benchmark.records import (
+    Benchmark,
+    GateResult,
+    case_record,
+    gate_folder,
+    read_benchmark,
+)
+from p2p.benchmark.standing import best_score
+from p2p.session.record_files import save_model
+
+MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2
+
+
+def decide(benchmark: Benchmark, folder: Path, stage: int) -> GateResult:
+    """Look at every case of a stage, in the benchmark's folder."""
+    scores: dict[int, float | None] = {}
+    missing: dict[int, str] = {}
+    for number in benchmark.stages[stage]:
+        record = case_record(folder, number)
+        scores[number] = best_score(record)
+        if scores[number] is None:
+            told = record.read_status()
+            why = (told.error or told.status) if told else "it has left no status"
+            missing[number] = why
+    mean = sum(score or 0.0 for score in scores.values()) / len(scores)
+    return GateResult(
+        stage=stage,
+        mean_score=mean,
+        threshold=benchmark.gate_threshold,
+        passed=mean >= benchmark.gate_threshold,
+        scores=scores,
+        missing=missing,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Decide, write gate.json and say so."""
+    parser = argparse.ArgumentParser(prog="python -m p2p.benchmark.gate", description=__doc__)
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--benchmark-id", required=True)
+    parser.add_argument("--stage", type=int, required=True, help="the stage looked at, from 0")
+    given = parser.parse_args(argv)
+    folder = given.runs_dir.absolute() / given.benchmark_id
+    benchmark = read_benchmark(folder)
+    if benchmark is None or not 0 <= given.stage < len(benchmark.stages):
+        _tell(f"error: {folder} has no benchmark.json that can be read, or no such stage")
+        return CANNOT_SAY
+    result = decide(benchmark, folder, given.stage)
+    save_model(folder / gate_folder(given.stage) / "gate.json", result)
+    for number, why in result.missing.items():
+        _tell(f"case {number} has no score and counts as 0: {why}")
+    verdict = "the next stage may begin" if result.passed else "no further stage is begun"
+    _tell(f"mean score {result.mean_score:.3f}, threshold {result.threshold:g}: {verdict}")
+    return MAY if result.passed else MAY_NOT
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

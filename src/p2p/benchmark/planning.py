@@ -1,0 +1,137 @@
+"""From a suite and options to session folders and one job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from p2p import __version__
+from p2p.benchmark.records import (
+    FILE,
+    Benchmark,
+    Mode,
+    case_id,
+    case_record,
+    gate_folder,
+    gate_id,
+    new_benchmark_id,
+)
+from p2p.benchmark.staging import in_stages
+from p2p.benchmark.suite import Case
+from p2p.contracts import utc_now
+from p2p.scheduler.controllers import JobOptions, session_run
+from p2p.scheduler.records import JobSpec, RunSpec
+from p2p.session.endings import EXIT_CODES
+from p2p.session.record_files import save_model
+from p2p.session.run_session import create_session
+from p2p.session.session_config import loop_config
+
+WHERE_RESULTS_ARE = "local"
+"""The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""
+
+
+def plan(
+    cases: Sequence[Case],
+    suite: str,
+    options: Mapping[str, Any],
+    *,
+    mode: Mode = "flat",
+    num_stages: int = 1,
+    gate_threshold: float = 0.0,
+    cores_per_run: int = 1,
+    max_parallel: int = 0,
+    nodes: Sequence[str] = (),
+) -> Benchmark:
+    """A new benchmark; nothing is written yet.
+
+    Raises ValueError for options that no session can have, before the first one is made.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    for env_id in dict.fromkeys(case.env_id for case in cases):
+        loop_config(env_id, **given)
+    stages = in_stages(cases, num_stages) if mode == "staged" else (tuple(cases),)
+    return Benchmark(
+        benchmark_id=new_benchmark_id(),
+        suite=suite,
+        cases=tuple(cases),
+        mode=mode,
+        stages=tuple(tuple(case.number for case in stage) for stage in stages),
+        gate_threshold=gate_threshold,
+        options=given,
+        cores_per_run=cores_per_run,
+        max_parallel=max_parallel,
+        nodes=tuple(nodes),
+        created_at=utc_now(),
+        version=__version__,
+    )
+
+
+def prepare(benchmark: Benchmark, runs_dir: Path) -> Path:
+    """Write the benchmark and the folders of its cases; returns its folder.
+
+    Done again, as after a crash, it makes what is missing and touches nothing else.
+    """
+    folder = runs_dir.absolute() / benchmark.benchmark_id
+    if not (folder / FILE).exists():
+        save_model(folder / FILE, benchmark)
+    for case in benchmark.cases:
+        if case_record(folder, case.number).session_path.exists():
+            continue
+        create_session(
+            case.instruction,
+            loop_config(case.env_id, **benchmark.options),
+            session_id=case_id(benchmark.benchmark_id, case.number),
+            runs_dir=runs_dir,
+        )
+    for stage in range(len(benchmark.stages) - 1):
+        (folder / gate_folder(stage)).mkdir(exist_ok=True)
+    return folder
+
+
+def job_of(benchmark: Benchmark, runs_dir: Path) -> JobSpec:
+    """The job: a run for each case, and between stages one that decides whether to go on.
+
+    Its folders have to be there: see `prepare`.
+    """
+    name = benchmark.benchmark_id
+    runs: list[RunSpec] = []
+    opened_by: tuple[str, ...] = ()
+    for stage, numbers in enumerate(benchmark.stages):
+        runs += [
+            session_run(
+                case_record(runs_dir / name, number),
+                runs_dir,
+                JobOptions(cores=benchmark.cores_per_run),
+                case_id(name, number),
+                requires=opened_by,
+                retry_codes=(EXIT_CODES["rate_limited"],),
+            )
+            for number in numbers
+        ]
+        if stage + 1 < len(benchmark.stages):
+            runs.append(_gate_run(benchmark, stage))
+            opened_by = (gate_id(name, stage),)
+    return JobSpec(
+        job_id=name,
+        kind="benchmark",
+        title=f"{benchmark.suite}: {len(benchmark.cases)} prompts"[:200],
+        max_parallel=benchmark.max_parallel,
+        nodes=benchmark.nodes,
+        runs=tuple(runs),
+        created_at=benchmark.created_at,
+    )
+
+
+def _gate_run(benchmark: Benchmark, stage: int) -> RunSpec:
+    name = benchmark.benchmark_id
+    return RunSpec(
+        run_id=gate_id(name, stage),
+        folder=f"{name}/{gate_folder(stage)}",
+        command=(
+            *("{python}", "-m", "p2p.benchmark.gate", "--runs-dir", "{runs_dir}"),
+            *("--benchmark-id", name, "--stage", str(stage)),
+        ),
+        nodes=(WHERE_RESULTS_ARE,),
+        after=tuple(case_id(name, number) for number in benchmark.stages[stage]),
+    )

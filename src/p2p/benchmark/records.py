@@ -1,0 +1,104 @@
+"""benchmark.json: what a benchmark is made of; and where its parts lie."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from p2p.benchmark.suite import Case
+from p2p.contracts import Record, Score
+from p2p.scheduler.names import Id
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.record_files import read_model
+
+BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
+FILE = "benchmark.json"
+
+Mode = Literal["staged", "flat"]
+
+
+class Benchmark(Record):
+    """A suite, or what a filter left of it, and how it is run. Fixed once it is made."""
+
+    benchmark_id: Annotated[str, Field(pattern=rf"^{BENCHMARK_ID.pattern}$")]
+    suite: str
+    """Where the prompts came from."""
+    cases: Annotated[tuple[Case, ...], Field(min_length=1)]
+    mode: Mode = "flat"
+    stages: tuple[tuple[int, ...], ...]
+    """The numbers of the cases, stage by stage; one stage if it is flat."""
+    gate_threshold: Score = 0.0
+    """What the mean score of a stage must reach for the next one to begin."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Of every session: fields of LoopConfig and TrainConfig."""
+    cores_per_run: Annotated[int, Field(ge=1)] = 1
+    max_parallel: Annotated[int, Field(ge=0)] = 0
+    nodes: tuple[Id, ...] = ()
+    created_at: datetime
+    version: str
+    """Of this package, when it was made."""
+
+    @model_validator(mode="after")
+    def _every_case_is_in_a_stage(self) -> Benchmark:
+        staged = sorted(number for stage in self.stages for number in stage)
+        if staged != sorted(case.number for case in self.cases) or not all(self.stages):
+            raise ValueError("stages: every case must be in one of them, once")
+        return self
+
+    def case(self, number: int) -> Case:
+        """The case of this number."""
+        return next(case for case in self.cases if case.number == number)
+
+
+class GateResult(Record):
+    """gate<k>/gate.json: whether the stage after this one may begin."""
+
+    stage: int
+    mean_score: Score
+    """Over all cases of the stage; one without a score counts as 0."""
+    threshold: Score
+    passed: bool
+    scores: dict[int, Score | None]
+    """By the number of the case; None: it has none, for the reason in `missing`."""
+    missing: dict[int, str] = Field(default_factory=dict)
+
+
+def new_benchmark_id() -> str:
+    """`bm_{YYYYmmdd_HHMMSS}_{hex8}`, in local time."""
+    now = datetime.now().astimezone()
+    return f"bm_{now:%Y%m%d_%H%M%S}_{secrets.token_hex(4)}"
+
+
+def case_id(benchmark_id: str, number: int) -> str:
+    """The session of a case, and the run that works on it."""
+    return f"{benchmark_id}_case{number}"
+
+
+def gate_id(benchmark_id: str, stage: int) -> str:
+    """The run that decides about the stage after this one."""
+    return f"{benchmark_id}_gate{stage}"
+
+
+def gate_folder(stage: int) -> str:
+    """Its folder, inside the benchmark's."""
+    return f"gate{stage}"
+
+
+def case_record(folder: Path, number: int) -> SessionRecord:
+    """The session of a case, in the benchmark's folder."""
+    return SessionRecord(folder / f"case{number}")
+
+
+def read_benchmark(folder: Path) -> Benchmark | None:
+    """The benchmark in this folder; None if there is none that can be read."""
+    return read_model(folder / FILE, Benchmark)
+
+
+def read_gate(folder: Path, stage: int) -> GateResult | None:
+    """What the gate behind a stage said."""
+    return read_model(folder / gate_folder(stage) / "gate.json", GateResult)

@@ -1,0 +1,220 @@
+"""What came of a benchmark: report.json, from which the pages for people are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from p2p.benchmark.measuring import TruthResult, measure
+from p2p.benchmark.records import Benchmark, GateResult, read_gate
+from p2p.benchmark.standing import FINISHED, Outcome, Standing, standing
+from p2p.benchmark.statistics import spearman, wilson
+from p2p.benchmark.suite import DIFFICULTIES, Case
+from p2p.benchmark.truth.playing import NotPlayable
+from p2p.contracts import Record, StatusLiteral, utc_now
+
+
+class Rate(Record):
+    """So many of so many, with the 95 % interval by Wilson."""
+
+    passed: int
+    total: int
+    rate: float | None
+    low: float | None
+    high: float | None
+
+
+class CaseReport(Record):
+    """One prompt."""
+
+    case: Case
+    stage: int
+    outcome: Outcome
+    status: StatusLiteral
+    message: str = ""
+    score: float | None = None
+    confirmed_score: float | None = None
+    truth: TruthResult | None = None
+    truth_note: str = ""
+    """Why there is no measurement, where there should be one."""
+    iterations: int = 0
+    minutes: float = 0.0
+    model_calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    folder: str = ""
+    """Of the session, relative to the benchmark's; so are these:"""
+    policy: str | None = None
+    videos: tuple[str, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it counts."""
+        return self.outcome in FINISHED
+
+    @property
+    def truly_passed(self) -> bool | None:
+        """Whether the truth says so; None: it says nothing. Without a policy nothing is done."""
+        if self.truth is not None:
+            return self.truth.passed
+        counts = self.finished and self.case.truth is not None and not self.truth_note
+        return False if counts else None
+
+
+class Group(Record):
+    """The cases that have something in common."""
+
+    name: str
+    cases: int
+    finished: int
+    errors: int
+    judged: Rate
+    """By the session's own judges, of those that finished."""
+    true: Rate
+    """By the ground truth, of those that finished and have one."""
+    mean_score: float | None
+    """Of those that have one."""
+    iterations: float
+    """Per finished prompt, as are the others."""
+    minutes: float
+    tokens: float
+    cost_usd: float
+
+
+class Agreement(Record):
+    """Judge and ground truth, over the cases that have both."""
+
+    compared: int
+    agreed: int
+    false_passes: tuple[int, ...]
+    """Numbers of the cases that passed and should not have."""
+    false_fails: tuple[int, ...]
+    rank_correlation: float | None
+    """Spearman's, of the score and of how much of the truth's threshold is attained."""
+    correlated: int
+    """Over so many cases."""
+
+
+class Report(Record):
+    """report.json."""
+
+    benchmark: Benchmark
+    made_at: datetime
+    overall: Group
+    by_env: tuple[Group, ...]
+    by_category: tuple[Group, ...]
+    by_difficulty: tuple[Group, ...]
+    agreement: Agreement
+    gates: tuple[GateResult, ...] = ()
+    cases: tuple[CaseReport, ...]
+
+
+def make_report(
+    benchmark: Benchmark, folder: Path, tell: Callable[[Case], None] = lambda _: None
+) -> Report:
+    """Read all cases, measure what is not measured yet (`tell` is told before each), and count."""
+    cases = []
+    for case in benchmark.cases:
+        tell(case)
+        cases.append(_case(folder, standing(benchmark, folder, case.number)))
+    gates = (read_gate(folder, stage) for stage in range(len(benchmark.stages) - 1))
+    return Report(
+        benchmark=benchmark,
+        made_at=utc_now(),
+        overall=_group("all", cases),
+        by_env=_groups(cases, lambda found: found.env_id),
+        by_category=_groups(cases, lambda found: found.category),
+        by_difficulty=_groups(cases, lambda found: found.difficulty, DIFFICULTIES),
+        agreement=_agreement(cases),
+        gates=tuple(gate for gate in gates if gate is not None),
+        cases=tuple(cases),
+    )
+
+
+def _case(folder: Path, now: Standing) -> CaseReport:
+    result, truth, note = now.result, None, ""
+    if now.outcome in FINISHED:
+        try:
+            truth = measure(folder, now.case, result)
+        except NotPlayable as error:
+            note = str(error)
+    name = f"case{now.case.number}"
+    return CaseReport(
+        case=now.case,
+        stage=now.stage,
+        outcome=now.outcome,
+        status=now.status,
+        message=now.message,
+        score=now.score,
+        confirmed_score=result.confirmed_score if result else None,
+        truth=truth,
+        truth_note=note,
+        iterations=result.iterations if result else now.iterations,
+        minutes=result.seconds / 60 if result else 0.0,
+        model_calls=result.model_calls if result else 0,
+        tokens=result.tokens if result else 0,
+        cost_usd=result.cost_usd if result else 0.0,
+        folder=name,
+        policy=f"{name}/{result.policy}" if result and result.policy else None,
+        videos=tuple(f"{name}/{video}" for video in result.videos) if result else (),
+    )
+
+
+def _groups(
+    cases: Sequence[CaseReport], key: Callable[[Case], str], order: Sequence[str] = ()
+) -> tuple[Group, ...]:
+    there = {key(found.case) for found in cases}
+    names = [name for name in order if name in there] or sorted(there)
+    return tuple(_group(name, [c for c in cases if key(c.case) == name]) for name in names)
+
+
+def _group(name: str, cases: Sequence[CaseReport]) -> Group:
+    finished = [case for case in cases if case.finished]
+    true = [case.truly_passed for case in finished if case.truly_passed is not None]
+    scores = [case.score for case in finished if case.score is not None]
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(values) / len(values) if values else 0.0
+
+    return Group(
+        name=name,
+        cases=len(cases),
+        finished=len(finished),
+        errors=sum(case.outcome == "error" for case in finished),
+        judged=_rate([case.outcome == "passed" for case in finished]),
+        true=_rate(true),
+        mean_score=mean(scores) if scores else None,
+        iterations=mean([case.iterations for case in finished]),
+        minutes=mean([case.minutes for case in finished]),
+        tokens=mean([case.tokens for case in finished]),
+        cost_usd=mean([case.cost_usd for case in finished]),
+    )
+
+
+def _rate(passed: Sequence[bool]) -> Rate:
+    count, total = sum(passed), len(passed)
+    interval = wilson(count, total)
+    low, high = interval or (None, None)
+    return Rate(
+        passed=count, total=total, rate=count / total if total else None, low=low, high=high
+    )
+
+
+def _agreement(cases: Sequence[CaseReport]) -> Agreement:
+    compared = [case for case in cases if case.finished and case.truth is not None]
+    judged = {case.case.number: case.outcome == "passed" for case in compared}
+    true = {case.case.number: bool(case.truly_passed) for case in compared}
+    pairs = [
+        (case.score, case.truth.attained)
+        for case in compared
+        if case.score is not None and case.truth is not None
+    ]
+    return Agreement(
+        compared=len(compared),
+        agreed=sum(judged[number] == true[number] for number in judged),
+        false_passes=tuple(n for n in judged if judged[n] and not true[n]),
+        false_fails=tuple(n for n in judged if true[n] and not judged[n]),
+        rank_correlation=spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]),
+        correlated=len(pairs),
+    )

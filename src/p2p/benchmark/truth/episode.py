@@ -1,0 +1,109 @@
+"""One episode in plain Gymnasium, as arrays: all that a ground truth may look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The state at the start and after each step: T steps are T + 1 states.
+
+    Time that an episode does not last counts as time in which nothing was done: shares and speeds
+    are over the whole time that there was.
+    """
+
+    qpos: Floats
+    """(T + 1, number of position coordinates)."""
+    xpos: Floats
+    """(T + 1, bodies, 3): where each body is in the world."""
+    rotation: Floats
+    """(T + 1, 3, 3): how the first body after the world is turned."""
+    bodies: tuple[str, ...]
+    dt: float
+    horizon: int
+    """Steps that there were to use."""
+
+    @property
+    def steps(self) -> int:
+        """Steps that were used."""
+        return len(self.qpos) - 1
+
+    @property
+    def seconds(self) -> float:
+        """The whole time that there was."""
+        return self.horizon * self.dt
+
+    @property
+    def torso(self) -> Floats:
+        """(T + 1, 3): where the first body after the world is."""
+        return self.xpos[:, 1]
+
+    @property
+    def moved(self) -> Floats:
+        """(T + 1, 2): how far the torso is from its start, on the ground."""
+        return self.torso[:, :2] - self.torso[0, :2]
+
+    @property
+    def near(self) -> Mask:
+        """(T + 1,): whether it is within a metre of its start."""
+        within: Mask = np.linalg.norm(self.moved, axis=-1) < 1.0
+        return within
+
+    @property
+    def pitch(self) -> Floats:
+        """(T + 1,): how far the torso leans forward, in rad; it counts on over full turns."""
+        return np.unwrap(np.arctan2(self.rotation[:, 0, 2], self.rotation[:, 2, 2]))
+
+    @property
+    def heading(self) -> Floats:
+        """(T + 1,): where the torso points, counterclockwise in rad; it counts on."""
+        return np.unwrap(np.arctan2(self.rotation[:, 1, 0], self.rotation[:, 0, 0]))
+
+    @property
+    def rise(self) -> Floats:
+        """(T + 1,): the torso's height above that of its start."""
+        above: Floats = self.torso[:, 2] - self.torso[0, 2]
+        return above
+
+    def body(self, name: str) -> Floats:
+        """(T + 1, 3): where the body of this name is."""
+        return self.xpos[:, self.bodies.index(name)]
+
+    def share(self, mask: Mask) -> float:
+        """For which share of the whole time this holds, step by step."""
+        return float(np.count_nonzero(mask[1:])) / self.horizon
+
+    def speed(self, along: Floats, while_: Mask | None = None) -> float:
+        """How fast a coordinate grows, in units a second; of steps at whose end `while_` holds."""
+        gained = np.diff(along)
+        if while_ is not None:
+            gained = gained[while_[1:]]
+        return float(gained.sum()) / self.seconds
+
+    def last_fifth(self, values: Floats, if_over: float) -> float:
+        """The mean over the last fifth of the whole time; `if_over` for what is missing of it."""
+        wanted = max(1, self.horizon // 5)
+        there = values[1:][self.horizon - wanted :]
+        return float(there.sum() + if_over * (wanted - len(there))) / wanted
+
+
+def gap(one: Floats, other: Floats) -> Floats:
+    """(T + 1,): the distance of two points."""
+    distance: Floats = np.linalg.norm(one - other, axis=-1)
+    return distance
+
+
+def laps(points: Floats, centre: Floats, *, nearest: float, farthest: float = np.inf) -> float:
+    """How often points go round a centre, counterclockwise; too near or too far does not count."""
+    arm = points[:, :2] - centre[..., :2]
+    far = np.linalg.norm(arm, axis=-1)
+    turned = np.diff(np.unwrap(np.arctan2(arm[:, 1], arm[:, 0])))
+    counts = (far >= nearest) & (far <= farthest)
+    return float(turned[counts[1:] & counts[:-1]].sum()) / (2 * np.pi)

@@ -1,0 +1,30 @@
+"""`p2p benchmark` as a process, and what its sessions did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from p2p.benchmark.records import case_record
+
+Start = Callable[..., subprocess.Popen[str]]
+SMALL = (
+    "--model", "builtin", "--max-iterations", "1", "--total-timesteps", "2048", "--num-envs", "4",
+    "--no-videos",
+)  # fmt: skip
+"""Sessions that take seconds."""
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Its exit status, and what it printed."""
+    out, err = process.communicate(timeout=1200)
+    assert "Traceback" not in err, err
+    return process.returncode, out, err
+
+
+def events(folder: Path, number: int) -> list[str]:
+    """What a case's session went through."""
+    lines = case_record(folder, number).events_path.read_text().splitlines()
+    return [json.loads(line)["event"] for line in lines]

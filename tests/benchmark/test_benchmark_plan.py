@@ -1,0 +1,132 @@
+"""From a suite to sessions and one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmark_folder import a_benchmark, a_case
+
+from p2p.benchmark.planning import job_of, plan, prepare
+from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
+from p2p.benchmark.suite import SHIPPED, load_suite
+from p2p.config import LoopConfig
+from p2p.scheduler.records import JobSpec
+from p2p.session.session_config import loop_config
+from p2p.settings import session_path
+
+CASES = [a_case(number) for number in (2, 3, 5, 7)]
+
+
+def test_with_no_options_every_prompt_of_the_suite_gets_a_config_that_can_be_trained() -> None:
+    made = plan(load_suite(SHIPPED), SHIPPED, {})
+    for case in made.cases:
+        loop = loop_config(case.env_id, **made.options)
+        assert loop.train.num_envs >= 1
+        assert loop.pass_threshold == LoopConfig().pass_threshold
+        assert loop.max_iterations == LoopConfig().max_iterations
+
+
+def test_sessions_lie_where_their_ids_say_and_have_the_options(tmp_path: Path) -> None:
+    options = {"configs": 3, "seeds": [4, 5], "total_timesteps": 1000, "num_envs": None}
+    made, folder = a_benchmark(tmp_path, *CASES, options=options)
+    assert BENCHMARK_ID.fullmatch(folder.name)
+    for case in CASES:
+        session = case_record(folder, case.number)
+        asked = session.read_session()
+        assert asked is not None
+        assert tmp_path / session_path(asked.session_id) == session.path
+        assert (asked.prompt, asked.env_id) == (case.instruction, case.env_id)
+        assert len(asked.loop.configs) == 3
+        assert asked.loop.seeds == (4, 5)
+        assert asked.loop.train.total_timesteps == 1000
+        assert session.derive_status() == "pending"
+    assert read_benchmark(folder) == made
+
+
+def test_no_session_is_told_its_truth(tmp_path: Path) -> None:
+    case = a_case(0, truth="reach_gap", threshold=0.0123)
+    _, folder = a_benchmark(tmp_path, case)
+    files = [path for path in (folder / "case0").rglob("*") if path.is_file()]
+    assert files
+    assert not any(b"reach_gap" in f.read_bytes() or b"0.0123" in f.read_bytes() for f in files)
+
+
+def test_preparing_again_makes_what_is_missing_and_touches_nothing_else(tmp_path: Path) -> None:
+    made, folder = a_benchmark(tmp_path, *CASES)
+    kept, lost = case_record(folder, 2), case_record(folder, 3)
+    kept.set_status("running")
+    before = kept.session_path.read_bytes()
+    lost.session_path.unlink()
+    assert prepare(made, tmp_path) == folder
+    assert kept.session_path.read_bytes() == before
+    assert kept.read_status() is not None
+    assert lost.session_path.exists()
+
+
+def names(job: JobSpec) -> list[str]:
+    return [run.run_id.removeprefix(f"{job.job_id}_") for run in job.runs]
+
+
+def test_a_flat_job_has_a_run_for_each_case_and_no_gate(tmp_path: Path) -> None:
+    made, _ = a_benchmark(tmp_path, *CASES, cores_per_run=2, max_parallel=3)
+    job = job_of(made, tmp_path)
+    assert (job.kind, job.max_parallel, job.job_id) == ("benchmark", 3, made.benchmark_id)
+    assert names(job) == ["case2", "case3", "case5", "case7"]
+    assert {run.cores for run in job.runs} == {2}
+    assert not any(run.after or run.requires for run in job.runs)
+    assert [run.folder for run in job.runs] == [f"{job.job_id}/case{n}" for n in (2, 3, 5, 7)]
+
+
+def test_each_stage_requires_the_gate_before_it_and_each_gate_waits_for_all_its_cases(
+    tmp_path: Path,
+) -> None:
+    made, folder = a_benchmark(tmp_path, *CASES, mode="staged", num_stages=3, gate_threshold=0.5)
+    job = job_of(made, tmp_path)
+    assert names(job) == ["case2", "gate0", "case3", "gate1", "case5", "case7"]
+    runs = dict(zip(names(job), job.runs, strict=True))
+    assert runs["case3"].requires == (runs["gate0"].run_id,)
+    assert runs["case7"].requires == (runs["gate1"].run_id,)
+    assert runs["gate1"].after == (runs["case3"].run_id,)
+    assert runs["gate1"].nodes == ("local",)
+    assert (folder / "gate1").is_dir()
+    assert not (folder / "gate2").exists()
+
+
+def test_the_keys_that_a_model_needs_are_named_and_nowhere_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from p2p.settings import get_settings
+
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-to-be-written")
+    get_settings.cache_clear()
+    options = {"model": "anthropic:claude-x"}
+    made, folder = a_benchmark(tmp_path, a_case(0), options=options)
+    job = job_of(made, tmp_path)
+    get_settings.cache_clear()
+    assert "ANTHROPIC_API_KEY" in job.runs[0].secrets
+    texts = [job.model_dump_json(), *(p.read_text() for p in folder.rglob("*.json"))]
+    assert not any("sk-not-to-be-written" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"num_envs": 0}, "num_envs"),
+        ({"pass_threshold": 2}, "pass_threshold"),
+        ({"configs": 99}, "configs=99"),
+        ({"max_itertions": 1}, "did you mean 'max_iterations'"),
+    ],
+)
+def test_options_that_no_session_can_have_are_refused_before_anything_is_written(
+    options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        plan(CASES, "x.csv", options)
+
+
+def test_a_benchmark_file_that_leaves_a_case_out_is_refused(tmp_path: Path) -> None:
+    made, _ = a_benchmark(tmp_path, *CASES)
+    with pytest.raises(ValueError, match="every case must be in one of them, once"):
+        Benchmark.model_validate({**made.model_dump(), "stages": ((2, 3), (5,))})

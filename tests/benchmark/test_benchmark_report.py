@@ -1,0 +1,185 @@
+"""Reports: what counts, what is only named, and that text of others stays text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
+
+from p2p.benchmark import measuring
+from p2p.benchmark.measuring import truth_path
+from p2p.benchmark.publishing import publish
+from p2p.benchmark.records import case_record
+from p2p.benchmark.report import Report, make_report
+from p2p.benchmark.report_html import html
+from p2p.benchmark.report_markdown import markdown
+from p2p.benchmark.suite import Case
+from p2p.benchmark.truth.episode import Episode
+
+STILL = {"truth": "fingertip_speed", "threshold": 0.05}
+REACHED = {"truth": "reach_gap", "threshold": 0.03}
+IDLE = idle_policy(10, 2)
+HOSTILE = "<script>alert(1)</script> | `x` [a](javascript:b) \n # head"
+
+
+def cases() -> list[Case]:
+    return [
+        a_case(0, instruction="hold still", **STILL),
+        a_case(1, instruction="reach the target", difficulty="medium", **REACHED),
+        a_case(2, instruction="stay", difficulty="medium", **STILL),
+        a_case(3, instruction="reach it", difficulty="hard", **REACHED),
+        a_case(4, instruction="whirl", difficulty="hard", category="turning", **REACHED),
+        a_case(5, instruction="later", difficulty="hard", **REACHED),
+        a_case(6, instruction="stopped", difficulty="hard", **REACHED),
+    ]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> tuple[Report, Path]:
+    """A pass, a false pass, a false fail, a miss, a refusal, one not run, one cancelled."""
+    made, folder = a_benchmark(tmp_path, *cases())
+    spent = {"seconds": 120.0, "tokens": 1000, "model_calls": 3, "cost_usd": 0.5}
+    end_case(folder, 0, "passed", 1.0, policy=IDLE, confirmed_score=0.9, **spent)
+    end_case(folder, 1, "passed", 0.9, policy=IDLE, **spent)
+    end_case(folder, 2, "max_iterations", 0.4, policy=IDLE, **spent)
+    end_case(folder, 3, "max_iterations", 0.2, policy=IDLE, **spent)
+    end_case(folder, 4, "error", message="nothing in it was understood", **spent)
+    end_case(folder, 6, "cancelled", 0.9, policy=IDLE, **spent)
+    return make_report(made, folder), folder
+
+
+def test_rates_are_over_what_finished_and_errors_count_but_are_shown(
+    told: tuple[Report, Path],
+) -> None:
+    report, _ = told
+    everything = report.overall
+    assert (everything.cases, everything.finished, everything.errors) == (7, 5, 1)
+    assert (everything.judged.passed, everything.judged.total) == (2, 5)
+    assert everything.judged.low == pytest.approx(0.1176, abs=1e-4)
+    assert everything.judged.high == pytest.approx(0.7693, abs=1e-4)
+    # What left no policy does nothing, which is a measurement, too.
+    assert (everything.true.passed, everything.true.total) == (2, 5)
+    assert [case.outcome for case in report.cases[4:]] == ["error", "not_run", "unfinished"]
+
+
+def test_groups_have_their_own_rates_and_costs(told: tuple[Report, Path]) -> None:
+    report, _ = told
+    assert [group.name for group in report.by_difficulty] == ["easy", "medium", "hard"]
+    assert [group.judged.total for group in report.by_difficulty] == [1, 2, 2]
+    (env,) = report.by_env
+    assert (env.name, env.minutes, env.tokens, env.cost_usd) == ("Reacher-v5", 2.0, 1000, 0.5)
+    assert {group.name: group.cases for group in report.by_category} == {
+        "manipulation": 6,
+        "turning": 1,
+    }
+
+
+def test_judge_and_truth_are_held_against_each_other(told: tuple[Report, Path]) -> None:
+    report, _ = told
+    found = report.agreement
+    assert (found.compared, found.agreed, found.correlated) == (4, 2, 4)
+    assert found.false_passes == (1,)
+    assert found.false_fails == (2,)
+    # Scores 1, .9, .4, .2 against met, a little, met, a little.
+    assert found.rank_correlation == pytest.approx(0.447, abs=0.01)
+
+
+def test_a_measurement_is_kept_until_the_policy_is_another(
+    told: tuple[Report, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, folder = told
+    assert truth_path(folder, 0).is_file()
+    played: list[Path] = []
+    real = measuring.play_policy
+
+    def noted(env_id: str, path: Path, seeds: Sequence[int]) -> list[Episode]:
+        played.append(path)
+        return real(env_id, path, seeds)
+
+    monkeypatch.setattr(measuring, "play_policy", noted)
+    assert make_report(first.benchmark, folder).cases == first.cases
+    assert played == []
+    policy = next((folder / "case0").rglob("policy.safetensors"))
+    idle_policy(10, 2, push=1.0).save(policy)
+    again = make_report(first.benchmark, folder)
+    assert played == [policy]
+    assert again.cases[0].truth is not None
+    assert not again.cases[0].truth.passed
+
+
+def test_a_policy_outside_of_its_session_or_damaged_is_not_played(tmp_path: Path) -> None:
+    made, folder = a_benchmark(tmp_path, a_case(0, **STILL), a_case(1, **STILL))
+    end_case(folder, 0, "passed", 1.0, policy=IDLE)
+    end_case(folder, 1, "passed", 1.0, policy=IDLE)
+    result = case_record(folder, 0).read_result()
+    assert result is not None
+    away = result.model_copy(update={"policy": f"../case1/{result.policy}"})
+    case_record(folder, 0).result_path.write_text(away.model_dump_json())
+    next((folder / "case1").rglob("policy.safetensors")).write_bytes(b"junk")
+    report = make_report(made, folder)
+    assert "outside of it" in report.cases[0].truth_note
+    assert "not a safetensors file" in report.cases[1].truth_note
+    assert report.overall.true.total == 0
+    assert report.overall.judged.passed == 2
+
+
+class Page(HTMLParser):
+    """The tags of a page, and where its links lead."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
+    made, folder = a_benchmark(tmp_path, a_case(0, instruction=HOSTILE, category="<b>|</b>"))
+    end_case(folder, 0, "error", message=HOSTILE)
+    report = make_report(made, folder)
+    page = Page(html(report))
+    assert "script" not in page.tags
+    assert not any(link.startswith("javascript") for link in page.links)
+    text = markdown(report)
+    assert "\n # head" not in text
+    row = next(line for line in text.splitlines() if line.startswith("| 0 |"))
+    assert row.replace("\\|", "").count("|") == 13
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(
+    told: tuple[Report, Path],
+) -> None:
+    report, folder = told
+    for case in report.cases:
+        for video in case.videos:
+            (folder / video).parent.mkdir(parents=True, exist_ok=True)
+            (folder / video).touch()
+    files = publish(report, folder)
+    assert [file.name for file in files] == ["report.md", "report.html", "report.json"]
+    page = Page(files[1].read_text())
+    assert page.tags.count("video") == 5
+    assert "link" not in page.tags
+    videos = [link for link in page.links if link.endswith(".mp4")]
+    assert all(link.startswith("./") and (folder / link).is_file() for link in videos)
+    assert Report.model_validate_json(files[2].read_text()) == report
+    assert json.loads(files[2].read_text())["overall"]["finished"] == 5
+
+
+def test_what_has_no_verdict_is_named_with_its_reason(told: tuple[Report, Path]) -> None:
+    report, _ = told
+    text = markdown(report)
+    assert "Reacher-v5 'whirl': error (nothing in it was understood)" in text
+    assert "Reacher-v5 'later': not run (it has not begun)" in text
+    assert "Reacher-v5 'stopped': not finished" in text
+    assert (
+        "False passes (the judge passed, the truth is missed): 1 (Reacher-v5 'reach the target')"
+        in text
+    )

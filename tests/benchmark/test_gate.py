@@ -1,0 +1,89 @@
+"""Gates: all cases of a stage count, and those without a score are named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmark_folder import a_benchmark, a_case, end_case
+
+from p2p.benchmark.gate import CANNOT_SAY, MAY, MAY_NOT, decide, main
+from p2p.benchmark.records import Benchmark, case_record, read_gate
+from p2p.benchmark.standing import live_score, standing
+from p2p.contracts import JudgmentResult
+from p2p.session.iteration_record import IterationRecord
+from p2p.session.record_files import save_model
+
+
+def staged(tmp_path: Path, threshold: float) -> tuple[Benchmark, Path]:
+    return a_benchmark(
+        tmp_path,
+        *(a_case(number) for number in range(6)),
+        mode="staged",
+        num_stages=2,
+        gate_threshold=threshold,
+    )
+
+
+def test_a_case_without_a_result_counts_as_zero_and_is_named(tmp_path: Path) -> None:
+    made, folder = staged(tmp_path, 0.5)
+    first, second, third = made.stages[0]
+    end_case(folder, first, "passed", 1.0)
+    end_case(folder, second, "error", message="nobody understood it")
+    found = decide(made, folder, 0)
+    assert found.mean_score == 1 / 3
+    assert not found.passed
+    assert found.scores == {first: 1.0, second: None, third: None}
+    assert found.missing == {second: "nobody understood it", third: "pending"}
+
+
+def test_the_best_iteration_of_a_killed_session_counts(tmp_path: Path) -> None:
+    made, folder = staged(tmp_path, 0.2)
+    record = case_record(folder, made.stages[0][0])
+    for number, score in ((1, 0.9), (2, 0.3), (3, None)):
+        judged = JudgmentResult(intent_score=score)
+        record.iteration(number).save_judgment(judged)
+    assert decide(made, folder, 0).mean_score == 0.3
+
+
+def test_as_a_program_it_says_so_by_its_exit_status_and_a_file(tmp_path: Path) -> None:
+    made, folder = staged(tmp_path, 0.5)
+    given = ["--runs-dir", str(tmp_path), "--benchmark-id", made.benchmark_id, "--stage", "0"]
+    assert main(given) == MAY_NOT
+    for number in made.stages[0]:
+        end_case(folder, number, "max_iterations", 0.5)
+    ended = subprocess.run(
+        [sys.executable, "-m", "p2p.benchmark.gate", *given],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (MAY, "")
+    assert "mean score 0.500, threshold 0.5: the next stage may begin" in ended.stderr
+    gate = read_gate(folder, 0)
+    assert gate is not None
+    assert gate.passed
+
+
+def test_a_benchmark_that_is_not_there_is_no_verdict(tmp_path: Path) -> None:
+    given = ["--runs-dir", str(tmp_path), "--benchmark-id", "bm_00", "--stage", "0"]
+    assert main(given) == CANNOT_SAY
+
+
+def test_a_closed_gate_is_why_later_cases_did_not_run(tmp_path: Path) -> None:
+    made, folder = staged(tmp_path, 0.5)
+    main(["--runs-dir", str(tmp_path), "--benchmark-id", made.benchmark_id, "--stage", "0"])
+    later = standing(made, folder, made.stages[1][0])
+    assert later.outcome == "not_run"
+    assert later.message == "stage 1 had a mean score of 0.00, below 0.5"
+
+
+def test_live_scores_are_found_where_a_session_puts_them(tmp_path: Path) -> None:
+    _, folder = staged(tmp_path, 0.5)
+    record = case_record(folder, 0)
+    assert live_score(record) is None
+    for name, scores in (("base_seed_1", {100: 0.8, 200: 0.4}), ("base_seed_2", {100: 0.1})):
+        run = IterationRecord(record.iteration(1).path / name)
+        for step, score in scores.items():
+            path = run.streaming_dir / f"{step}.json"
+            save_model(path, JudgmentResult(intent_score=score, step=step))
+    assert live_score(record) == 0.4

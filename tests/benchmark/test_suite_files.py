@@ -1,0 +1,124 @@
+"""Suites: what may stand in one, and that every mistake is named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from p2p.benchmark.suite import (
+    SHIPPED,
+    Case,
+    SuiteError,
+    chosen,
+    load_suite,
+    parse_suite,
+    shipped_suites,
+)
+from p2p.benchmark.truth import TRUTHS
+from p2p.training.env_spec import list_env_ids
+
+HEAD = "env_id,instruction,category,difficulty,truth,threshold"
+
+
+@pytest.fixture(scope="module")
+def suite() -> tuple[Case, ...]:
+    return load_suite(SHIPPED)
+
+
+def test_the_suite_that_is_run_by_default_is_shipped_and_covers_everything(
+    suite: tuple[Case, ...],
+) -> None:
+    assert SHIPPED in shipped_suites()
+    assert len(suite) >= 40
+    assert {case.env_id for case in suite} == set(list_env_ids())
+    assert min(Counter(case.difficulty for case in suite).values()) >= 10
+    assert len({case.difficulty for case in suite}) == 3
+    assert all(case.truth in TRUTHS and case.threshold for case in suite)
+    assert [case.number for case in suite] == list(range(len(suite)))
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("Hoper-v5,hop,x,easy,,", "column env_id: .*Hopper-v5"),
+        (",hop,x,easy,,", "column env_id: it is empty"),
+        ("Hopper-v5,,x,easy,,", "column instruction: 1 to 4000"),
+        ("Hopper-v5,hop,,easy,,", "column category: 1 to 40"),
+        ("Hopper-v5,hop,x,tricky,,", "column difficulty: 'tricky'; allowed are easy, medium, hard"),
+        ("Hopper-v5,hop,x,,,", "column difficulty: ''"),
+        ("Hopper-v5,hop,x,easy,foward_speed,1", "column truth: .*did you mean forward_speed"),
+        ("Hopper-v5,hop,x,easy,reach_gap,1", "column truth: reach_gap needs the body fingertip"),
+        ("Hopper-v5,hop,x,easy,forward_speed,", "column threshold: it goes with a truth"),
+        ("Hopper-v5,hop,x,easy,,1", "column threshold: it goes with a truth"),
+        ("Hopper-v5,hop,x,easy,forward_speed,fast", "column threshold: 'fast'"),
+        ("Hopper-v5,hop,x,easy,forward_speed,nan", "column threshold: 'nan'"),
+        ("Hopper-v5,hop,x,easy,forward_speed,-1", "column threshold: '-1'"),
+        ("Hopper-v5,hop, and stop,x,easy,,", "7 cells for 6 columns"),
+        ("Hopper-v5,stand,x,hard,,", "column instruction: the same prompt as in line 2"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line_and_column(row: str, says: str) -> None:
+    text = f"{HEAD}\nHopper-v5,stand,posture,easy,,\n{row}\n"
+    with pytest.raises(SuiteError, match=rf"^my\.csv, line 3[,:] {says}"):
+        parse_suite(text, "my.csv")
+
+
+def test_all_mistakes_are_said_at_once() -> None:
+    text = f"{HEAD}\nHopper-v5,,x,tricky,,\nNope-v1,hop,x,easy,,\n"
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(text, "my.csv")
+    lines = str(caught.value).splitlines()
+    assert [line.split(",")[1] for line in lines] == [" line 2", " line 2", " line 3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 1: the column env_id is missing"),
+        ("env_id,instruction,category\n", "the column difficulty is missing"),
+        (f"{HEAD},trut\n", "there is no column 'trut'; did you mean truth"),
+        (f"{HEAD},truth\n", "the column truth is there twice"),
+        (f"{HEAD}\n\n", "has no prompt"),
+        (f'{HEAD}\nHopper-v5,"hop', "line 2"),
+    ],
+)
+def test_a_file_that_is_no_suite_says_what_is_missing(text: str, says: str) -> None:
+    with pytest.raises(SuiteError, match=says):
+        parse_suite(text, "my.csv")
+
+
+def test_the_optional_columns_may_be_left_out_and_prompts_may_have_commas(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_bytes(
+        "\ufeffdifficulty,env_id,category,instruction\r\n"
+        'hard,Hopper-v5,sequence,"hop, then stop"\r\n\r\n'.encode()
+    )
+    (case,) = load_suite(str(path))
+    assert (case.instruction, case.truth, case.difficulty) == ("hop, then stop", None, "hard")
+
+
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"nowhere\.csv is neither a file nor .*mujoco_prompts"):
+        load_suite(str(tmp_path / "nowhere.csv"))
+    (tmp_path / "picture.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SuiteError, match="UTF-8"):
+        load_suite(str(tmp_path / "picture.csv"))
+
+
+def test_filters_keep_the_numbers_and_name_what_they_cannot_match(suite: tuple[Case, ...]) -> None:
+    kept = chosen(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
+    assert kept == tuple(c for c in suite if c.env_id == "Ant-v5" and c.difficulty != "medium")
+    with pytest.raises(ValueError, match=r"environment 'Ant-v4'; did you mean Ant-v5"):
+        chosen(suite, envs=["Ant-v4"])
+    with pytest.raises(ValueError, match="together leave no prompt"):
+        chosen(suite, envs=["Ant-v5"], categories=["balance"])
+
+
+def test_the_documented_truths_are_those_of_the_code() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    for name, truth in TRUTHS.items():
+        sign = "≥" if truth.better == "at_least" else "≤"
+        assert f"| `{name}` | {sign} {truth.unit} | {truth.says} |" in text
+    assert text.count("| ≥ ") + text.count("| ≤ ") == len(TRUTHS)
