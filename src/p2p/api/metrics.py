@@ -1,0 +1,205 @@
+"""Training curves, short enough to draw: the many lines of a long run thinned on the server."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from p2p.contracts import EvalResult, Record
+from p2p.jsonl import parse_line, read_from
+from p2p.session.record_files import step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+POINTS = 400
+GRID_POINTS = 200
+KEPT_RUNS = 64
+_META = frozenset({"type", "global_step", "iteration"})
+_EVALUATION: TypeAdapter[EvalResult] = TypeAdapter(EvalResult)
+
+
+class Series(Record):
+    """One metric: None where it has no value."""
+
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+class RunMetricsDetail(Record):
+    """The curves of one run."""
+
+    run_id: str
+    total_points: int
+    """Of training, before they were thinned."""
+    training: dict[str, Series]
+    evaluation: tuple[EvalResult, ...]
+
+
+class MeanStdSeries(Record):
+    """One metric over several seeds, on a common grid of steps."""
+
+    mean: tuple[float | None, ...]
+    std: tuple[float | None, ...]
+
+
+class AggregatedMetrics(Record):
+    """The curves of the seeds of a configuration, as bands."""
+
+    config_id: str
+    run_ids: tuple[str, ...]
+    steps: tuple[int, ...]
+    series: dict[str, MeanStdSeries]
+    evaluation_steps: tuple[int, ...]
+    evaluation: MeanStdSeries
+    """Mean returns of the evaluations."""
+
+
+@dataclass
+class _Curve:
+    """What has been read of a run's metrics file."""
+
+    offset: int = 0
+    steps: list[int] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[EvalResult] = field(default_factory=list)
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Take a line over; a resumed run repeats steps, and its later line counts."""
+        step = step_of(line)
+        if step is None:
+            return
+        if line.get("type") == "eval":
+            try:
+                result = _EVALUATION.validate_python(line)
+            except ValidationError:
+                return
+            while self.evaluations and self.evaluations[-1].global_step >= step:
+                self.evaluations.pop()
+            self.evaluations.append(result)
+            return
+        while self.steps and self.steps[-1] >= step:
+            self.steps.pop()
+            self.lines.pop()
+        self.steps.append(step)
+        self.lines.append(line)
+
+
+class MetricsReader:
+    """Reads metrics files from where it left off; keeps those of the runs asked for last."""
+
+    def __init__(self) -> None:
+        self._curves: OrderedDict[Path, _Curve] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def _curve(self, path: Path) -> _Curve:
+        curve = self._curves.pop(path, None) or _Curve()
+        self._curves[path] = curve
+        while len(self._curves) > KEPT_RUNS:
+            self._curves.popitem(last=False)
+        while True:
+            lines, offset = read_from(path, curve.offset)
+            if offset < curve.offset:  # another file has taken its place
+                curve = self._curves[path] = _Curve()
+                continue
+            if offset == curve.offset:
+                return curve
+            curve.offset = offset
+            for line in lines:
+                record = parse_line(line)
+                if record is not None:
+                    curve.add(record)
+
+    def run(self, run_id: str, path: Path, points: int = POINTS) -> RunMetricsDetail:
+        """The curves of one run, in at most so many points each."""
+        with self._lock:
+            curve = self._curve(path)
+            chosen = thinned(len(curve.steps), points)
+            steps = tuple(curve.steps[i] for i in chosen)
+            columns = _columns([curve.lines[i] for i in chosen])
+            return RunMetricsDetail(
+                run_id=run_id,
+                total_points=len(curve.steps),
+                training={n: Series(steps=steps, values=v) for n, v in columns.items()},
+                evaluation=tuple(curve.evaluations),
+            )
+
+    def seeds(self, config_id: str, paths: Mapping[str, Path]) -> AggregatedMetrics:
+        """The runs of one configuration on a common grid; a run counts as far as it has got."""
+        with self._lock:
+            curves = [self._curve(path) for path in paths.values()]
+            begun = [curve for curve in curves if curve.steps]
+            last = max((curve.steps[-1] for curve in begun), default=0)
+            first = min((curve.steps[0] for curve in begun), default=0)
+            grid = np.unique(np.linspace(first, last, GRID_POINTS if begun else 0).round())
+            names = sorted({n for curve in begun for n in _columns(curve.lines[-1:])})
+            evaluated = sorted({e.global_step for curve in curves for e in curve.evaluations})
+            return AggregatedMetrics(
+                config_id=config_id,
+                run_ids=tuple(paths),
+                steps=tuple(int(step) for step in grid),
+                series={name: _band([_on_grid(c, name, grid) for c in begun]) for name in names},
+                evaluation_steps=tuple(evaluated),
+                evaluation=_band([_evaluations(curve, evaluated) for curve in curves]),
+            )
+
+
+def thinned(count: int, points: int) -> list[int]:
+    """Which of `count` to keep, evenly, the first and the last among them."""
+    if count <= points:
+        return list(range(count))
+    return [round(i * (count - 1) / (points - 1)) for i in range(points)]
+
+
+def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, ...]]:
+    names = sorted({name for line in lines for name in line if name not in _META})
+    found = {name: tuple(_number(line.get(name)) for line in lines) for name in names}
+    return {n: values for n, values in found.items() if any(v is not None for v in values)}
+
+
+def _number(value: Any) -> float | None:
+    """The value, if it is a number that can be drawn."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _on_grid(curve: _Curve, name: str, grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = [_number(line.get(name)) for line in curve.lines]
+    known = [(s, v) for s, v in zip(curve.steps, values, strict=True) if v is not None]
+    if not known:
+        return np.full(len(grid), np.nan)
+    steps, numbers = zip(*known, strict=True)
+    found: NDArray[np.float64] = np.interp(grid, steps, numbers, left=np.nan, right=np.nan)
+    return found
+
+
+def _evaluations(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
+    means = {e.global_step: e.mean_return for e in curve.evaluations}
+    return np.array([means.get(step, np.nan) for step in steps], dtype=np.float64)
+
+
+def _band(rows: Sequence[NDArray[np.float64]]) -> MeanStdSeries:
+    if not rows or not len(rows[0]):
+        return MeanStdSeries(mean=(), std=())
+    values = np.stack(rows)
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    filled = np.where(known, values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = filled.sum(axis=0) / count
+        std = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
+    return MeanStdSeries(mean=_plain(mean), std=_plain(std))
+
+
+def _plain(values: NDArray[np.float64]) -> tuple[float | None, ...]:
+    return tuple(float(value) if math.isfinite(value) else None for value in values)

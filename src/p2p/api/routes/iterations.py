@@ -1,0 +1,167 @@
+"""Iterations and training runs: what was trained, its curves, videos and policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import FileResponse
+
+from p2p.api.house import TheHouse
+from p2p.api.index import Wanted
+from p2p.api.problems import NotFound
+from p2p.api.schemas import (
+    AggregatedMetricsResponse,
+    IterationDetail,
+    IterationRunEntry,
+    IterationSummary,
+    RunMetricsResponse,
+)
+from p2p.api.views import iteration_detail, iteration_summary, run_entry
+from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.settings import resolve_session_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+router = APIRouter(prefix="/api", tags=["iterations"])
+Points = Annotated[int, Query(ge=2, le=5000)]
+
+
+@router.get("/sessions/{session_id}/iterations/{iteration_id}")
+def show_iteration(house: TheHouse, session_id: str, iteration_id: str) -> IterationDetail:
+    """An iteration, or a run of `p2p train`."""
+    return iteration_detail(session_id, house.iteration(session_id, iteration_id))
+
+
+@router.get("/sessions/{session_id}/iterations/{iter_num}/runs")
+def list_runs(house: TheHouse, session_id: str, iter_num: str) -> list[IterationRunEntry]:
+    """Its training runs."""
+    record = house.iteration(session_id, iter_num)
+    runs = [record] if record.config_path.is_file() else record.runs()
+    return [run_entry(run) for run in runs]
+
+
+@router.get("/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/metrics")
+def show_metrics(
+    house: TheHouse, session_id: str, iter_num: str, run_id: str, points: Points = 400
+) -> RunMetricsResponse:
+    """The curves of a run."""
+    run = house.run(session_id, iter_num, run_id)
+    return house.metrics.run(run_id, run.scalars_path, points)
+
+
+@router.get("/sessions/{session_id}/iterations/{iter_num}/metrics")
+def show_bands(house: TheHouse, session_id: str, iter_num: str) -> list[AggregatedMetricsResponse]:
+    """The curves of an iteration: its seeds as a band for each configuration."""
+    record = house.iteration(session_id, iter_num)
+    runs = [record] if record.config_path.is_file() else record.runs()
+    by_config: dict[str, dict[str, Path]] = {}
+    for run in runs:
+        config_id = run.iteration_id.rpartition("_seed_")[0] or run.iteration_id
+        by_config.setdefault(config_id, {})[run.iteration_id] = run.scalars_path
+    return [house.metrics.seeds(name, paths) for name, paths in by_config.items()]
+
+
+@router.get(
+    "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/videos/{name}",
+    response_class=FileResponse,
+)
+def get_video(
+    house: TheHouse, session_id: str, iter_num: str, run_id: str, name: str
+) -> FileResponse:
+    """A video; parts of it by `Range`."""
+    run = house.run(session_id, iter_num, run_id)
+    if name not in run.video_filenames():
+        raise NotFound(f"run {run_id} has no video {name!r}")
+    return _file(run.videos_dir / name, house.runs_dir, "video/mp4")
+
+
+@router.get(
+    "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/policies/{step}",
+    response_class=FileResponse,
+)
+def get_policy(
+    house: TheHouse, session_id: str, iter_num: str, run_id: str, step: int
+) -> FileResponse:
+    """A policy, as Stable-Baselines3 loads it."""
+    run = house.run(session_id, iter_num, run_id)
+    path = run.checkpoints_dir / f"step_{step}" / "policy.zip"
+    name = f"{session_id}_{run.iteration_id}_{step}.zip"
+    return _file(path, house.runs_dir, "application/zip", download_as=name)
+
+
+@router.get("/sessions/{session_id}/policy", response_class=FileResponse)
+def get_best_policy(house: TheHouse, session_id: str) -> FileResponse:
+    """The policy that the session ended with."""
+    record = house.session(session_id)
+    result = record.read_result()
+    if result is None or result.policy is None:
+        raise NotFound(f"session {session_id} has no policy yet")
+    path = record.path / result.policy
+    path = path / "policy.zip" if path.is_dir() else path
+    return _file(path, house.runs_dir, "application/zip", download_as=f"{session_id}.zip")
+
+
+@router.get("/sessions/{session_id}/report", response_class=FileResponse)
+def get_report(house: TheHouse, session_id: str) -> FileResponse:
+    """report.md."""
+    record = house.session(session_id)
+    return _file(record.report_path, house.runs_dir, "text/markdown; charset=utf-8")
+
+
+def _file(
+    path: Path, runs_dir: Path, media_type: str, download_as: str | None = None
+) -> FileResponse:
+    """A file of ours; one that a link leads out of the runs folder to is not."""
+    if not path.is_file() or not path.resolve().is_relative_to(runs_dir.resolve()):
+        raise NotFound(f"there is no {path.name}")
+    return FileResponse(path, media_type=media_type, filename=download_as)
+
+
+# --- runs of `p2p train`, which belong to no loop -------------------------------------------------
+
+
+@router.get("/iterations")
+def list_iterations(
+    house: TheHouse, limit: Annotated[int, Query(ge=1, le=500)] = 50
+) -> list[IterationSummary]:
+    """Training runs, of the newest sessions first."""
+    found: list[IterationSummary] = []
+    rows, _ = house.index.find(Wanted(limit=limit))
+    for row in rows:
+        for record in _all_runs(house, row.session_id):
+            if len(found) == limit:
+                return found
+            found.append(iteration_summary(row.session_id, record))
+    return found
+
+
+@router.get("/iterations/{iteration_id}")
+def show_newest_iteration(house: TheHouse, iteration_id: str) -> IterationDetail:
+    """A training run by its folder's name, that of the newest session that has one."""
+    session_id, record = _newest(house, iteration_id)
+    return iteration_detail(session_id, record)
+
+
+@router.get("/iterations/{iteration_id}/metrics")
+def show_newest_metrics(
+    house: TheHouse, iteration_id: str, points: Points = 400
+) -> RunMetricsResponse:
+    """Its curves."""
+    _, record = _newest(house, iteration_id)
+    return house.metrics.run(iteration_id, record.scalars_path, points)
+
+
+def _all_runs(house: TheHouse, session_id: str) -> list[IterationRecord]:
+    record = SessionRecord(resolve_session_dir(session_id, house.runs_dir))
+    return [run for each in record.iteration_records() for run in (each.runs() or [each])]
+
+
+def _newest(house: TheHouse, iteration_id: str) -> tuple[str, IterationRecord]:
+    rows, _ = house.index.find(Wanted(limit=500))
+    for row in rows:
+        for record in _all_runs(house, row.session_id):
+            if record.iteration_id == iteration_id:
+                return row.session_id, record
+    raise NotFound(f"there is no training run {iteration_id!r}")

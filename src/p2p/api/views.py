@@ -1,0 +1,204 @@
+"""From the files of a session to what the API answers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from p2p.api.rows import read_row
+from p2p.api.schemas import (
+    IterationDetail,
+    IterationRunEntry,
+    IterationSummary,
+    LoopIterationSummary,
+    SessionDetail,
+    Video,
+)
+from p2p.contracts import EvalResult
+from p2p.session.endings import RESUMABLE
+from p2p.session.snapshot import snapshot
+from p2p.session.steering import not_taken
+
+if TYPE_CHECKING:
+    from p2p.session.iteration_record import IterationRecord, SessionRecord
+    from p2p.session.session_config import SessionConfig
+
+_VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
+_RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
+
+
+def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | None:
+    """A session, in full."""
+    row = read_row(session_id, record.path)
+    if row is None:
+        return None
+    now, asked = snapshot(record), record.read_session()
+    taken = [record.read_steering(), *(i.read_steering() for i in record.iteration_records())]
+    waiting = not_taken(record.steering_dir, [each for each in taken if each is not None])
+    return SessionDetail(
+        **row.model_dump(),
+        phase=now.phase,
+        waiting=now.waiting,
+        env_reason=now.env_reason,
+        intent=now.intent,
+        judge=now.judge,
+        config=asked.loop if asked else None,
+        result=now.result,
+        lineage=record.read_lineage(),
+        orders=tuple(waiting.values()),
+        resumable=asked is not None and (now.status in RESUMABLE or now.status == "stale"),
+        command=command_line(asked) if asked else "",
+    )
+
+
+def command_line(asked: SessionConfig) -> str:
+    """`p2p run` with what differs from its defaults."""
+    from p2p.config import LoopConfig
+
+    flags = {
+        "--env": asked.env_id or None,
+        "--model": asked.loop.model or None,
+        "--vlm": asked.loop.vlm_model or None,
+        "--iterations": asked.loop.max_iterations,
+        "--budget-usd": asked.loop.budget_usd,
+        "--threshold": asked.loop.pass_threshold,
+    }
+    plain = {
+        "--iterations": LoopConfig.model_fields["max_iterations"].default,
+        "--threshold": LoopConfig.model_fields["pass_threshold"].default,
+    }
+    parts = ["p2p", "run", asked.prompt]
+    for flag, value in flags.items():
+        if value is not None and value != plain.get(flag):
+            parts += [flag, str(value)]
+    fixed = asked.loop.train.model_dump()
+    parts += [f"--set={name}={fixed[name]}" for name in asked.loop.fixed]
+    return shlex.join(parts)
+
+
+def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIterationSummary]:
+    """All iterations of a session."""
+    found = [each for each in record.iteration_records() if each.number is not None]
+    lineage = record.read_lineage()
+    changes = {node.iteration: node.changes for node in lineage.nodes} if lineage else {}
+    return [_loop_iteration(session_id, each, changes) for each in found]
+
+
+def _loop_iteration(
+    session_id: str, record: IterationRecord, changes: dict[int, str]
+) -> LoopIterationSummary:
+    number = record.number or 0
+    plan, judgment, best = record.read_plan(), record.read_judgment(), record.read_best_run()
+    confirmation = record.read_confirmation()
+    runs = record.runs() or [record]
+    return LoopIterationSummary(
+        iteration=number,
+        iteration_id=record.iteration_id,
+        status=record.derive_status(),
+        progress=record.compute_progress(),
+        parent=plan.parent if plan else None,
+        changes=changes.get(number, ""),
+        hp_changes=plan.hp_changes if plan else {},
+        notes=plan.notes if plan else (),
+        intent_score=judgment.intent_score if judgment else None,
+        score_std=judgment.score_std if judgment else None,
+        passed=bool(judgment and judgment.passed),
+        confirmed_score=confirmation.intent_score if confirmation else None,
+        criteria=judgment.criteria if judgment else (),
+        diagnosis=judgment.diagnosis if judgment else "",
+        failure_tags=judgment.failure_tags if judgment else (),
+        agreement=judgment.agreement if judgment else None,
+        confidence=judgment.confidence if judgment else None,
+        unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
+        reward=record.read_reward(),
+        reward_spec=record.read_reward_spec(),
+        aggregation=record.read_aggregation(),
+        runs=tuple(run_entry(run) for run in runs),
+        best_run_id=best.run_id if best else None,
+        best_step=best.step if best else None,
+        revision=record.read_revision(),
+        steering=record.read_steering(),
+        videos=tuple(
+            video for run in runs for video in videos(session_id, record.iteration_id, run)
+        ),
+    )
+
+
+def run_entry(record: IterationRecord) -> IterationRunEntry:
+    """A training run, as an iteration lists it."""
+    config, summary, told = record.read_train_config(), record.read_summary(), record.read_status()
+    judgment, name = record.read_judgment(), _RUN.fullmatch(record.iteration_id)
+    return IterationRunEntry(
+        run_id=record.iteration_id,
+        config_id=name["config"] if name else "",
+        seed=config.seed if config else None,
+        status=record.derive_status(),
+        error=(told.error or "") if told else "",
+        progress=record.compute_progress() or 0.0,
+        total_timesteps=config.total_timesteps if config else 0,
+        final_return=summary.final_episodic_return if summary else None,
+        score=judgment.intent_score if judgment else None,
+        checkpoint_scores={s: j.intent_score for s, j in record.read_streaming().items()},
+    )
+
+
+def videos(session_id: str, iteration_id: str, run: IterationRecord) -> list[Video]:
+    """The videos of a run, and where to get them."""
+    found = []
+    for name in run.video_filenames():
+        match = _VIDEO.fullmatch(name)
+        base = f"/api/sessions/{session_id}/iterations/{iteration_id}/runs/{run.iteration_id}"
+        found.append(
+            Video(
+                run_id=run.iteration_id,
+                name=name,
+                step=int(match[1]) if match else None,
+                label=match[2] if match else "",
+                url=f"{base}/videos/{name}",
+            )
+        )
+    return found
+
+
+def iteration_summary(session_id: str, record: IterationRecord) -> IterationSummary:
+    """A training run in a list."""
+    config, summary, spec = record.read_config(), record.read_summary(), record.read_reward_spec()
+    return IterationSummary(
+        iteration_id=record.iteration_id,
+        session_id=session_id,
+        env_id=str((config or {}).get("env_id", "")),
+        status=record.derive_status(),
+        final_episodic_return=summary.final_episodic_return if summary else None,
+        reward_latex=spec.latex,
+        reward_description=spec.description,
+    )
+
+
+def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetail:
+    """A training run, or an iteration of the loop, in full."""
+    _, evaluations = record.parse_scalars()
+    runs = [record] if record.config_path.is_file() else record.runs()
+    return IterationDetail(
+        **iteration_summary(session_id, record).model_dump(),
+        config=record.read_train_config(),
+        reward_spec=record.read_reward_spec(),
+        reward_source=record.read_reward_source(),
+        summary=record.read_summary(),
+        eval_results=tuple(_valid(evaluations)),
+        judgment=record.read_judgment(),
+        progress=record.compute_progress(),
+        videos=tuple(v for run in runs for v in videos(session_id, record.iteration_id, run)),
+    )
+
+
+def _valid(lines: list[dict[str, object]]) -> list[EvalResult]:
+    found = []
+    for line in lines:
+        try:
+            found.append(EvalResult.model_validate(line))
+        except ValidationError:
+            continue  # from another program
+    return found

@@ -1,0 +1,94 @@
+"""Nobody comes in who should not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from p2p.api.app import create_app
+from p2p.api.guard import MAX_BODY
+
+TOKEN = "the-token-of-this-server"
+
+
+@pytest.mark.parametrize("path", ["/api/sessions", "/api/live", "/openapi.json", "/api/trash"])
+def test_without_the_token_nothing_is_answered(anybody: TestClient, path: str) -> None:
+    answer = anybody.get(path)
+    assert answer.status_code == 401
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "p2p serve" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "ü"])
+def test_a_wrong_token_opens_nothing(anybody: TestClient, token: str) -> None:
+    headers = [(b"authorization", f"Bearer {token}".encode())]
+    assert anybody.get("/api/sessions", headers=headers).status_code == 401
+    assert anybody.get("/", params={"token": token}, follow_redirects=False).status_code == 401
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(
+    anybody: TestClient,
+) -> None:
+    answer = anybody.get(f"/e2e?token={TOKEN}&tab=1", follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/e2e?tab=1"
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert TOKEN not in answer.headers["set-cookie"]
+    assert anybody.get("/api/sessions").status_code == 200
+
+
+def test_a_redirect_never_leads_to_another_site(anybody: TestClient) -> None:
+    answer = anybody.get(f"//evil.example/x?token={TOKEN}", follow_redirects=False)
+    assert not answer.headers.get("location", "/").startswith("//")
+
+
+def test_a_page_of_another_site_cannot_write_with_the_cookie(anybody: TestClient) -> None:
+    anybody.get(f"/?token={TOKEN}")
+    change = {"json": {"starred": True}}
+    there = "/api/sessions/session_a"
+    evil = {"Origin": "http://evil.example"}
+    assert anybody.patch(there, headers=evil, **change).status_code == 403
+    assert anybody.patch(there, headers={"Origin": "null"}, **change).status_code == 403
+    assert anybody.patch(there, **change).status_code == 403, "no word of where it comes from"
+    own = {"Origin": "http://localhost"}
+    assert anybody.patch(there, headers=own, **change).status_code == 200
+
+
+def test_another_name_for_our_address_is_refused(anybody: TestClient) -> None:
+    headers = {"Host": "evil.example", "Authorization": f"Bearer {TOKEN}"}
+    assert anybody.get("/api/sessions", headers=headers).status_code == 421
+
+
+def test_a_cookie_of_an_earlier_server_opens_nothing(anybody: TestClient, runs: Path) -> None:
+    anybody.get(f"/?token={TOKEN}")
+    cookies = dict(anybody.cookies)
+    app = create_app(runs, token="another-token")
+    with TestClient(app, base_url="http://localhost", cookies=cookies) as later:
+        assert later.get("/api/sessions").status_code == 401
+
+
+def test_a_large_body_is_refused_with_and_without_a_length(client: TestClient) -> None:
+    there = "/api/sessions/session_a/steer"
+    large = b'{"remark": "' + b"x" * MAX_BODY + b'"}'
+    headers = {"content-type": "application/json"}
+    assert client.post(there, content=large, headers=headers).status_code == 413
+
+    def pieces():
+        for start in range(0, len(large), 50_000):
+            yield large[start : start + 50_000]
+
+    assert client.post(there, content=pieces(), headers=headers).status_code == 413
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(anybody: TestClient) -> None:
+    for path in ("/api/sessions", "/", "/nothing"):
+        headers = anybody.get(path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+    assert "access-control-allow-origin" not in anybody.get("/api/sessions").headers

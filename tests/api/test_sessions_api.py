@@ -1,0 +1,213 @@
+"""Sessions over HTTP: what the files say, and no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+from small_runs import line, make_session, write_curve
+
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.steering import orders
+
+RUN = "/api/sessions/session_a/iterations/1/runs/base_seed_1"
+
+
+def test_a_session_is_listed_and_shown_as_its_files_say(client: TestClient) -> None:
+    (row,) = client.get("/api/sessions").json()
+    assert (row["session_id"], row["status"], row["best_score"]) == ("session_a", "passed", 0.9)
+    shown = client.get("/api/sessions/session_a").json()
+    assert shown["prompt"] == "run forward fast"
+    assert shown["intent"]["criteria"][0]["id"] == "goes_forward"
+    assert shown["phase"] == "ended"
+    assert shown["command"].startswith("p2p run 'run forward fast' --env HalfCheetah-v5")
+    (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
+    assert iteration["reward_spec"]["latex"] == "r = v_x"
+    assert iteration["runs"][0]["run_id"] == "base_seed_1"
+    assert client.get(iteration["videos"][0]["url"]).headers["content-type"] == "video/mp4"
+
+
+HOSTILE = ["..", "../session_a", "session_a/..", ".", "%2e%2e", "a\0b", "-rf", "x" * 5000, "ü",
+           "session_a/../../etc", "/etc", "session_a\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_unknown_or_hostile_id_is_not_found(client: TestClient, name: str) -> None:
+    given = quote(name, safe="").replace(".", "%2e")
+    for path in ("", "/events", "/loop-iterations", "/iterations/1", "/policy", "/report"):
+        answer = client.get(f"/api/sessions/{given}{path}")
+        assert answer.status_code == 404, path
+        assert answer.headers["content-type"] == "application/problem+json"
+    for path in (
+        f"/iterations/{given}/runs",
+        f"/iterations/1/runs/{given}/metrics",
+        f"/iterations/1/runs/base_seed_1/videos/{given}",
+        f"/exchanges/{given}",
+    ):
+        assert client.get(f"/api/sessions/session_a{path}").status_code in (404, 422), path
+
+
+def test_a_link_that_leads_out_of_the_runs_folder_is_not_followed(
+    client: TestClient, runs: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.mp4"
+    secret.write_text("secret")
+    run = runs / "session_a" / "iter_1" / "base_seed_1"
+    (run / "videos" / "eval_200_median.mp4").symlink_to(secret)
+    assert client.get(f"{RUN}/videos/eval_200_median.mp4").status_code == 404
+    outside = make_session(tmp_path / "elsewhere", "session_b")
+    (runs / "session_b").symlink_to(outside.path)
+    assert client.get("/api/sessions/session_b").status_code == 404
+    (run / "checkpoints" / "step_300").symlink_to(run / "checkpoints" / "step_100")
+    assert client.get(f"{RUN}/policies/300").status_code == 200, "a link within is fine"
+
+
+def test_a_video_comes_in_the_parts_that_a_player_asks_for(client: TestClient) -> None:
+    url = f"{RUN}/videos/eval_100_median.mp4"
+    part = client.get(url, headers={"Range": "bytes=10-13"})
+    assert part.status_code == 206
+    assert part.content == bytes([10, 11, 12, 13])
+    assert part.headers["content-range"] == "bytes 10-13/1024"
+
+
+def test_the_best_policy_can_be_downloaded(client: TestClient) -> None:
+    answer = client.get("/api/sessions/session_a/policy")
+    assert answer.content.startswith(b"PK")
+    assert "session_a.zip" in answer.headers["content-disposition"]
+
+
+def test_names_stars_and_tags_are_kept_and_can_be_searched(client: TestClient, runs: Path) -> None:
+    make_session(runs, "session_b", prompt="stand still")
+    change = {"alias": "The good one", "starred": True, "tags": ["keep", "paper"]}
+    answer = client.patch("/api/sessions/session_b", json=change)
+    assert answer.json() == {"session_id": "session_b", **change}
+    client.patch("/api/sessions/session_b", json={"starred": True})
+
+    def found(**query: object) -> list[str]:
+        rows = client.get("/api/sessions", params=query).json()  # type: ignore[arg-type]
+        return [row["session_id"] for row in rows]
+
+    assert found(q="GOOD") == found(tag="paper") == found(starred=True) == ["session_b"]
+    assert found(tag="pap") == []
+    assert SessionRecord(runs / "session_b").read_metadata().tags == ("keep", "paper")
+
+
+@pytest.mark.parametrize("body", [{"alias": "x" * 300}, {"tags": "no list"}, {"other": 1}, []])
+def test_wrong_metadata_are_refused_and_change_nothing(client: TestClient, body: object) -> None:
+    answer = client.patch("/api/sessions/session_a", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"]
+    assert client.get("/api/sessions/session_a").json()["alias"] == ""
+
+
+def test_trash_restore_and_removal(client: TestClient, runs: Path) -> None:
+    there = "/api/sessions/session_a"
+    assert client.delete("/api/trash/session_a").status_code == 409, "not in the trash yet"
+    assert client.post(f"{there}/restore").status_code == 409
+    assert client.delete(there).json() == {"id": "session_a", "status": "deleted"}
+    assert client.get("/api/sessions").json() == []
+    assert [item["id"] for item in client.get("/api/trash").json()] == ["session_a"]
+    assert client.post(f"{there}/restore").status_code == 200
+    assert len(client.get("/api/sessions").json()) == 1
+    client.delete(there)
+    assert client.delete("/api/trash/session_a").status_code == 200
+    assert not (runs / "session_a").exists()
+    assert client.get(there).status_code == 404
+    assert client.get("/api/trash").json() == []
+
+
+def test_what_runs_is_stopped_once_and_cannot_be_put_away(client: TestClient, runs: Path) -> None:
+    record = SessionRecord(runs / "session_a")
+    record.set_status("running")
+    assert client.delete("/api/sessions/session_a").status_code == 409
+    assert client.post("/api/sessions/session_a/stop").json()["status"] == "cancelled"
+    again = client.post("/api/sessions/session_a/stop")
+    assert again.status_code == 409
+    assert "cancelled" in again.json()["detail"]
+
+
+def test_orders_reach_the_session(client: TestClient, runs: Path) -> None:
+    there = "/api/sessions/session_a/steer"
+    assert client.post(there, json={"remark": "lower", "score": 0.3}).status_code == 201
+    (order,) = orders(runs / "session_a" / "steering").values()
+    assert (order.remark, order.score) == ("lower", 0.3)
+    assert client.get("/api/sessions/session_a").json()["orders"][0]["remark"] == "lower"
+    for bad in ({}, {"score": 2}, {"hp_changes": {"env_id": "x"}}, {"criteria": []}, {"x": 1}):
+        assert client.post(there, json=bad).status_code == 422, bad
+
+
+def test_events_are_paged_and_shortened_and_one_is_whole(client: TestClient) -> None:
+    there = "/api/sessions/session_a/events"
+    first, second = client.get(there, params={"limit": 2}).json()
+    assert (first["seq"], second["seq"]) == (1, 2)
+    assert len(first["data"]["text"]) < 300
+    (third,) = client.get(there, params={"after": 2}).json()
+    assert len(client.get(f"{there}/{third['seq']}").json()["data"]["text"]) == 500
+    assert client.get(f"{there}/99").status_code == 404
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends(client: TestClient, runs: Path) -> None:
+    run = SessionRecord(runs / "session_a").iteration(1).runs()[0]
+    write_curve(run, [line(10 * (i + 1), float(i)) for i in range(5000)])
+    curve = client.get(f"{RUN}/metrics", params={"points": 100}).json()
+    assert curve["total_points"] == 5000
+    series = curve["training"]["episodic_return"]
+    assert (series["steps"][0], series["steps"][-1]) == (10, 50_000)
+    assert len(series["values"]) == 100
+
+
+def test_a_curve_goes_on_where_it_was_read_and_survives_a_resume(
+    client: TestClient, runs: Path
+) -> None:
+    run = SessionRecord(runs / "session_a").iteration(1).runs()[0]
+    assert client.get(f"{RUN}/metrics").json()["total_points"] == 5
+    with run.scalars_path.open("a") as stream:
+        stream.write(json.dumps(line(300, 7.0, loss="not a number")) + '\n{"torn')
+    curve = client.get(f"{RUN}/metrics").json()
+    assert curve["training"]["episodic_return"] == {"steps": [100, 200, 300], "values": [0, 1, 7]}
+    write_curve(run, [line(50, 1.0)])
+    assert client.get(f"{RUN}/metrics").json()["total_points"] == 1, "another file took its place"
+
+
+def test_seeds_become_a_band_on_a_common_grid(client: TestClient, runs: Path) -> None:
+    from small_runs import make_run
+
+    iteration = SessionRecord(runs / "session_a").iteration(1)
+    second = make_run(iteration.path / "base_seed_2")
+    write_curve(second, [line(100 * (i + 1), float(i) + 2) for i in range(3)])
+    (band,) = client.get("/api/sessions/session_a/iterations/1/metrics").json()
+    returns = band["series"]["episodic_return"]
+    at = dict(zip(band["steps"], zip(returns["mean"], returns["std"], strict=True), strict=True))
+    assert band["run_ids"] == ["base_seed_1", "base_seed_2"]
+    assert at[100] == pytest.approx((1.0, 1.0))
+    assert at[500] == pytest.approx((4.0, 0.0)), "only one of them has got so far"
+
+
+def test_torn_and_foreign_files_are_no_server_error(client: TestClient, runs: Path) -> None:
+    folder = runs / "session_a"
+    for path in folder.rglob("*.json"):
+        path.write_text('{"torn')
+    (folder / "iter_1" / "base_seed_1" / "metrics" / "scalars.jsonl").write_bytes(b"\xff\n[]\n{}\n")
+    (folder / "events.jsonl").write_bytes(b"\xff\xfe\n")
+    for path in ("", "/loop-iterations", "/iterations/1", "/iterations/1/runs", "/events"):
+        assert client.get(f"/api/sessions/session_a{path}").status_code == 200, path
+    assert client.get(f"{RUN}/metrics").status_code in (200, 404)
+    assert client.get("/api/sessions").status_code == 200
+
+
+def test_the_live_stream_sends_what_is_new_and_goes_on_after_a_number(
+    client: TestClient,
+) -> None:
+    with client.stream("GET", "/api/sessions/session_a/live", params={"after": 2}) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        kinds = []
+        for text in stream.iter_lines():
+            if text.startswith("event: "):
+                kinds.append(text.removeprefix("event: "))
+            if kinds[-1:] == ["event"] and text.startswith("data: "):
+                assert json.loads(text.removeprefix("data: "))["seq"] == 3
+                break
+    assert kinds[:2] == ["session", "iterations"]

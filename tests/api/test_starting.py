@@ -1,0 +1,124 @@
+"""Sessions started over HTTP are jobs: they run without the server, and stop when told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from processes import wait_until
+
+from p2p.api.app import create_app
+from p2p.session.iteration_record import SessionRecord
+
+TOKEN = "the-token-of-this-server"
+SHORT: dict[str, Any] = {
+    "prompt": "run forward fast",
+    "env_id": "HalfCheetah-v5",
+    "model": "builtin",
+    "max_iterations": 1,
+    "videos": False,
+    "settings": {"total_timesteps": 2048, "num_envs": 2, "num_steps": 64},
+}
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No session in it yet, and cores of its own."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def cleanly(client: TestClient) -> Iterator[TestClient]:
+    """Ends every job that a test has left."""
+    yield client
+    for job in client.get("/api/scheduler/jobs", params={"unended": True}).json():
+        client.post(f"/api/scheduler/jobs/{job['job_id']}/cancel")
+    wait_until(lambda: not client.get("/api/scheduler/jobs", params={"unended": True}).json())
+
+
+def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
+    with TestClient(create_app(runs, token=TOKEN), base_url="http://localhost") as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        answer = client.post("/api/sessions", json=SHORT)
+        assert answer.status_code == 201, answer.text
+        session_id = answer.json()["session_id"]
+    record = SessionRecord(runs / session_id)
+    wait_until(lambda: record.read_result() is not None, 300)
+    wait_until(lambda: record.derive_status() in ("passed", "max_iterations"), 60)
+    with TestClient(create_app(runs, token=TOKEN), base_url="http://localhost") as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        job = f"/api/scheduler/jobs/{answer.json()['job_id']}"
+        wait_until(lambda: client.get(job).json()["state"] == "succeeded", 60)
+        assert client.get(f"/api/sessions/{session_id}").json()["iterations"] == 1
+
+
+def test_a_session_is_stopped_while_it_runs_and_goes_on_when_resumed(cleanly: TestClient) -> None:
+    endless = {**SHORT, "settings": {**SHORT["settings"], "total_timesteps": 50_000_000}}
+    started = cleanly.post("/api/sessions", json=endless).json()
+    there = f"/api/sessions/{started['session_id']}"
+    job = f"/api/scheduler/jobs/{started['job_id']}"
+    wait_until(lambda: cleanly.get(there).json()["phase"] == "training", 300)
+    assert cleanly.post(f"{there}/resume").status_code == 409, "it runs"
+    assert cleanly.post(f"{there}/stop").status_code == 200
+    wait_until(lambda: cleanly.get(job).json()["state"] == "cancelled", 120)
+    assert cleanly.get(there).json()["status"] == "cancelled"
+    resumed = cleanly.post(f"{there}/resume", json={"max_iterations": 2}).json()
+    assert resumed["job_id"] != started["job_id"]
+    wait_until(lambda: cleanly.get(there).json()["status"] == "running", 120)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"env_id": "Nothing-v0"}, "Nothing-v0"),
+        ({"model": "nobody:knows"}, "nobody"),
+        ({"model": "anthropic:claude-x"}, "ANTHROPIC_API_KEY"),
+        ({"max_iterations": -1}, "max_iterations"),
+        ({"settings": {"learning_rat": 1}}, "learning_rate"),
+        ({"settings": {"unsafe_local": True}}, "unsafe_local"),
+        ({"budget_usd": -1}, "budget_usd"),
+        ({"seeds": 0}, "seeds"),
+        ({"criteria": [{"id": "x"}]}, "criteria"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing(
+    client: TestClient,
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    named: str,
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    answer = client.post("/api/sessions", json={**SHORT, **change})
+    assert answer.status_code == 422
+    assert named in answer.json()["detail"]
+    assert not list(runs.glob("session_*"))
+    assert client.get("/api/scheduler/jobs").json() == []
+
+
+def test_nodes_are_listed_checked_added_and_removed(client: TestClient) -> None:
+    (local,) = client.get("/api/scheduler/nodes").json()
+    assert local["node_id"] == "local"
+    assert client.post("/api/scheduler/nodes/local/check").json()["usable"] is True
+    node = {"node_id": "more", "backend": "local", "cores": 1}
+    assert client.post("/api/scheduler/nodes", json=node).status_code == 201
+    assert client.post("/api/scheduler/nodes", json=node).status_code == 409
+    for bad in (
+        {"node_id": "-oProxyCommand=x"},
+        {"cores": 0},
+        {"backend": "ssh"},
+        {"host": "; rm"},
+    ):
+        answer = client.post("/api/scheduler/nodes", json={**node, "node_id": "bad", **bad})
+        assert answer.status_code == 422, bad
+    assert client.delete("/api/scheduler/nodes/more").status_code == 200
+    assert client.delete("/api/scheduler/nodes/more").status_code == 404
+    assert client.post("/api/scheduler/jobs/none/cancel").status_code == 404
