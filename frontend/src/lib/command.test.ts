@@ -1,0 +1,22 @@
+import { expect, test } from "vitest";
+import { commandLine, parseSettings, tidy } from "./command";
+
+test("only what was chosen stands on the command line", () => {
+  expect(commandLine({ prompt: "run forward fast" })).toBe("p2p run 'run forward fast'");
+  expect(commandLine({ prompt: "spin", env_id: "Ant-v5", seeds: 3, videos: false, budget_usd: null, model: "" })).toBe(
+    "p2p run spin --env Ant-v5 --seeds 3 --no-videos",
+  );
+});
+
+test("no word of the sentence reaches the shell as more than text", () => {
+  expect(commandLine({ prompt: "don't $(rm) `x`" })).toBe(`p2p run 'don'"'"'t $(rm) \`x\`'`);
+});
+
+test("fields left open are not sent", () => {
+  expect(tidy({ prompt: " run ", env_id: "", max_iterations: Number.NaN, seeds: null, pass_threshold: 0.9 })).toEqual({ prompt: "run", pass_threshold: 0.9 });
+});
+
+test("settings are read line by line, and a bad line is named", () => {
+  expect(parseSettings("learning_rate=0.0003\n\nnet_arch = [64, 64]\nactivation=relu")).toEqual({ learning_rate: 0.0003, net_arch: [64, 64], activation: "relu" });
+  expect(() => parseSettings("gamma 0.9")).toThrow("gamma 0.9");
+});

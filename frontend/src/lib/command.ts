@@ -1,0 +1,56 @@
+/** What the start form asks for, as a request and as a command line. */
+import type { StartRequest } from "../api/types";
+
+const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
+  ["env_id", "--env"],
+  ["model", "--model"],
+  ["vlm_model", "--vlm"],
+  ["max_iterations", "--iterations"],
+  ["total_timesteps", "--timesteps"],
+  ["configs", "--configs"],
+  ["seeds", "--seeds"],
+  ["pass_threshold", "--threshold"],
+  ["budget_usd", "--budget-usd"],
+];
+
+/** The request without what was left open. */
+export function tidy(request: StartRequest): StartRequest {
+  const given = Object.entries(request).filter(([, value]) => value != null && value !== "" && !Number.isNaN(value));
+  return { ...Object.fromEntries(given), prompt: request.prompt.trim() } as StartRequest;
+}
+
+export function commandLine(request: StartRequest): string {
+  const asked = tidy(request);
+  const words = ["p2p", "run", quoted(asked.prompt)];
+  for (const [name, flag] of FLAGS) {
+    if (asked[name] !== undefined) words.push(flag, quoted(String(asked[name])));
+  }
+  if (asked.videos === false) words.push("--no-videos");
+  for (const [name, value] of Object.entries(asked.settings ?? {})) words.push("--set", quoted(`${name}=${String(value)}`));
+  if (asked.criteria) words.push("--criteria", "criteria.toml");
+  return words.join(" ");
+}
+
+/** As a shell takes it for one word. */
+function quoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
+}
+
+/** `name=value` lines; a value that is JSON is taken as such. Throws with the line that is wrong. */
+export function parseSettings(text: string): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
+    const match = /^(\w+)\s*=\s*(.+)$/.exec(line);
+    if (!match?.[1] || match[2] === undefined) throw new Error(`${line}: expected name=value`);
+    found[match[1]] = value(match[2]);
+  }
+  return found;
+}
+
+function value(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+import { ago, dollars, duration, number, score, short, statusWord, ticks, tone } from "./format";
+
+test("what is not known is not a zero", () => {
+  expect(score(null)).toBe("–");
+  expect(score(0)).toBe("0.00");
+  expect(number(undefined)).toBe("–");
+});
+
+test("numbers keep the digits that matter", () => {
+  expect(number(9415)).toBe("9,415");
+  expect(number(0.70944)).toBe("0.709");
+  expect(number(0.000125)).toBe("1.3e-4");
+  expect(short(301_056)).toBe("301.1k");
+});
+
+test("ticks of an axis can be told apart", () => {
+  expect(ticks([0.001, 0.002, 0.003])).toEqual(["0.001", "0.002", "0.003"]);
+  expect(ticks([0, 0.25, 0.5])).toEqual(["0.00", "0.25", "0.50"]);
+  expect(ticks([0, 500, 1000])).toEqual(["0", "500", "1k"]);
+  expect(ticks([-2, 0, 2])).toEqual(["-2", "0", "2"]);
+});
+
+test("times are said as people say them", () => {
+  expect(duration(0.047)).toBe("47 ms");
+  expect(duration(69)).toBe("1 min 9 s");
+  expect(duration(7260)).toBe("2 h 1 min");
+  const now = Date.parse("2026-01-02T00:00:00Z");
+  expect(ago("2026-01-01T23:59:30Z", now)).toBe("just now");
+  expect(ago("2026-01-01T20:00:00Z", now)).toBe("4 h ago");
+});
+
+test("small sums are not shown as nothing", () => {
+  expect(dollars(0)).toBe("$0");
+  expect(dollars(0.001)).toBe("< $0.01");
+  expect(dollars(1.5)).toBe("$1.50");
+});
+
+test("a status that nobody knows looks like bad news", () => {
+  expect(tone("passed")).toBe("good");
+  expect(tone("exploded")).toBe("bad");
+  expect(statusWord("max_iterations")).toBe("did not pass");
+  expect(statusWord("cancelled")).toBe("cancelled");
+});

@@ -1,0 +1,90 @@
+/** Numbers, times and states as people read them. */
+
+export const NOTHING = "–";
+
+export function score(value: number | null | undefined): string {
+  return value == null ? NOTHING : value.toFixed(2);
+}
+
+export function percent(value: number): string {
+  return `${Math.round(value * 100)} %`;
+}
+
+export function number(value: number | null | undefined, digits = 3): string {
+  if (value == null || !Number.isFinite(value)) return NOTHING;
+  if (value !== 0 && (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3)) return value.toExponential(1);
+  return value.toLocaleString("en-US", { maximumSignificantDigits: Math.max(digits, integerDigits(value)) });
+}
+
+function integerDigits(value: number): number {
+  return Math.max(1, Math.trunc(Math.abs(value)).toString().length);
+}
+
+/** 75776 as 75.8k: for axes and chips, where room is short. */
+export function short(value: number): string {
+  return new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 }).format(value).toLowerCase();
+}
+
+/** The numbers of an axis, with as many digits as tell them apart. */
+export function ticks(values: readonly number[]): string[] {
+  const largest = Math.max(0, ...values.map(Math.abs));
+  if (largest >= 1000) return values.map(short);
+  let digits = 0;
+  while (digits < 6 && values.some((value) => Math.abs(Number(value.toFixed(digits)) - value) > 1e-9)) digits += 1;
+  return values.map((value) => value.toFixed(digits));
+}
+
+export function dollars(value: number): string {
+  return value === 0 ? "$0" : value < 0.01 ? "< $0.01" : `$${value.toFixed(2)}`;
+}
+
+export function duration(seconds: number): string {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  const whole = Math.round(seconds);
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  if (hours) return `${hours} h ${minutes} min`;
+  return minutes ? `${minutes} min ${rest} s` : `${rest} s`;
+}
+
+export function ago(time: string, now: number): string {
+  const seconds = Math.max(0, (now - Date.parse(time)) / 1000);
+  if (seconds < 60) return "just now";
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+export function megabytes(value: number): string {
+  return value >= 1024 ? `${(value / 1024).toFixed(1)} GB` : `${value} MB`;
+}
+
+/** A field of any type in one line. */
+export function plain(value: unknown): string {
+  if (typeof value === "number") return number(value, 4);
+  if (Array.isArray(value)) return value.map(plain).join(" × ");
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
+
+const TONES: Record<string, Tone> = {
+  passed: "good", completed: "good", gate_passed: "good", succeeded: "good", done: "good",
+  running: "busy", pending: "busy", queued: "busy", starting: "busy",
+  paused: "warn", max_iterations: "warn", budget_exhausted: "warn", rate_limited: "warn", stale: "warn",
+  cancelled: "quiet", unknown: "quiet", skipped: "quiet",
+};
+
+/** The colour of a state; one that nobody knows is bad news. */
+export function tone(status: string): Tone {
+  return TONES[status] ?? "bad";
+}
+
+const WORDS: Record<string, string> = {
+  max_iterations: "did not pass", budget_exhausted: "budget used up", rate_limited: "rate limited",
+  auth_error: "key refused", invalid_code: "reward failed", stale: "interrupted",
+  gate_passed: "gate passed", gate_failed: "gate failed",
+};
+
+export function statusWord(status: string): string {
+  return WORDS[status] ?? status.replaceAll("_", " ");
+}

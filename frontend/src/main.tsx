@@ -1,0 +1,59 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { StrictMode, lazy } from "react";
+import { createRoot } from "react-dom/client";
+import { BrowserRouter, Navigate, Route, Routes } from "react-router";
+import { ApiError } from "./api/client";
+import { Layout } from "./app/Layout";
+import { applyTheme } from "./app/theme";
+import { Missing } from "./pages/Missing";
+import { SessionsPage } from "./pages/SessionsPage";
+import "./app/tokens.css";
+import "./app/base.css";
+import "./ui/ui.css";
+import "./pages/pages.css";
+
+// Charts and formulas come when a page needs them: the first view stays light.
+const SessionPage = lazy(() => import("./pages/session/SessionPage"));
+const StartPage = lazy(() => import("./pages/StartPage"));
+const MonitorPage = lazy(() => import("./pages/MonitorPage"));
+const TrashPage = lazy(() => import("./pages/TrashPage"));
+const BenchmarkPage = lazy(() => import("./pages/BenchmarkPage"));
+const SelfPlaysPage = lazy(() => import("./pages/SelfPlaysPage"));
+const SelfPlayPage = lazy(() => import("./pages/selfplay/SelfPlayPage"));
+const JobPage = lazy(() => import("./pages/JobPage"));
+
+const client = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 5000,
+      retry: (count, error) => count < 2 && !(error instanceof ApiError && error.status !== 0 && error.status < 500),
+    },
+  },
+});
+
+applyTheme();
+const root = document.getElementById("root");
+if (root === null) throw new Error("index.html has no #root");
+createRoot(root).render(
+  <StrictMode>
+    <QueryClientProvider client={client}>
+      <BrowserRouter>
+        <Routes>
+          <Route element={<Layout />}>
+            <Route index element={<Navigate to="/e2e" replace />} />
+            <Route path="e2e" element={<SessionsPage />} />
+            <Route path="e2e/new" element={<StartPage />} />
+            <Route path="e2e/:id" element={<SessionPage />} />
+            <Route path="benchmark" element={<BenchmarkPage />} />
+            <Route path="benchmark/job/:id" element={<JobPage />} />
+            <Route path="self-play" element={<SelfPlaysPage />} />
+            <Route path="self-play/:id" element={<SelfPlayPage />} />
+            <Route path="monitor" element={<MonitorPage />} />
+            <Route path="trash" element={<TrashPage />} />
+            <Route path="*" element={<Missing />} />
+          </Route>
+        </Routes>
+      </BrowserRouter>
+    </QueryClientProvider>
+  </StrictMode>,
+);

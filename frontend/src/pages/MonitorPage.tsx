@@ -1,0 +1,75 @@
+import { useQuery } from "@tanstack/react-query";
+import { resourcesQuery } from "../api/queries";
+import type { Resources } from "../api/types";
+import { megabytes, percent } from "../lib/format";
+import { Card } from "../ui/Card";
+import { Meter } from "../ui/Meter";
+import { Problem } from "../ui/Problem";
+import { Jobs } from "./Jobs";
+import { Nodes } from "./Nodes";
+
+/** What this machine and the scheduler are doing, every two seconds. */
+export default function MonitorPage() {
+  const { data, error } = useQuery(resourcesQuery);
+  return (
+    <>
+      <h1>Monitor</h1>
+      <Problem what="The machine cannot be looked at" error={error} />
+      {data && (
+        <div className="columns even">
+          <Cores machine={data} />
+          <Memory machine={data} />
+        </div>
+      )}
+      <Jobs />
+      <Nodes />
+    </>
+  );
+}
+
+function Cores({ machine }: { machine: Resources }) {
+  return (
+    <Card title="Cores" aside={<span className="small-text muted">load {machine.load.map((value) => value.toFixed(1)).join(" · ")}</span>}>
+      <div className="cores">
+        {machine.cores.map((core) => (
+          <div key={core.core} className="run-progress small-text">
+            <span>
+              core {core.core} {core.held && <span className="badge busy still">training</span>}
+            </span>
+            <Meter value={core.busy} label={`Core ${core.core}`} tone={core.busy > 0.9 ? "warn" : "plain"} />
+            <span className="numeric">{percent(core.busy)}</span>
+          </div>
+        ))}
+      </div>
+    </Card>
+  );
+}
+
+function Memory({ machine }: { machine: Resources }) {
+  const used = machine.memory_used_mb / machine.memory_total_mb;
+  return (
+    <Card title="Memory">
+      <div className="run-progress small-text">
+        <span>memory</span>
+        <Meter value={used} label="Memory" tone={used > 0.9 ? "bad" : "plain"} />
+        <span className="numeric">{percent(used)}</span>
+      </div>
+      <p className="small-text muted">
+        {megabytes(machine.memory_used_mb)} of {megabytes(machine.memory_total_mb)} in use · {megabytes(machine.disk_free_mb)} of disk free
+      </p>
+      {machine.gpus.map((gpu, index) => (
+        <div key={index} className="stack">
+          <div className="run-progress small-text">
+            <span>{gpu.name}</span>
+            <Meter value={gpu.busy} label={gpu.name} />
+            <span className="numeric">{percent(gpu.busy)}</span>
+          </div>
+          <p className="small-text muted">
+            {megabytes(gpu.memory_used_mb)} of {megabytes(gpu.memory_total_mb)}
+          </p>
+        </div>
+      ))}
+      {machine.gpus.length === 0 && <p className="small-text muted">No GPU is seen here; control policies train on cores.</p>}
+    </Card>
+  );
+}

@@ -1,0 +1,175 @@
+import { useQuery } from "@tanstack/react-query";
+import { useParams } from "react-router";
+import { selfPlayQuery } from "../../api/queries";
+import type { SelfPlayRun } from "../../api/types";
+import { number, percent } from "../../lib/format";
+import { Card } from "../../ui/Card";
+import { Empty } from "../../ui/Empty";
+import { Problem } from "../../ui/Problem";
+import { Status } from "../../ui/Status";
+import { Curves, WinRateCurves } from "./Curves";
+import { Games } from "./Games";
+
+/** One self-play run: who wins, who is strong, how fast it goes. */
+export default function SelfPlayPage() {
+  const { id = "" } = useParams();
+  const { data: run, error } = useQuery(selfPlayQuery(id));
+  if (!run) return error ? <Problem what="The run cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
+  return (
+    <>
+      <div className="stack">
+        <h1>{run.run_name || id}</h1>
+        <div className="row small-text muted">
+          {run.status && <Status status={run.status} />}
+          <span>
+            update {number(run.step)}
+            {run.updates !== null && ` of ${number(run.updates)}`}
+          </span>
+          {run.engines.map((engine) => (
+            <span key={engine.name}>
+              {engine.name}: {number(engine.tok_s)} tokens/s
+            </span>
+          ))}
+          {run.games.map((count) => (
+            <span key={count.name}>
+              {count.name}: {number(count.value)}
+            </span>
+          ))}
+          {run.buffer_size !== null && <span>buffer: {number(run.buffer_size)} steps</span>}
+        </div>
+        {run.message && <p className="small-text muted">{run.message}</p>}
+      </div>
+      <WinRates run={run} />
+      <div className="columns">
+        <Ratings run={run} />
+        <Matches run={run} />
+      </div>
+      <Curves run={run} />
+      <Games id={id} latest={run.latest_game} />
+      <Numbers run={run} />
+    </>
+  );
+}
+
+function WinRates({ run }: { run: SelfPlayRun }) {
+  return (
+    <Card title="Win rates">
+      {run.win_rates.length === 0 && <Empty title="No evaluation yet">Checkpoints play fixed opponents every few updates.</Empty>}
+      {run.win_rates.length > 0 && (
+        <div className="scroll">
+          <table>
+            <thead>
+              <tr>
+                <th>Game</th>
+                <th>Against</th>
+                <th className="numeric">Wins</th>
+                <th className="numeric">95 % of</th>
+                <th className="numeric">Draws</th>
+                <th className="numeric">Illegal</th>
+                <th className="numeric">Games</th>
+                <th>Checkpoint</th>
+              </tr>
+            </thead>
+            <tbody>
+              {run.win_rates.map((rate) => (
+                <tr key={`${rate.env_id} ${rate.opponent}`}>
+                  <td>{rate.env_id}</td>
+                  <td>{rate.opponent}</td>
+                  <td className="numeric">
+                    <b>{percent(rate.win_rate)}</b>
+                  </td>
+                  <td className="numeric muted">
+                    {percent(rate.low)} to {percent(rate.high)}
+                  </td>
+                  <td className="numeric">{percent(rate.draw_rate)}</td>
+                  <td className="numeric">{percent(rate.invalid_rate)}</td>
+                  <td className="numeric">{rate.games}</td>
+                  <td className="mono">{rate.ckpt_uid}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      <WinRateCurves run={run} />
+    </Card>
+  );
+}
+
+function Ratings({ run }: { run: SelfPlayRun }) {
+  return (
+    <Card title="Ratings">
+      {run.ratings.length === 0 && <Empty title="Nobody is rated yet" />}
+      {run.ratings.length > 0 && (
+        <div className="scroll tall">
+          <table>
+            <thead>
+              <tr>
+                <th>Player</th>
+                <th className="numeric">Strength</th>
+                <th className="numeric">±</th>
+              </tr>
+            </thead>
+            <tbody>
+              {run.ratings.map((row) => (
+                <tr key={row.uid}>
+                  <td className="mono">
+                    {row.uid} {!row.active && <span className="badge">retired</span>}
+                  </td>
+                  <td className="numeric">{row.mu.toFixed(2)}</td>
+                  <td className="numeric muted">{row.sigma.toFixed(2)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+function Matches({ run }: { run: SelfPlayRun }) {
+  return (
+    <Card title="Who played whom">
+      {run.matches.length === 0 && <Empty title="No matches yet" />}
+      {run.matches.length > 0 && (
+        <div className="scroll tall">
+          <table>
+            <tbody>
+              {run.matches.map((match) => (
+                <tr key={`${match.first} ${match.second}`}>
+                  <td className="mono">{match.first}</td>
+                  <td className="mono">{match.second}</td>
+                  <td className="numeric">{number(match.games)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+function Numbers({ run }: { run: SelfPlayRun }) {
+  const groups = [["Latest training games", run.collected], ["Went wrong", run.failures], ...run.exploration] as const;
+  const shown = groups.filter(([, numbers]) => numbers.length > 0);
+  if (shown.length === 0) return null;
+  return (
+    <Card title="Numbers">
+      {shown.map(([title, numbers]) => (
+        <div key={title}>
+          <h3>{title}</h3>
+          <dl className="facts">
+            {numbers.map((each) => (
+              <div key={each.name}>
+                <dt>{each.name}</dt>
+                <dd>{number(each.value)}</dd>
+              </div>
+            ))}
+          </dl>
+        </div>
+      ))}
+    </Card>
+  );
+}

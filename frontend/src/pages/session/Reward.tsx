@@ -1,0 +1,58 @@
+import { useState } from "react";
+import type { Iteration } from "../../api/types";
+import { lineDiff } from "../../lib/diff";
+import { Choice } from "../../ui/Choice";
+import { Code, CodeLines } from "../../ui/Code";
+import { Empty } from "../../ui/Empty";
+import { Formula } from "../../ui/Formula";
+
+/** The reward: as a formula, in words, and as code, with what changed against its parent. */
+export function Reward({ iterations, current }: { iterations: readonly Iteration[]; current: Iteration }) {
+  const parent = iterations.find((each) => each.iteration === current.parent);
+  const [view, setView] = useState<"diff" | "code">("diff");
+  const reward = current.reward;
+  if (!reward) return <Empty title="No reward yet">It is being written.</Empty>;
+  const spec = current.reward_spec;
+  return (
+    <div className="stack">
+      {current.changes && (
+        <p className="prose">
+          <b>Changed:</b> {current.changes}
+        </p>
+      )}
+      {spec.latex && <Formula tex={spec.latex} />}
+      {Object.keys(spec.terms).length > 0 && (
+        <dl className="terms">
+          {Object.entries(spec.terms).map(([name, meaning]) => (
+            <div key={name}>
+              <dt className="mono">{name}</dt>
+              <dd className="small-text muted">{meaning}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+      {reward.explanation && <p className="prose muted">{reward.explanation}</p>}
+      <div className="row spread">
+        <span className="small-text muted">by {reward.author}</span>
+        {parent?.reward && (
+          <Choice label="Code" options={[["diff", `Against iteration ${parent.iteration}`], ["code", "Code"]]} value={view} onChange={setView} />
+        )}
+      </div>
+      {parent?.reward && view === "diff" ? (
+        <CodeLines label="The reward's code against its parent's" lines={lineDiff(parent.reward.code, reward.code)} />
+      ) : (
+        <Code label="The reward's code" text={reward.code} />
+      )}
+      <details>
+        <summary>How it came to be: {reward.steps.length} steps</summary>
+        <ol className="steps">
+          {reward.steps.map((step, index) => (
+            <li key={index} className="small-text">
+              <span className={`badge ${step.ok ? "good" : "bad"}`}>{step.kind}</span> {step.text}
+            </li>
+          ))}
+        </ol>
+      </details>
+    </div>
+  );
+}

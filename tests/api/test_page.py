@@ -1,0 +1,68 @@
+"""The dashboard: served at its addresses, under the content policy, built from its sources."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from p2p.api.page import STATIC
+
+FRONTEND = Path(__file__).parents[2] / "frontend"
+SINGLE_FILES = (
+    "index.html", "package-lock.json", "package.json", "tsconfig.json", "vite.config.ts",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/e2e", "/e2e/session_a", "/benchmark/job/j/case/1", "/monitor", "/trash"]
+)
+def test_the_page_answers_at_its_addresses_without_a_token(anybody: TestClient, path: str) -> None:
+    answer = anybody.get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["cache-control"] == "no-cache"
+    assert "unsafe" not in answer.headers["content-security-policy"]
+
+
+def test_other_addresses_are_not_the_page(client: TestClient) -> None:
+    assert client.get("/nothing/here").status_code == 404
+    assert client.get("/api/nothing").headers["content-type"] == "application/problem+json"
+
+
+def test_what_the_page_needs_is_there_and_kept_for_ever(anybody: TestClient) -> None:
+    page = anybody.get("/").text
+    needed = re.findall(r'(?:src|href)="(/[^"]+)"', page)
+    assert any(path.endswith(".js") for path in needed)
+    for path in needed:
+        answer = anybody.get(path)
+        assert answer.status_code == 200, path
+        assert "immutable" in answer.headers["cache-control"]
+
+
+def test_the_page_has_nothing_that_the_content_policy_forbids(anybody: TestClient) -> None:
+    page = anybody.get("/").text
+    assert "<style" not in page
+    assert " style=" not in page
+    assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+
+
+def test_files_outside_the_page_are_not_assets(anybody: TestClient) -> None:
+    for name in ("..%2findex.html", "..%2f..%2fapp.py", "nothing.js"):
+        assert anybody.get(f"/assets/{name}").status_code == 404
+
+
+def test_the_built_page_is_up_to_date() -> None:
+    sources = [
+        path.relative_to(FRONTEND).as_posix()
+        for path in (FRONTEND / "src").rglob("*")
+        if path.is_file() and not re.search(r"\.test\.tsx?$", path.name)
+    ]
+    digest = hashlib.sha256()
+    for name in sorted([*SINGLE_FILES, *sources]):
+        digest.update(f"{name}\0".encode() + (FRONTEND / name).read_bytes() + b"\0")
+    built = (STATIC / "sources.sha256").read_text().strip()
+    assert digest.hexdigest() == built, "the page is older than frontend/: run `make frontend`"
