@@ -10,7 +10,7 @@ VLLM_BIN := $(VLLM_VENV)/bin
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-vllm check format bench clean system
+.PHONY: help demo frontend test test-slow test-vllm check format bench clean system test-system
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,7 +23,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev,selfplay]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev,selfplay,cluster]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
@@ -33,13 +33,22 @@ $(VENV)/.bench: $(VENV)/.dev
 system:
 	@scripts/system_packages.sh
 
+# What the tests talk to: servers that they start themselves.
+test-system: system
+	@scripts/ssh_packages.sh
+	@scripts/slurm_packages.sh
+
 demo: $(VENV)/.core system ## from "run forward fast" to a judged policy, its video and a report; needs no key
 	$(BIN)/p2p run "run forward fast" --env HalfCheetah-v5 --model builtin
 
-test: $(VENV)/.dev system ## run the tests
+frontend: $(VENV)/.core ## build the dashboard into the package, its types from the API; needs Node 20
+	$(BIN)/python -c 'import json; from p2p.api.app import create_api; print(json.dumps(create_api().openapi()))' > frontend/openapi.json
+	cd frontend && npm ci --no-audit --no-fund && npm run types && npm test && npm run build
+
+test: $(VENV)/.dev test-system ## run the tests
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
-test-slow: $(VENV)/.dev system ## run the long tests too
+test-slow: $(VENV)/.dev test-system ## run the long tests too
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # Those that are taken out again come with it, are of no use here, and keep it from being imported.
@@ -67,6 +76,7 @@ bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/res
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write
 	$(BIN)/python benchmarks/selfplay_engine.py --write
+	$(BIN)/python benchmarks/scheduler.py --write
 
 clean: ## remove the environments and caches
 	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

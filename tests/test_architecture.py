@@ -19,7 +19,8 @@ FLOORS = (
     {"training", "rewards"},
     {"prompts", "agents"},
     {"session"},
-    {"executor", "commands", "cli"},
+    {"scheduler", "benchmark"},
+    {"api", "executor", "commands", "cli"},
 )
 """From the ground up; an import goes to the same floor or down."""
 

@@ -12,12 +12,17 @@ from typing import Annotated, NoReturn
 import typer
 
 from p2p.commands.analyze import analyze
+from p2p.commands.benchmark import benchmark_app
 from p2p.commands.catalogue import envs, rewards
 from p2p.commands.check import check
 from p2p.commands.console import CommandError, complain, print_json
 from p2p.commands.doctor import doctor
+from p2p.commands.jobs import app as jobs
+from p2p.commands.nodes import app as nodes
 from p2p.commands.run import resume, run
 from p2p.commands.runs import evaluate, export, play
+from p2p.commands.scheduler import app as scheduler
+from p2p.commands.serve import serve
 from p2p.commands.sessions import sessions, show
 from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
@@ -33,7 +38,7 @@ app = typer.Typer(
 THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 """Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 PANELS = {
-    "From a sentence": (run, resume, sessions, show, stop, steer, analyze),
+    "From a sentence": (run, resume, sessions, show, stop, steer, analyze, serve),
     "From a reward file": (train, check, rewards),
     "What was trained": (evaluate, play, export),
     "This machine": (envs, doctor),
@@ -41,6 +46,9 @@ PANELS = {
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+GROUPS = {"benchmark": benchmark_app, "jobs": jobs, "nodes": nodes, "scheduler": scheduler}
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name, rich_help_panel="Many at once")
 
 
 def _print_version(wanted: bool) -> None:

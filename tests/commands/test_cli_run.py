@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from cli_runner import Cli, Outcome, start
 from model_servers import CANARY, Failure, ModelServer
 from played_by_builtin import played_by_builtin
+from processes import is_there, wait_until
 
 from p2p.contracts import Intent, SessionResult
 from p2p.session.iteration_record import SessionRecord
@@ -55,20 +55,6 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     get_settings.cache_clear()
     yield
     get_settings.cache_clear()
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def last(folder: Path) -> SessionRecord:

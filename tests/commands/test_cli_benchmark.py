@@ -1,0 +1,111 @@
+"""`p2p benchmark`: mistakes are named before anything starts, and a plan can be looked at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runner import Cli
+
+GOOD = "env_id,instruction,category,difficulty\nReacher-v5,reach the target,x,easy\n"
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.csv"
+    path.write_text(GOOD)
+    return path
+
+
+def test_the_default_command_has_a_plan(p2p: Cli) -> None:
+    shown = p2p("benchmark", "--model", "builtin", "--dry-run", "--json")
+    assert shown.status == 0
+    plan = shown.json
+    assert len(plan["cases"]) >= 40
+    assert plan["options"] == {"model": "builtin", "vlm_model": "", "videos": True}
+    assert not Path("runs").joinpath(plan["benchmark_id"]).exists()
+
+
+def test_flags_reach_the_plan(p2p: Cli, suite: Path) -> None:
+    shown = p2p(
+        "benchmark", "--csv", suite, "--model", "builtin", "--num-configs", 3, "--seeds", "4,5",
+        "--num-envs", 4, "--no-hp-tuning", "--side-info", "--pass-threshold", 0.7, "--no-videos",
+        "--cores-per-run", 1, "--max-parallel", 2, "--mode", "staged", "--num-stages", 3,
+        "--gate-threshold", 0.25, "--nodes", "local", "--dry-run", "--json",
+    )  # fmt: skip
+    assert shown.status == 0, shown.err
+    plan = shown.json
+    assert plan["options"] == {
+        "model": "builtin", "vlm_model": "", "configs": 3, "seeds": [4, 5], "num_envs": 4,
+        "hp_tuning": False, "side_info": True, "pass_threshold": 0.7, "videos": False,
+    }  # fmt: skip
+    assert (plan["mode"], plan["stages"], plan["gate_threshold"]) == ("staged", [[0]], 0.25)
+    assert (plan["max_parallel"], plan["nodes"]) == (2, ["local"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--csv", "nowhere.csv"), "--csv: nowhere.csv is neither a file nor a suite of ours"),
+        (("--num-envs", "0"), "--num-envs"),
+        (("--num-configs", "99"), "--num-configs 99"),
+        (("--mode", "staged", "--num-stages", "0"), "--num-stages 0"),
+        (("--gate-threshold", "3"), "--gate-threshold: Input should be"),
+        (("--cores-per-run", "0"), "--cores-per-run: Input should be"),
+        (("--pass-threshold", "3"), "--pass-threshold"),
+        (("--seeds", "a"), "--seeds a: write a list"),
+        (("--seed", "1", "--seeds", "1"), "--seed, --seeds"),
+        (("--filter-envs", "Reacher-v4"), "--filter-envs: no prompt has the environment"),
+        (("--filter-difficulties", "tricky"), "--filter-difficulties: no prompt has"),
+        (("--nodes", "mars"), "--nodes: there is no node mars, only local"),
+        (("--backend", "slurm"), "--backend: no such node"),
+        (("--cores-per-run", "4000"), "--cores-per-run 4000: the largest node has"),
+        (("--model", "nobody:x"), "--model, --vlm-model: nobody knows"),
+        (("--resume", "bm_nothing"), "--resume: there is no benchmark bm_nothing"),
+    ],
+)
+def test_a_mistake_names_its_flag_and_starts_nothing(
+    p2p: Cli, suite: Path, flags: tuple[str, ...], says: str
+) -> None:
+    shown = p2p("benchmark", "--csv", suite, "--model", "builtin", *flags)
+    assert shown.status == 2
+    assert says in shown.error
+    assert not list(Path("runs").glob("bm_*"))
+
+
+def test_every_bad_row_is_listed(p2p: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(f"{GOOD}Reacher-v5,x,y,tricky\nNope-v1,x,y,easy\n")
+    shown = p2p("benchmark", "--csv", path, "--model", "builtin")
+    assert shown.status == 2
+    assert "--csv: 2 mistakes; nothing was started" in shown.error
+    assert "bad.csv, line 3, column difficulty: 'tricky'" in shown.err
+    assert "bad.csv, line 4, column env_id:" in shown.err
+
+
+def test_flags_of_a_run_are_not_dropped_before_another_command(p2p: Cli) -> None:
+    shown = p2p("benchmark", "--max-parallel", 2, "report", "last")
+    assert "max-parallel: write flags behind `report`" in shown.error
+
+
+def test_a_report_of_nothing_says_what_there_is(p2p: Cli) -> None:
+    assert "there is no benchmark last" in p2p("benchmark", "report", "last").error
+
+
+def test_help_has_examples(p2p: Cli) -> None:
+    for command in (("benchmark",), ("benchmark", "report")):
+        shown = p2p(*command, "--help")
+        examples = [line for line in shown.out.splitlines() if " p2p benchmark" in line]
+        assert len(examples) >= 2
+        assert max(map(len, shown.out.splitlines())) <= 80
+
+
+def test_the_module_is_the_same_command(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "p2p.benchmark.benchmark_cli", "report", "last"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "there is no benchmark last" in ended.stderr
