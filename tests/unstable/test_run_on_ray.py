@@ -39,7 +39,8 @@ def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
     with within(240):
         result = start(config.model_copy(update={"updates": 3}), folder, model, lambda _: None)
     assert learned_steps(folder.path) == [1, 2, 3]
-    assert result.counts["games"] > saved["counts"]["games"]  # the counts go on
+    # The counts go on; what is in the buffer may be enough for an update.
+    assert result.counts["games"] >= saved["counts"]["games"] > 0
     pool = json.loads((folder.states()[-1] / "pool.json").read_text())
     assert [uid for uid, *_ in pool["models"]] == ["ckpt--1", "ckpt-1", "ckpt-2", "ckpt-3"]
 

@@ -322,8 +322,10 @@ def test_an_event_loop_that_ends_leaves_nothing_behind(model: Any):
     engine = TransformersEngine(deepcopy(model), max_parallel_seq=2)
 
     async def leave_early() -> None:
-        for _ in range(4):
-            asyncio.create_task(engine.generate((1,), Sampling(1.0, 1.0, 200)))  # noqa: RUF006
+        for seed in range(4):  # drawn freely, one of them may end with its first token
+            asyncio.create_task(  # noqa: RUF006
+                engine.generate((1,), Sampling(1.0, 1.0, 200, seed=seed))
+            )
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert engine.stats()["running"] == 2
