@@ -92,3 +92,8 @@ def test_every_answer_says_what_a_browser_may_do_with_it(anybody: TestClient) ->
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
     assert "access-control-allow-origin" not in anybody.get("/api/sessions").headers
+
+
+def test_there_is_no_server_without_a_token(runs: Path) -> None:
+    with pytest.raises(ValueError, match="token"):
+        create_app(runs, token="")

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+from processes import wait_until
 from small_runs import make_session
 
+from p2p.api.house import House
 from p2p.api.index import SessionIndex, Wanted
+from p2p.contracts import StatusData
 from p2p.session.iteration_record import SessionRecord
+from p2p.session.record_files import save_model
 
 
 def names(index: SessionIndex, **wanted: object) -> list[str]:
@@ -62,15 +73,53 @@ def test_a_session_whose_process_is_gone_does_not_stay_running(tmp_path: Path) -
     record.set_status("running")
     index = SessionIndex(tmp_path)
     assert names(index, status="running") == ["session_a"]
-    text = record.status_path.read_text()
-    pid = record.read_status().pid  # type: ignore[union-attr]
-    record.status_path.write_text(text.replace(f'"pid": {pid}', '"pid": 4194304'))
-    import os
-
-    old = (1_000_000_000, 1_000_000_000)
-    record.status_path.write_text(
-        record.status_path.read_text().replace("2026", "2020").replace("2027", "2020")
+    long_ago = StatusData(
+        status="running", updated_at=datetime(2020, 1, 1, tzinfo=UTC), pid=2**22, pid_started=0.0
     )
-    os.utime(record.status_path, old)
+    save_model(record.status_path, long_ago)
+    os.utime(record.status_path, (0, 0))
     assert names(index, status="running") == []
     assert names(index, status="stale") == ["session_a"]
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_takes_no_other_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_session(tmp_path, "session_stays")
+    index = SessionIndex(tmp_path)
+    listed = os.scandir
+
+    @contextmanager
+    def then_one_goes(folder: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with listed(folder) as entries:
+            found = list(entries)
+        shutil.rmtree(tmp_path / "session_goes")
+        yield found
+
+    make_session(tmp_path, "session_goes")
+    with monkeypatch.context() as patch:
+        patch.setattr("p2p.api.index.os", SimpleNamespace(scandir=then_one_goes))
+        index.refresh()
+    rows, _ = index.find(Wanted())
+    assert [row.session_id for row in rows] == ["session_stays"]
+
+
+def test_the_list_catches_up_after_a_folder_could_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path, tmp_path / "outputs")
+    house.open()
+    refused = threading.Event()
+
+    def refuse(_: Path) -> None:
+        refused.set()
+        raise PermissionError(13, "not now")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("p2p.api.index.folders", refuse)
+            assert refused.wait(30)
+        make_session(tmp_path, "session_a")
+        wait_until(lambda: house.index.find(Wanted())[1] == 1, 30)
+    finally:
+        house.close()

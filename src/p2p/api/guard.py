@@ -59,6 +59,11 @@ class Guard:
     _cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     """What the browser keeps: it opens nothing once this server has ended."""
 
+    def __post_init__(self) -> None:
+        """An empty token would let everybody in."""
+        if not self.token:
+            raise ValueError("a server needs a token")
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request through, or answer it."""
         if scope["type"] != "http":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REFRESH_S = 1.0
+_logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -53,7 +56,10 @@ class House:
 
     def _keep_fresh(self) -> None:
         while not self._closing.wait(REFRESH_S):
-            self.index.refresh()
+            try:
+                self.index.refresh()
+            except (OSError, sqlite3.Error) as error:  # a full disk, a folder that may not be read
+                _logger.warning("the list of sessions is not up to date: %s", error)
 
     @property
     def selfplay_dirs(self) -> tuple[Path, ...]:

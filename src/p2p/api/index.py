@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -129,7 +129,8 @@ class SessionIndex:
         if row is None:
             self._write([], {session_id})
         else:
-            self._write([_values(row, folder.stat().st_mtime_ns)], set())
+            # Read before this look, it is at worst read once more.
+            self._write([_values(row, 0)], set())
 
     def _write(self, rows: list[dict[str, Any]], gone: set[str]) -> None:
         with self._lock, _transaction(self._database):
@@ -175,12 +176,14 @@ def _subfolders(folder: Path) -> list[tuple[str, Path, int]]:
     found = []
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name[0] != "." and entry.is_dir(follow_symlinks=False):
-                    changed = entry.stat(follow_symlinks=False).st_mtime_ns
-                    found.append((entry.name, folder / entry.name, changed))
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return []
+    for name in names:
+        if name[0] != ".":
+            with suppress(FileNotFoundError):  # only that one is gone
+                path = folder / name
+                found.append((name, path, path.stat().st_mtime_ns))
     return found
 
 

@@ -47,11 +47,14 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
     """A session's line, read off its files; None if there is none."""
     if not is_session(folder):
         return None
+    try:
+        touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+    except FileNotFoundError:  # removed at this moment
+        return None
     record = SessionRecord(folder)
     asked, result, told = record.read_session(), record.read_result(), record.read_status()
     metadata, iterations = record.read_metadata(), record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
-    touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
     return SessionRow(
         session_id=session_id,
         prompt=asked.prompt if asked else "",

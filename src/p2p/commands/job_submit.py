@@ -13,6 +13,19 @@ from p2p.commands.job_inputs import Asked, make_job
 from p2p.commands.scheduler_store import open_store
 from p2p.commands.session_argument import RunsDirOption
 from p2p.commands.session_inputs import read_seeds
+from p2p.commands.session_options import (
+    BudgetOption,
+    ConfigsOption,
+    EnvOption,
+    IterationsOption,
+    ModelOption,
+    SeedsOption,
+    SettingOption,
+    ThresholdOption,
+    TimestepsOption,
+    VideosOption,
+    VlmOption,
+)
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import JobSpec
@@ -61,44 +74,23 @@ def submit(
         str | None, typer.Option(metavar="NAME", help="Of a command's job and folder.")
     ] = None,
     title: Annotated[str, typer.Option(metavar="TEXT", help="For people.")] = "",
-    env: Annotated[
-        str | None, typer.Option("--env", "-e", metavar="ID", help="Environment.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="PROVIDER:MODEL", help="Who thinks.")
-    ] = None,
-    vlm: Annotated[
-        str | None, typer.Option(metavar="PROVIDER:MODEL", help="Who looks at the videos.")
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", metavar="N", help="At most so many.")
-    ] = None,
-    timesteps: Annotated[
-        int | None, typer.Option(metavar="N", help="Environment steps of each training run.")
-    ] = None,
-    configs: Annotated[
-        int | None, typer.Option(metavar="N", help="Hyperparameter settings to try.")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="N|LIST", help="How many seeds, or which.")
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(metavar="0..1", help="The score that passes.")
-    ] = None,
-    budget_usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="Spend at most so much on models.")
-    ] = None,
+    env: EnvOption = None,
+    model: ModelOption = None,
+    vlm: VlmOption = None,
+    iterations: IterationsOption = None,
+    timesteps: TimestepsOption = None,
+    configs: ConfigsOption = None,
+    seeds: SeedsOption = None,
+    threshold: ThresholdOption = None,
+    budget_usd: BudgetOption = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --reward: TrainConfig as JSON.")
     ] = None,
     preset: Annotated[
         bool, typer.Option("--preset", help="With --reward: the environment's tuned preset.")
     ] = False,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Set a TrainConfig field; repeatable."),
-    ] = None,
-    videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
+    setting: SettingOption = None,
+    videos: VideosOption = True,
     unsafe_local: UnsafeFlag = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Stay and watch until it ends.")

@@ -35,6 +35,19 @@ from p2p.commands.session_inputs import (
     read_seeds,
     read_settings,
 )
+from p2p.commands.session_options import (
+    BudgetOption,
+    ConfigsOption,
+    EnvOption,
+    IterationsOption,
+    ModelOption,
+    SeedsOption,
+    SettingOption,
+    ThresholdOption,
+    TimestepsOption,
+    VideosOption,
+    VlmOption,
+)
 from p2p.commands.steering import read_criteria
 
 if TYPE_CHECKING:
@@ -49,53 +62,24 @@ def run(
         str | None,
         typer.Argument(help="What the agent should do; `-` reads it from standard input."),
     ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option("--env", "-e", metavar="ID", help="Environment (default: chosen and said)."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="PROVIDER:MODEL",
-            help="Who thinks (default: the first provider with a key, else `builtin`).",
-        ),
-    ] = None,
-    vlm: Annotated[
-        str | None,
-        typer.Option(metavar="PROVIDER:MODEL", help="Who looks at the videos (default: nobody)."),
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", metavar="N", help="At most so many.")
-    ] = None,
-    timesteps: Annotated[
-        int | None, typer.Option(metavar="N", help="Environment steps of each training run.")
-    ] = None,
-    configs: Annotated[
-        int | None, typer.Option(metavar="N", help="Hyperparameter settings to try side by side.")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="N|LIST", help="How many seeds, or which: 3, or 1,5,7.")
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(metavar="0..1", help="The score that passes.")
-    ] = None,
-    budget_usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="Spend at most so much on models.")
-    ] = None,
+    env: EnvOption = None,
+    model: ModelOption = None,
+    vlm: VlmOption = None,
+    iterations: IterationsOption = None,
+    timesteps: TimestepsOption = None,
+    configs: ConfigsOption = None,
+    seeds: SeedsOption = None,
+    threshold: ThresholdOption = None,
+    budget_usd: BudgetOption = None,
     criteria: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Judge by these criteria; none are asked.")
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Fix a TrainConfig field; repeatable."),
-    ] = None,
+    setting: SettingOption = None,
     runs_dir: RunsDirOption = None,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Edit the criteria before training.")
     ] = False,
-    videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
+    videos: VideosOption = True,
     trainer: Annotated[
         str | None,
         typer.Option(metavar="WHO", help="local, or scheduled: over the nodes of `p2p nodes`."),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from p2p.api.house import TheHouse
+from p2p.api.house import House, TheHouse
 from p2p.api.problems import NotFound
 from p2p.api.schemas import ChangedRuns, JobDetail, JobRun, JobSummary, NodeCheck, NodeStatus
 from p2p.scheduler.backends import BackendError, make_backend
 from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.rows import JobRow, RunRow
 from p2p.scheduler.service import ensure_scheduler
+from p2p.scheduler.store import Store
 
 router = APIRouter(prefix="/api", tags=["jobs"])
 
@@ -47,22 +49,20 @@ def show_job(house: TheHouse, job_id: str) -> JobDetail:
 @router.post("/scheduler/jobs/{job_id}/cancel")
 def cancel_job(house: TheHouse, job_id: str) -> ChangedRuns:
     """End what of it has not ended."""
-    with house.store() as store:
-        if store.job(job_id) is None:
-            raise NotFound(f"there is no job {job_id!r}")
-        runs = store.cancel(job_id)
-    if runs:
-        ensure_scheduler(house.runs_dir)
-    return ChangedRuns(job_id=job_id, runs=runs)
+    return _change(house, job_id, Store.cancel)
 
 
 @router.post("/scheduler/jobs/{job_id}/retry")
 def retry_job(house: TheHouse, job_id: str) -> ChangedRuns:
     """Run again what failed, was cancelled or skipped."""
+    return _change(house, job_id, Store.retry)
+
+
+def _change(house: House, job_id: str, change: Callable[[Store, str], int]) -> ChangedRuns:
     with house.store() as store:
         if store.job(job_id) is None:
             raise NotFound(f"there is no job {job_id!r}")
-        runs = store.retry(job_id)
+        runs = change(store, job_id)
     if runs:
         ensure_scheduler(house.runs_dir)
     return ChangedRuns(job_id=job_id, runs=runs)
