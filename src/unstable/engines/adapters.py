@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "alpha_pattern", "lora_bias")
 """What PEFT can put into an adapter and what is not done here."""
 
+MOST_STAYING = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
@@ -167,6 +169,8 @@ def mix(
     owners: Sequence[Adapter | None],
     counts: Sequence[int],
     device: torch.device,
+    *,
+    stay: bool = False,
 ) -> None:
     """Say for the next step whose tokens come, and how many of each.
 
@@ -175,9 +179,12 @@ def mix(
         owners: the adapter of each row.
         counts: how many tokens of each row come, in the same order; the last has its logits taken.
         device: of the model.
+        stay: keep those of earlier steps too, up to `MOST_STAYING`, so that matrices seldom move.
     """
     # By name: the order of sums, and so their last bit, must not depend on what came before.
     present = {adapter for adapter in owners if adapter is not None}
+    if stay and len(present.union(mixture.adapters)) <= MOST_STAYING:
+        present.update(mixture.adapters)
     adapters = tuple(sorted(present, key=lambda adapter: adapter.name))
     if adapters != mixture.adapters:
         mixture.adapters = adapters

@@ -10,7 +10,10 @@ it hands the keyword argument `plan` of its forward through to `slot_attention`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -20,6 +23,8 @@ from torch.nn import functional
 NAME = "unstable_slots"
 COLUMN_STEP = 64
 """Rows grow by that many columns at least, so that they are seldom copied."""
+PADDING = 1.25
+"""Prompts are attended to in one block if the longest is at most that much longer."""
 UNKNOWN = ("s_aux", "position_bias")
 """What some models give their attention and what is not done here."""
 
@@ -33,10 +38,14 @@ class SlotCache:
         self.columns = 0
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def reserve(self, rows: int, columns: int) -> None:
-        """Have room for so many rows of so many tokens; what is there stays."""
+    def reserve(self, rows: int, columns: int) -> bool:
+        """Have room for so many rows of so many tokens; what is there stays.
+
+        Returns:
+            Whether it had to move to other memory.
+        """
         if rows <= self.rows and columns <= self.columns:
-            return
+            return False
         if rows > self.rows:
             self.rows = min(max(rows, 2 * self.rows), self.max_rows)
         if columns > self.columns:
@@ -46,6 +55,7 @@ class SlotCache:
             layer: (self._grown(keys), self._grown(values))
             for layer, (keys, values) in self.layers.items()
         }
+        return True
 
     def layer(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """A layer's keys and values; made for what is to be written when it is first asked for."""
@@ -98,26 +108,40 @@ class Plan:
     """Per token."""
     positions: Tensor
     """Per token: its place in its own text."""
-    running: int
-    """The first tokens are the next ones of rows 0, 1, ... as many as this."""
     reach: int
     """Columns that running rows look at."""
-    prompts: list[Prompts] = field(default_factory=list)
-    """All other tokens."""
-    masks: dict[int | None, Tensor] = field(default_factory=dict)
+    lengths: Sequence[int] = ()
+    """Of the prompts, which stand behind one token of each running row."""
+    masks: dict[tuple[int | None, torch.dtype], Tensor] = field(default_factory=dict)
     """What hides columns from running rows, by sliding window; made when first asked for."""
+
+    @cached_property
+    def running(self) -> int:
+        """The first tokens are the next ones of rows 0, 1, ... as many as this."""
+        return len(self.rows) - sum(self.lengths)
+
+    @cached_property
+    def prompts(self) -> list[Prompts]:
+        """All other tokens, in blocks of prompts of similar length."""
+        return _blocks(self.lengths, self.running, self.rows.device)
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """Where prompts begin and end, among themselves."""
+        ends = list(accumulate(self.lengths, initial=0))
+        return torch.tensor(ends, dtype=torch.int32).to(self.rows.device)
 
     def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """(running, 1, reach): 0 where a row may look, -inf elsewhere."""
-        if window not in self.masks:
+        if (window, dtype) not in self.masks:
             position = self.positions[: self.running, None, None]
             column = torch.arange(self.reach, device=position.device)
             hidden = column > position
             if window is not None:
                 hidden = hidden | (column <= position - window)
             empty = torch.zeros(hidden.shape, dtype=dtype, device=position.device)
-            self.masks[window] = empty.masked_fill_(hidden, float("-inf"))
-        return self.masks[window]
+            self.masks[window, dtype] = empty.masked_fill_(hidden, float("-inf"))
+        return self.masks[window, dtype]
 
 
 def slot_attention(
@@ -146,7 +170,10 @@ def slot_attention(
     if n:
         seen = (keys[:n, :, : plan.reach], values[:n, :, : plan.reach])
         parts.append(_running(query[:n], *seen, plan, scale, sliding_window, softcap))
-    if plan.prompts:
+    if plan.lengths and _is_flash(query, softcap):
+        joining = (query[n:], key[n:], value[n:])
+        parts.append(_ragged(*joining, plan, scale, sliding_window))
+    elif plan.lengths:
         joined = query.new_empty(len(query) - n, query.shape[1], value.shape[-1])
         for prompts in plan.prompts:
             block = [x[prompts.block].transpose(1, 2) for x in (query, key, value)]
@@ -162,6 +189,12 @@ def _running(
 ) -> Tensor:  # fmt: skip
     """One token per row against all its row holds; heads that share keys go together."""
     n, heads, columns, size = keys.shape
+    if query.is_cuda and softcap is None:  # its kernel needs no copy of the columns in question
+        mixed = functional.scaled_dot_product_attention(
+            query.reshape(n, heads, -1, size), keys, values, scale=scale,
+            attn_mask=plan.mask(window, query.dtype)[:, None].expand(n, heads, -1, columns),
+        )  # fmt: skip
+        return mixed.reshape(n, -1, values.shape[-1])
     shared = (query * scale).reshape(n * heads, -1, size)
     scores = torch.bmm(shared, keys.reshape(n * heads, columns, size).transpose(1, 2)).float()
     if softcap is not None:
@@ -170,6 +203,27 @@ def _running(
     weights = scores.softmax(-1).to(values.dtype).view(n * heads, -1, columns)
     mixed = torch.bmm(weights, values.reshape(n * heads, columns, values.shape[-1]))
     return mixed.view(n, -1, values.shape[-1])
+
+
+def _is_flash(query: Tensor, softcap: float | None) -> bool:
+    return query.is_cuda and query.dtype != torch.float32 and softcap is None
+
+
+def _ragged(
+    query: Tensor, key: Tensor, value: Tensor, plan: Plan, scale: float, window: int | None
+) -> Tensor:
+    """Prompts against themselves, of any lengths in one kernel."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    longest = max(plan.lengths)
+    repeat = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(repeat, dim=1) for x in (key, value))
+    back = -1 if window is None else window - 1
+    mixed: Tensor = varlen_attn(
+        query, key, value, plan.bounds, plan.bounds, longest, longest,
+        scale=scale, window_size=(back, 0),
+    )  # type: ignore[assignment]  # fmt: skip
+    return mixed
 
 
 def _causal(
@@ -196,6 +250,28 @@ def _causal(
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     return scores.masked_fill(hidden, float("-inf")).softmax(-1).to(value.dtype) @ value
+
+
+def _blocks(lengths: Sequence[int], start: int, device: torch.device) -> list[Prompts]:
+    """Prompts in blocks of similar length; `start` tokens come before them."""
+    firsts = list(accumulate(lengths, initial=start))
+    groups: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if groups and lengths[number] <= PADDING * lengths[groups[-1][0]]:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return [_block([firsts[i] for i in g], [lengths[i] for i in g], device) for g in groups]
+
+
+def _block(firsts: list[int], lengths: list[int], device: torch.device) -> Prompts:
+    column = torch.arange(max(lengths))
+    first, length = torch.tensor(firsts)[:, None], torch.tensor(lengths)[:, None]
+    real = column < length
+    block = torch.where(real, first + column, first)
+    places = real.flatten().nonzero()[:, 0]
+    tokens = block.flatten()[places]
+    return Prompts(block.to(device), tokens.to(device), places.to(device))
 
 
 def use_slots(model: Any) -> None:

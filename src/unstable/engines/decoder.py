@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from unstable.engines.adapters import Adapter, LoraLinear, Mixture, mix
-from unstable.engines.attention import Plan, Prompts, SlotCache, use_slots
+from unstable.engines.attention import Plan, SlotCache, use_slots
+from unstable.engines.replay import FEWEST_COLUMNS, Replay, rounded_up
 from unstable.engines.sampling import draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from unstable.engines.protocol import Sampling
-
-PADDING = 1.25
-"""Prompts are attended to in one block if the longest is at most that much longer."""
 
 CHUNK_TOKENS = {True: 1024, False: 16384}
 """How much of prompts is read at once, on a CPU and elsewhere; a CPU's caches hold no more."""
@@ -82,6 +79,11 @@ class Decoder:
         self.chunk_tokens = CHUNK_TOKENS[self.device.type == "cpu"]
         self._cache = SlotCache(max_rows)
         self._mixture = Mixture()
+        self._replay = (
+            Replay(self._one_each, self._mixture, max_rows, self.device)
+            if self.device.type == "cuda"
+            else None
+        )
         use_slots(model)
         _take_adapters(model, self._mixture)
 
@@ -112,6 +114,8 @@ class Decoder:
         """Forget all rows, and free what they hold."""
         self.rows = []
         self._cache = SlotCache(self.max_rows)
+        if self._replay:
+            self._replay.forget()
 
     def _logits(self, joining: Sequence[Row]) -> Tensor:
         """Logits of every row's last token so far, joining ones at the end.
@@ -120,16 +124,19 @@ class Decoder:
         """
         n = len(self.rows)
         longest = max((len(row.prompt) for row in joining), default=0)
-        reach = max((row.length for row in self.rows), default=0)
-        self._cache.reserve(n + len(joining), max(reach, longest))
+        self._reserve(n + len(joining), longest)
         first: dict[tuple[Adapter | None, tuple[int, ...]], int] = {}
         sources = [first.setdefault((row.adapter, row.prompt), i) for i, row in enumerate(joining)]
         readers = sorted(first.values())
-        chunks = _chunks(readers, joining, self.chunk_tokens) or [[]]
-        parts = [
-            self._forward(self.rows if not number else (), [(n + i, joining[i]) for i in chunk])
-            for number, chunk in enumerate(chunks)
-        ]
+        chunks = _chunks(readers, joining, self.chunk_tokens)
+        parts: list[Tensor] = []
+        running: Sequence[Row] = self.rows
+        if running and (self._replay or not chunks):
+            parts.append(self._next(running))
+            running = ()
+        for chunk in chunks:
+            parts.append(self._forward(running, [(n + i, joining[i]) for i in chunk]))
+            running = ()
         logits = parts[0] if len(parts) == 1 else torch.cat(parts)
         if len(readers) == len(joining):
             return logits
@@ -156,18 +163,56 @@ class Decoder:
             places.extend([place] * len(row.prompt))
         counts = [1] * n + [len(row.prompt) for _, row in joining]
         owners = [row.adapter for row in running] + [row.adapter for _, row in joining]
-        mix(self._mixture, owners, counts, self.device)
+        mix(self._mixture, owners, counts, self.device, stay=self._replay is not None)
         whole = torch.tensor([tokens, positions, places]).to(self.device)
-        blocks = _blocks(counts[n:], n, self.device)
+        return self._run(whole, counts[n:], reach, whole.new_tensor(counts).cumsum(0) - 1)
+
+    def _next(self, rows: Sequence[Row]) -> Tensor:
+        """Run the model over the next tokens of rows alone; on a GPU with idle rows behind them."""
+        n = self._replay.rows(len(rows)) if self._replay else len(rows)
+        idle = [0] * (n - len(rows))  # what they write is overwritten by whoever gets the row
+        tokens = [row.tokens[-1] for row in rows] + idle
+        positions = [row.length - 1 for row in rows] + idle
+        owners = [row.adapter for row in rows] + [rows[-1].adapter] * len(idle)
+        mix(self._mixture, owners, [1] * n, self.device, stay=self._replay is not None)
+        inputs = torch.tensor([tokens, positions, range(n)]).to(self.device)
+        reach = max(positions) + 1
+        if self._replay is None:
+            return self._one_each(inputs, reach)
+        return self._replay.step(inputs, rounded_up(reach, FEWEST_COLUMNS))[: len(rows)]
+
+    def _one_each(self, inputs: Tensor, reach: int) -> Tensor:
+        return self._run(inputs, [], reach, 0)
+
+    def _run(
+        self, inputs: Tensor, prompts: Sequence[int], reach: int, keep: Tensor | int
+    ) -> Tensor:
+        """Logits of the tokens in `keep`, or of all.
+
+        Args:
+            inputs: tokens, positions and rows of the cache.
+            prompts: how many tokens those at the end have.
+            reach: columns that all others look at.
+            keep: which tokens; 0: all.
+        """
         output = self.model(
-            input_ids=whole[:1],
-            position_ids=whole[1:2],
+            input_ids=inputs[:1],
+            position_ids=inputs[1:2],
             use_cache=False,
-            logits_to_keep=whole.new_tensor(counts).cumsum(0) - 1 if joining else 0,
-            plan=Plan(self._cache, whole[2], whole[1], n, reach, blocks),
+            logits_to_keep=keep,
+            plan=Plan(self._cache, inputs[2], inputs[1], reach, prompts),
         )
         logits: Tensor = output.logits[0].float()
         return logits
+
+    def _reserve(self, rows: int, longest: int) -> None:
+        """Have room in the cache for so many rows, and for prompts of that length."""
+        columns = max((row.length for row in self.rows), default=0)
+        if self._replay:
+            rows = max(rows, self._replay.rows(len(self.rows)))
+            columns = rounded_up(columns, FEWEST_COLUMNS)
+        if self._cache.reserve(rows, max(columns, longest)) and self._replay:
+            self._replay.forget()
 
     def _leave(self) -> list[Row]:
         """Take out the rows that are done and close the gaps with rows from the end."""
@@ -201,28 +246,6 @@ def _chunks(numbers: Sequence[int], rows: Sequence[Row], tokens: int) -> list[li
         chunks[-1].append(number)
         total += len(rows[number].prompt)
     return chunks
-
-
-def _blocks(lengths: Sequence[int], start: int, device: torch.device) -> list[Prompts]:
-    """Prompts in blocks of similar length; `start` tokens come before them."""
-    firsts = list(accumulate(lengths, initial=start))
-    groups: list[list[int]] = []
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if groups and lengths[number] <= PADDING * lengths[groups[-1][0]]:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-    return [_block([firsts[i] for i in g], [lengths[i] for i in g], device) for g in groups]
-
-
-def _block(firsts: list[int], lengths: list[int], device: torch.device) -> Prompts:
-    column = torch.arange(max(lengths))
-    first, length = torch.tensor(firsts)[:, None], torch.tensor(lengths)[:, None]
-    real = column < length
-    block = torch.where(real, first + column, first)
-    places = real.flatten().nonzero()[:, 0]
-    tokens = block.flatten()[places]
-    return Prompts(block.to(device), tokens.to(device), places.to(device))
 
 
 def _take_adapters(model: Any, mixture: Mixture) -> None:

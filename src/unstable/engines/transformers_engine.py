@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines.protocol import Completion, EngineError, Sampling
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from unstable.engines.decoder import Decoder, Row
+
+GATHERING_STEPS = 8
+"""On a GPU prompts are read beside the replayed step, so those that come in gather that long."""
 
 
 class TransformersEngine:
@@ -70,7 +74,11 @@ class TransformersEngine:
         self._queue: deque[_Request] = deque()
         self._running: set[Row] = set()
         self._tokens = 0
+        self._gathered = 0
+        """Steps since a request has been waiting."""
         self._task: asyncio.Task[None] | None = None
+        # Always the same one: what a step must not make while it is recorded is made per thread.
+        self._thread = ThreadPoolExecutor(1, "engine")
         self._stepping = threading.Lock()
         """A step that runs in a thread goes on after whoever waited for it was cancelled."""
         self._closed = False
@@ -100,6 +108,7 @@ class TransformersEngine:
         if self._task is not None and not self._task.done():
             await self._task  # it ends after the step it is in
         self._fail_all(EngineError(f"{self.name}: the engine was closed"))
+        self._thread.shutdown(wait=False)
 
     def _check(self, prompt: tuple[int, ...], sampling: Sampling) -> None:
         if self._closed:
@@ -122,11 +131,12 @@ class TransformersEngine:
         """Step until there is nothing to do; whoever asks next starts it again."""
         try:
             while (self._queue or self._running) and not self._closed:
-                joining = self._admit()
+                joining = self._admit() if self._are_gathered() else {}
                 if self.device.type == "cpu":
                     done = self._step(joining)
                 else:
-                    done = await asyncio.to_thread(self._step, joining)
+                    loop = asyncio.get_running_loop()
+                    done = await loop.run_in_executor(self._thread, self._step, joining)
                 for row in done:
                     self._finish(row)
                 await asyncio.sleep(0)
@@ -141,10 +151,18 @@ class TransformersEngine:
         if self.device.type != "cpu":  # a learner may want the GPU's memory now
             self._forget_rows()
 
+    def _are_gathered(self) -> bool:
+        """Whether those in the queue should join now."""
+        if self.device.type == "cpu" or len(self._queue) >= len(self._running) / 4:
+            return True
+        self._gathered = self._gathered + 1 if self._queue else 0
+        return self._gathered >= GATHERING_STEPS
+
     def _admit(self) -> dict[Decoder, list[Row]]:
         """Take requests from the queue while there is room, in their order."""
         from unstable.engines.decoder import Row
 
+        self._gathered = 0
         joining: dict[Decoder, list[Row]] = {}
         waiting: list[_Request] = []
         room, tokens = self.max_parallel_seq - len(self._running), 0
