@@ -44,8 +44,9 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Of each target token, its log-probability after the hidden state in the same place.
 
-    The projection to the vocabulary is done in chunks, and again for the gradient, so that no more
-    than `logits_at_once` logits exist at any time.
+    The projection to the vocabulary is done in chunks, so that no more than `logits_at_once` logits
+    exist at any time. Where the head is trained or the entropy is wanted, it is done again for the
+    gradient.
 
     Args:
         hidden: (tokens, hidden), of the position before each target.
@@ -56,15 +57,18 @@ def token_logprobs(
     """
     size = getattr(head, "out_features", None) or head(hidden[:1].detach()).shape[-1]
     rows = max(1, logits_at_once // size)
+    if not entropy and _is_frozen_linear(head):
+        logp: Tensor = _FrozenHead.apply(hidden, head, targets, rows)  # type: ignore[no-untyped-call]
+        return logp, None
     if len(targets) <= rows:
         return _chunk(hidden, targets, head, entropy)
     logps, entropies = [], []
     for start in range(0, len(targets), rows):
         some = slice(start, start + rows)
-        logp, spread = checkpoint(
+        part, spread = checkpoint(
             _chunk, hidden[some], targets[some], head, entropy, use_reentrant=False
         )
-        logps.append(logp)
+        logps.append(part)
         entropies.append(spread)
     return torch.cat(logps), torch.cat(entropies) if entropy else None
 
@@ -78,3 +82,41 @@ def _chunk(
     if not entropy:
         return logp, None
     return logp, norm - (torch.softmax(logits, -1) * logits).sum(-1)
+
+
+def _is_frozen_linear(head: Callable[[Tensor], Tensor]) -> bool:
+    return type(head) is torch.nn.Linear and not any(p.requires_grad for p in head.parameters())
+
+
+class _FrozenHead(torch.autograd.Function):
+    """Values and gradients of a chunk from one projection.
+
+    The gradient of a token's log-probability is the row of its own weights less the mean of all
+    rows by probability. It does not depend on the loss, so it is there before the loss is known,
+    and it is as small as the hidden state.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: torch.nn.Linear, targets: Tensor, rows: int) -> Any:
+        weight = head.weight
+        logps, slopes = [], []
+        for start in range(0, len(targets), rows):
+            some = slice(start, start + rows)
+            logits = head(hidden[some]).float()
+            chosen = logits.gather(-1, targets[some, None])
+            most = logits.amax(-1, keepdim=True)
+            mass = logits.sub_(most).exp_()  # in place: it is the largest tensor of all
+            total = mass.sum(-1, keepdim=True)
+            logps.append((chosen - most - total.log())[:, 0])
+            if ctx.needs_input_grad[0]:
+                mean = (mass.to(weight.dtype) @ weight).float() / total
+                slopes.append(weight[targets[some]].float() - mean)
+        if slopes:
+            ctx.save_for_backward(torch.cat(slopes))
+        ctx.dtype = hidden.dtype
+        return torch.cat(logps)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (slopes,) = ctx.saved_tensors
+        return (gradients[0][:, None] * slopes).to(ctx.dtype), None, None, None
