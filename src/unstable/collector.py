@@ -14,6 +14,7 @@ from unstable.collection.handover import (
     push_evaluation,
     push_outcome,
     push_training,
+    push_transcript,
 )
 from unstable.collection.matchmaking import Matchmaker
 from unstable.collection.opponents import Seating, tokenizer_of
@@ -41,6 +42,8 @@ PART_TIMEOUT = 120.0
 """Seconds for the buffer to answer."""
 TELLS = 128
 """Games after which the tracker is waited for, so that what it is told cannot pile up."""
+TRANSCRIBED = 32
+"""Training games of each checkpoint that people can look at later, the first ones."""
 TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
 COUNTS = (*TRAINING_COUNTS, "eval_games", "eval_failed", "dropped")
 FAILURES = (GameError, EngineError)
@@ -55,8 +58,8 @@ class Collector:
     """Plays many games at once, as coroutines of one process.
 
     `play` and `evaluate` play a given number of games, and what comes of them depends on the seed
-    and not on timing. `collect` plays until the buffer is stopped. All three are coroutines; of the
-    Ray actor they are called like any method.
+    and not on timing. `collect` plays until the buffer is stopped, or after `finish` until the last
+    checkpoint is evaluated. They are coroutines; of the Ray actor they are called like any method.
 
     Args:
         num_actors: how many VLLMActors are started, where Ray runs; else there is one, here.
@@ -127,7 +130,9 @@ class Collector:
         self._seating: Seating | None = None
         self._eval_started: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._streak, self._allowed_streak, self._workers = 0, failures_in_a_row, 0
+        self._finishing = False
         self._last_failure = ""
+        self._transcribed: tuple[str | None, int] = (None, 0)
         self._reported: Counter[str] = Counter()
         self._reported_at = time.monotonic()
 
@@ -215,7 +220,7 @@ class Collector:
         """Keep so many training and evaluation games under way until the buffer is stopped.
 
         While the buffer is full no training game is started. Games that are under way at the end
-        are dropped.
+        are dropped. After `finish` it also ends by itself.
 
         Returns:
             What was counted since the collector began.
@@ -224,11 +229,14 @@ class Collector:
             CollectionError: too many training games failed in a row.
             NoActorLeft: every actor has died.
         """
-        told = 0
+        told, self._finishing = 0, False
         try:
             await self._ready(num_workers)
             while not await request(self._buffer, "stopped", timeout=PART_TIMEOUT):
                 await self._top_up(num_workers, num_eval_workers)
+                if self._finishing and not len(self.flight):
+                    await self._settle()
+                    break
                 await self.flight.wait(POLL)
                 for episode in self.flight.landed():
                     self._handle_finished(episode)
@@ -247,6 +255,10 @@ class Collector:
             await self._drop()
         return dict(self.counts)
 
+    def finish(self) -> None:
+        """Have `collect` train no more, play what the newest checkpoint's evaluation lacks, end."""
+        self._finishing = True
+
     async def _top_up(self, num_workers: int, num_eval_workers: int) -> None:
         """Fill the places that are free now.
 
@@ -254,8 +266,15 @@ class Collector:
         would look at the games that have ended.
         """
         uid = await self.matches.current()
+        if self._finishing:
+            self.counts["dropped"] += await self.flight.drop("train")
+            # All places are free for evaluation, if any is wanted.
+            num_eval_workers = max(num_workers, num_eval_workers) if num_eval_workers else 0
+            num_workers = 0
         under_way, size = self.flight.under_way("train"), self.matches.group_size
-        groups = (num_workers - under_way) // size if under_way else max(1, num_workers // size)
+        groups = (num_workers - under_way) // size
+        if not under_way and num_workers:  # a group may be larger than what there is room for
+            groups = max(1, groups)
         if groups > 0 and await request(self._buffer, "continue_collection", timeout=PART_TIMEOUT):
             for _ in range(groups):
                 await self._submit_train(uid)
@@ -290,7 +309,21 @@ class Collector:
             view=seating.view(spec) if self.compact_views else None,
             error_allowance=self.error_allowance,
             random_opening_moves=self.random_opening_moves if job.meta.type == "train" else 0,
+            transcribe=self._is_transcribed(job),
         )
+
+    def _is_transcribed(self, job: Job) -> bool:
+        """Whether people can look at this game later: evaluation, and some of training.
+
+        Which ones is decided at the start of games, so that short ones are not preferred.
+        """
+        if job.meta.type == "eval":
+            return True
+        uid, games = self._transcribed
+        if uid != job.meta.ckpt_uid:
+            games = 0
+        self._transcribed = (job.meta.ckpt_uid, games + 1)
+        return games < TRANSCRIBED
 
     def _handle_finished(self, ref: Episode) -> tuple[Job, BaseException | None]:
         """Take a game that is over out of the table, and hand on what came of it."""
@@ -312,6 +345,7 @@ class Collector:
         self.counts["games"] += 1
         self.counts["turns"] += result.num_turns
         self.counts["invalid"] += result.traj.ended_by_invalid is not None
+        push_transcript(job, result, self.counts["games"], self._tracker)
         if not seats:
             self.counts["filtered"] += 1
             return
@@ -322,6 +356,7 @@ class Collector:
         """Push the rewards to the tracker."""
         self.counts["eval_games"] += 1
         push_evaluation(job, result, self._tracker)
+        push_transcript(job, result, self.counts["eval_games"], self._tracker)
 
     def _post_failure(self, job: Job, failure: BaseException) -> None:
         """Count a game that could not be played to its end."""

@@ -95,6 +95,24 @@ class Opponent:
     active: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One move of a game, whoever made it."""
+
+    seat: int
+    observation: str
+    """What the player was shown, without chat markup."""
+    answer: str
+    """All that it wrote."""
+    action: str
+    """What the game was given."""
+    legal: bool
+    board: str
+    """As the game draws it after the move; empty where it draws none."""
+    opening: bool = False
+    """A random move of nobody's doing, to begin the game with."""
+
+
 @dataclass
 class EpisodeResult:
     """A finished game."""
@@ -110,6 +128,8 @@ class EpisodeResult:
     num_turns: int = 0
     reason: str = ""
     """How the game ended, in its own words."""
+    moves: list[Move] = field(default_factory=list)
+    """Of all players in order, where the game was to be transcribed."""
 
 
 @dataclass(frozen=True)

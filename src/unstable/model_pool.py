@@ -18,7 +18,7 @@ from unstable.utils.handles import tell
 from unstable.utils.locking import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 NOVELTY_DECAY = 0.9
 MAINTAIN_EVERY = 256
@@ -68,6 +68,7 @@ class ModelPool:
         self._models: dict[str, Opponent] = {}
         self._files: dict[str, dict[str, bytes]] = {}
         self._checkpoints: dict[str, int] = {}
+        self._retired: set[str] = set()
         self._match_counts: Counter[tuple[str, str]] = Counter()
         self._play = ExplorationTracker()
         self._novelty: dict[str, float] = {}
@@ -103,6 +104,7 @@ class ModelPool:
         if uid in self._models:  # written again after a resume: it keeps its rating
             rating = self._models.pop(uid).rating
             del self._checkpoints[uid]
+            self._retired.discard(uid)
         self._models[uid] = Opponent(uid, "checkpoint", path, rating)
         self._number_checkpoints()
         self._iteration = iteration
@@ -151,6 +153,30 @@ class ModelPool:
             return {file.name: file.read_bytes() for file in Path(path).iterdir() if file.is_file()}
         except OSError:
             return None
+
+    @locked
+    def retire(self, newest: int, wanted: Collection[str] = ()) -> list[str]:
+        """Have the checkpoints that are not worth their disk space never chosen again.
+
+        Of all, the newest, as many again spread evenly over the run, the active and the wanted
+        ones stay.
+
+        Args:
+            newest: how many of the newest stay.
+            wanted: uids of further ones that stay.
+
+        Returns:
+            The folders of all that were ever retired.
+        """
+        learned = [uid for uid in self._checkpoints if self._models[uid].path_or_name is not None]
+        spread = 1
+        while len(learned) > spread * newest:
+            spread *= 2
+        kept = {*learned[-newest:], *learned[spread - 1 :: spread], *wanted}
+        self._retired |= {
+            uid for uid in learned if uid not in kept and not self._models[uid].active
+        }
+        return [str(self._models[uid].path_or_name) for uid in learned if uid in self._retired]
 
     # --- what samplers ask --------------------------------------------------------------------
 
@@ -273,6 +299,7 @@ class ModelPool:
             "games": self._games,
             "unrated": self._unrated,
             "iteration": self._iteration,
+            "retired": [uid for uid in self._checkpoints if uid in self._retired],
             "random": [version, list(internal), gauss],
         }
 
@@ -289,6 +316,7 @@ class ModelPool:
         self._novelty = dict(state["novelty"])
         self._games, self._unrated = state["games"], state["unrated"]
         self._iteration = state["iteration"]
+        self._retired = set(state.get("retired", ()))
         version, internal, gauss = state["random"]
         self._random.setstate((version, tuple(internal), gauss))
 
@@ -328,7 +356,7 @@ class ModelPool:
     def _maintain_active_pool(self) -> None:
         """Flag the current checkpoint and the best others active, the rest not."""
         current = self.current_uid()
-        others = [uid for uid in self._checkpoints if uid != current]
+        others = [uid for uid in self._checkpoints if uid not in (current, *self._retired)]
         others.sort(key=lambda uid: self._sampler.keep(self, uid), reverse=True)
         active = {current, *others[: self.max_active_lora - 1]}
         for uid in self._checkpoints:

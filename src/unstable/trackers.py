@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from unstable.core import BaseTracker
 from unstable.evaluation import Evaluation, iteration, outcome, wilson
+from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import one_line
 from unstable.utils.locking import locked
@@ -78,7 +79,7 @@ class Tracker(BaseTracker):
         self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
         self._changed: set[str] = set()
         self._shown_checkpoint: dict[str, str] = {}
-        self._step = resume_step or 0
+        self._step = max(0, resume_step or 0)
         self._last_flush = time.monotonic()
         self.write_failures = 0
         """Writes that did not reach a file or a server."""
@@ -91,12 +92,16 @@ class Tracker(BaseTracker):
         ]
         self._games_path = Path(self.get_eval_dir()) / "games.jsonl"
         mend_lines(self._games_path, resume_step)
+        self._transcripts = Transcripts(self.run_dir, resume_step)
+        self._latest_transcript: Mapping[str, Any] | None = None
 
     # --- what parts of the run say ------------------------------------------------------------
 
     @locked
-    def add_trajectory(self, traj: Trajectory, player_id: int, env_id: str) -> None:
-        """Take a training game."""
+    def add_trajectory(
+        self, traj: Trajectory, player_id: int, env_id: str, *, new_game: bool = True
+    ) -> None:
+        """Take a training game from one seat; `new_game`: no other seat of it was given before."""
         prefix = f"collection-{env_id}"
         self._put_outcome(prefix, traj.final_rewards, player_id)
         self._put(f"{prefix}/Reward (pid={player_id})", traj.final_rewards[player_id])
@@ -111,7 +116,7 @@ class Tracker(BaseTracker):
             self._put(f"{prefix}/Format Success Rate", good)
             self._put(f"{prefix}/Invalid Move Rate", bool(feedback.get("invalid_move")))
         self._interface_stats["latest_game"] = _transcript(traj, player_id, env_id)
-        self._count(prefix)
+        self._count(prefix, int(new_game))
 
     @locked
     def add_eval_episode(
@@ -148,6 +153,13 @@ class Tracker(BaseTracker):
             },
         )  # fmt: skip
         self._count(f"evaluation-{env_id}")
+
+    @locked
+    def add_transcript(self, record: Mapping[str, Any]) -> None:
+        """Take a game as `transcripts.transcript` gives it, for people to look at."""
+        said = {"time": round(time.time(), 3), "step": self._step, **record}
+        self._latest_transcript = said
+        self._tolerate(self._transcripts.add, said)
 
     @locked
     def log_inference(
@@ -215,6 +227,7 @@ class Tracker(BaseTracker):
             for name, values in self._m.items()
             if name.startswith("learner/") and values
         }
+        latest = self._latest_transcript  # all players and their moves, where there is one
         apart = ("learner/", "inference/", "collection-", "evaluation-")
         scalars = {
             name: values[-1]
@@ -223,6 +236,7 @@ class Tracker(BaseTracker):
         }
         return {
             **self._interface_stats,
+            **({"latest_game": in_words(latest)[-MAX_TEXT:]} if latest is not None else {}),
             **{name: value for name, value in collected.items() if value is not None},
             "run_name": self.run_name,
             "step": self._step,
@@ -311,8 +325,8 @@ class Tracker(BaseTracker):
         self._put(f"{prefix}/Loss Rate", result < 0)
         self._put(f"{prefix}/Draw Rate", result == 0)
 
-    def _count(self, prefix: str) -> None:
-        self._n[prefix] += 1
+    def _count(self, prefix: str, more: int = 1) -> None:
+        self._n[prefix] += more
         self._flush_if_due()
 
     def _flush_if_due(self) -> None:

@@ -142,6 +142,43 @@ def test_evaluation_stops_at_its_cap_for_each_checkpoint_and_environment(tmp_pat
     }
 
 
+def test_finishing_completes_the_newest_evaluation_and_trains_no_more(tmp_path):
+    run = Run(tmp_path, max_eval_games_per_ckpt=60)
+
+    async def finished() -> dict[str, int]:
+        collecting = asyncio.create_task(run.collector.collect(8, 1))
+        await until(lambda: run.collector.counts["games"] >= 20)
+        run.pool.add_checkpoint("adapters/1", 1)
+        await until(lambda: bool(run.collector._eval_started["ckpt-1"]))
+        before = run.collector.counts["games"]
+        run.collector.finish()
+        async with asyncio.timeout(30):
+            counts = await collecting
+        assert counts["games"] <= before + 8
+        return counts
+
+    assert asyncio.run(finished())["eval_games"] > 60
+    assert not run.buffer.stopped()
+    newest = [e for e in run.tracker.get_evaluations() if e["ckpt_uid"] == "ckpt-1"]
+    assert [e["games"] for e in newest] == [60]
+    assert len(run.collector.flight) == 0
+
+
+@pytest.mark.parametrize("allowed", [(5, 0), (0, 3)])
+def test_finishing_without_evaluation_ends_at_once(tmp_path, allowed):
+    games, workers = allowed
+    run = Run(tmp_path, max_eval_games_per_ckpt=games)
+
+    async def finished() -> dict[str, int]:
+        collecting = asyncio.create_task(run.collector.collect(8, workers))
+        await until(lambda: run.collector.counts["games"] >= 5)
+        run.collector.finish()
+        async with asyncio.timeout(30):
+            return await collecting
+
+    assert asyncio.run(finished())["eval_games"] == 0
+
+
 def test_an_evaluation_that_fails_costs_no_training(tmp_path):
     """The opponent is not there: evaluation games fail, once each, and training goes on."""
     run = Run(tmp_path, evaluation_opponent=str(tmp_path), max_eval_games_per_ckpt=30)

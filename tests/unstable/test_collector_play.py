@@ -23,7 +23,7 @@ def test_both_seats_of_each_game_reach_the_buffer(tmp_path):
     assert len(run.steps()) == len(run.actor.requests)
     assert run.buffer.stats()["trajectories"] == 100
     assert {step.pid for step in run.steps()} == {0, 1}
-    assert run.tracker.get_interface_info()["counts"] == {f"collection-{ENV[0]}": 100}
+    assert run.tracker.get_interface_info()["counts"] == {f"collection-{ENV[0]}": 50}
     assert run.pool.snapshot()["match_counts"] == [["ckpt-0", "ckpt-0", 50]]
     assert len(run.collector.flight) == 0
 

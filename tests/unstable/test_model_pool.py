@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +371,42 @@ def test_files_of_active_checkpoints_are_kept_for_other_machines(tmp_path: Path)
     assert pool.adapter_files(str(tmp_path)) is None  # no checkpoint: not to be read
     pool.add_checkpoint(str(tmp_path), 4)
     assert pool.adapter_files(str(tmp_path)) == {"adapter.json": b"{}"}
+
+
+def test_retiring_keeps_the_newest_some_of_each_time_the_active_and_the_wanted():
+    made = pool("mirror", max_active_lora=3)
+    for iteration in range(1, 101):
+        made.add_checkpoint(f"adapters/{iteration}", iteration)
+        made.retire(8, ["ckpt-37"])
+    gone = set(made.retire(8, ["ckpt-37"]))
+    left = [n for n in range(101) if f"adapters/{n}" not in gone]
+    assert left[-8:] == [*range(93, 101)]
+    assert 37 in left
+    spread = left[:-8]
+    assert 4 <= len(spread) <= 10
+    gaps = [b - a for a, b in pairwise(spread)]
+    assert max(gaps) <= 16
+    assert all(model.path_or_name not in gone for model in made.models.values() if model.active)
+
+
+def test_a_retired_checkpoint_is_never_chosen_again_also_after_a_resume():
+    made = pool("ts-dist", checkpoints=12, max_active_lora=3)
+    gone = made.retire(2)
+    assert gone
+    again = ModelPool("ts-dist", 3)
+    again.load_state_dict(json.loads(json.dumps(made.state_dict())))
+    for one in (made, again):
+        for uid, model in one.models.items():  # now those would be the most wanted
+            near = model.path_or_name in gone or uid == one.current_uid()
+            model.rating = Rating(25.0 if near else 90.0, 1.0)
+        one.add_checkpoint("adapters/12", 12)
+        chosen = {one.models[uid].path_or_name for uid in drawn(one, 200)}
+        assert not chosen & set(gone)
+        assert set(gone) <= set(one.retire(2))
+
+
+def test_the_base_model_has_no_folder_to_delete():
+    made = ModelPool("mirror", 1)
+    for iteration in range(-1, 10):
+        made.add_checkpoint(None if iteration < 0 else f"adapters/{iteration}", iteration)
+    assert all(path.startswith("adapters/") for path in made.retire(1))

@@ -11,6 +11,7 @@ from unstable.core import Trajectory
 
 
 @pytest.mark.usefixtures("cluster")
+@pytest.mark.slow
 def test_the_parts_work_together_as_actors(tmp_path):
     tracker = unstable.Tracker.options(name="Tracker").remote(
         run_name="demo", run_dir=str(tmp_path / "run")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unstable.config import ConfigError, RunConfig, load_config
+from unstable.config import ConfigError, RunConfig, load_config, make_config
+from unstable.run.parts import collector_arguments, learner_arguments
 
 
 def test_a_file_gives_what_it_says_and_defaults_for_the_rest(tmp_path: Path) -> None:
@@ -49,3 +50,19 @@ def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, words: st
 def test_a_configuration_survives_being_written_down() -> None:
     config = RunConfig.model_validate({"buffer": {"final": [{"type": "X", "tau": 0.1}]}})
     assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_whole_models_are_trained_with_the_engine_that_can_change_them() -> None:
+    whole = {"learner": {"options": {"full_parameters": True}}}
+    config = make_config(whole)
+    assert collector_arguments(config, "m")["vllm_config"]["engine"] == "transformers"
+    assert learner_arguments(config, "m")["lora_cfg"] is None
+    with pytest.raises(ConfigError, match=r"learner.options.full_parameters.*transformers"):
+        collector_arguments(make_config({**whole, "engine": {"kind": "vllm"}}), "m")
+
+
+@pytest.mark.parametrize("name", ["foo", "model_pool", "learning_rate"])
+def test_options_that_the_learner_does_not_take_are_named(name: str) -> None:
+    config = make_config({"learner": {"options": {name: 1}}})
+    with pytest.raises(ConfigError, match=rf"learner.options: no {name}; .*full_parameters"):
+        learner_arguments(config, "m")

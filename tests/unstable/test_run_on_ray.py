@@ -31,6 +31,7 @@ def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
     assert learned_steps(folder.path) == [1, 2]
     assert [path.name for path in folder.states()] == ["step-1", "step-2"]
     assert result.counts["games"] > 0
+    assert [e["games"] for e in result.evaluations if e["ckpt_uid"] == "ckpt-2"] == [4]
     assert result.counts["failed"] == result.counts["actor_deaths"] == 0
     assert json.loads((folder.path / "status.json").read_text())["status"] == "completed"
     assert not ray.util.list_named_actors(all_namespaces=True)
@@ -45,6 +46,7 @@ def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
     assert [uid for uid, *_ in pool["models"]] == ["ckpt--1", "ckpt-1", "ckpt-2", "ckpt-3"]
 
 
+@pytest.mark.slow
 def test_what_a_part_refuses_is_a_mistake_in_the_configuration(model: str, tmp_path: Path) -> None:
     games = {"train": [["NoGame-v0", 2, "bare"]]}
     config, folder = new_run(tmp_path / "run", model, mode="ray", games=games)

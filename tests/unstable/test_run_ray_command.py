@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,13 +40,20 @@ PARTS = ("Tracker", "StepBuffer", "ModelPool", "Collector", "StandardLearner", "
 
 
 def parts_of(process: subprocess.Popen[str]) -> list[int]:
-    found = [pid for pid in descendants(process.pid) if is_part(pid)]
-    assert len(found) == len(PARTS)
+    """Their processes, when all are there: what a state's buffer has may be learned before."""
+    found: list[int] = []
+
+    def complete() -> bool:
+        found[:] = [pid for pid in descendants(process.pid) if is_part(pid)]
+        return len(found) == len(PARTS)
+
+    until(complete, 120)
     return found
 
 
 def is_part(pid: int) -> bool:
-    return command_line(pid).startswith(tuple(f"ray::{part}" for part in PARTS))
+    """Ray names processes by class and method, with an actor's own name before them or not."""
+    return re.match(rf"ray::(\w+:)?({'|'.join(PARTS)})\b", command_line(pid)) is not None
 
 
 def gone(pids: list[int]) -> bool:

@@ -133,6 +133,9 @@ def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path
     assert learned(one) == learned(other)
     games = [lines(run / "eval_data" / "games.jsonl", "time") for run in (one, other)]
     assert games[0] == games[1]
+    for kind in ("train", "eval"):
+        transcripts = [lines(run / "games" / f"{kind}.jsonl", "time") for run in (one, other)]
+        assert transcripts[0] == transcripts[1]
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -62,10 +63,10 @@ def two_nodes(hidden: Path, gpus_here: int, gpus_there: int) -> Iterator[subproc
 
 
 def processes_of(node: subprocess.Popen[bytes]) -> set[str]:
+    """Classes: Ray names processes by class and method, with an actor's own name before or not."""
     lines = map(command_line, descendants(node.pid))
-    return {
-        line.removeprefix("ray::").split(".")[0].strip("\0") for line in lines if "ray::" in line
-    }
+    names = (re.match(r"ray::(?:\w+:)?(\w+)", line) for line in lines)
+    return {name[1] for name in names if name}
 
 
 @pytest.mark.parametrize(

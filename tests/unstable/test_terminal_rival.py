@@ -164,6 +164,10 @@ def test_only_what_is_new_is_shown():
     assert unseen("", "a\nb") == "a\nb"
     assert unseen("a", "a\nb\n") == "b"
     assert unseen("x", "a\nb") == "a\nb"
+    assert unseen("rules\n\none\n\n1|2\n3|4", "rules\n\none\ntwo\n\n1|X\n3|4") == (
+        "one\ntwo\n\n1|X\n3|4"
+    )
+    assert unseen("rules\n\n1|2\n3|4", "rules\n\n1|2\n3|X") == "1|2\n3|X"
 
 
 def test_brackets_are_added_where_moves_have_them():
@@ -196,3 +200,13 @@ def test_escape_codes_of_a_model_do_not_reach_the_person(tmp_path: Path):
     person, said = typing("4")
     person.play_turn(game)
     assert "\x1b" not in said[0]
+
+
+def test_a_person_is_told_that_a_move_was_illegal_where_the_game_is_silent():
+    game = GameRunner("TicTacToe-v0-train", 2, 1)
+    person, said = typing("9", "4")
+    person.play_turn(game)
+    assert game.observe().seat == 0
+    person.play_turn(game)
+    assert "no legal move" in said[-1]
+    assert game.observe().seat == 1

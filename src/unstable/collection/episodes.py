@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from unstable.core import EpisodeResult, Trajectory
+from unstable.core import EpisodeResult, Move, Trajectory
 from unstable.games.players import RandomLegal
 from unstable.games.runner import GameError, GameRunner
 from unstable.utils.seeds import derived_seed
@@ -57,6 +57,7 @@ async def play_episode(
     view: View | None = None,
     error_allowance: int = 0,
     random_opening_moves: int = 0,
+    transcribe: bool = False,
 ) -> EpisodeResult:
     """Play a game; seats that the learner plays are recorded turn by turn.
 
@@ -67,21 +68,25 @@ async def play_episode(
         error_allowance: how many invalid moves in a row a player may take back.
         random_opening_moves: up to so many first moves are random legal ones, of nobody's doing
             and not recorded.
+        transcribe: keep every move, for people to look at.
 
     Raises:
         GameError: the game cannot be played, or raised.
         EngineError: a player could not answer.
     """
-    game = _opened(spec, view, error_allowance, random_opening_moves)
+    moves: list[Move] | None = [] if transcribe else None
+    game = _opened(spec, view, error_allowance, random_opening_moves, moves)
     recorded = {seat: _trajectory(spec, seat) for seat in learner_seats(spec)}
     while not game.done:
         turn = game.observe()
         reply = await players[turn.seat].act(game, turn)
         game.step(reply.action)
+        if moves is not None:
+            moves.append(_move(game, turn, reply))
         if turn.seat in recorded:
             version = spec.agent_specs[turn.seat].version
             _record(recorded[turn.seat], game, turn, reply, version)
-    return _result(spec, game, recorded)
+    return _result(spec, game, recorded, moves or [])
 
 
 def learner_seats(spec: PlaySpec) -> list[int]:
@@ -105,7 +110,11 @@ def _same(one: AgentSpec, other: AgentSpec) -> bool:
 
 
 def _opened(
-    spec: PlaySpec, view: View | None, error_allowance: int, opening_moves: int
+    spec: PlaySpec,
+    view: View | None,
+    error_allowance: int,
+    opening_moves: int,
+    transcript: list[Move] | None,
 ) -> GameRunner:
     """The game after its opening; of one that would end it, fewer moves are played."""
     rng = random.Random(derived_seed(spec.seed, "opening"))
@@ -117,10 +126,15 @@ def _opened(
         player = RandomLegal(derived_seed(spec.seed, "opening moves"))
         for _ in range(moves):
             if not game.done:
-                game.step(_legal(player, game))
+                turn, action = game.observe(), _legal(player, game)
+                game.step(action)
+                if transcript is not None:
+                    transcript.append(_move(game, turn, Reply(action, action), opening=True))
         if not game.done:
             return game
         moves -= 1
+        if transcript is not None:
+            transcript.clear()
 
 
 def _legal(player: RandomLegal, game: GameRunner) -> str:
@@ -128,6 +142,14 @@ def _legal(player: RandomLegal, game: GameRunner) -> str:
         return player.act(game)
     except LookupError as error:
         raise GameError(f"no random opening: {error}") from error
+
+
+def _move(game: GameRunner, turn: Turn, reply: Reply, *, opening: bool = False) -> Move:
+    """The move that was just made."""
+    return Move(
+        turn.seat, turn.observation, reply.text, reply.action, not game.last_move_invalid,
+        game.board(), opening,
+    )  # fmt: skip
 
 
 def _trajectory(spec: PlaySpec, seat: int) -> Trajectory:
@@ -156,7 +178,9 @@ def _record(seen: Trajectory, game: GameRunner, turn: Turn, reply: Reply, versio
     seen.infos.append(info)
 
 
-def _result(spec: PlaySpec, game: GameRunner, recorded: dict[int, Trajectory]) -> EpisodeResult:
+def _result(
+    spec: PlaySpec, game: GameRunner, recorded: dict[int, Trajectory], moves: list[Move]
+) -> EpisodeResult:
     last_seat = game.actions[-1][0]
     ended_by = last_seat if game.last_move_invalid else None
     for seen in recorded.values():
@@ -171,4 +195,5 @@ def _result(spec: PlaySpec, game: GameRunner, recorded: dict[int, Trajectory]) -
         others=[seen for seat, seen in recorded.items() if seat != spec.player_id],
         num_turns=game.turns,
         reason=str(game.infos.get(spec.player_id, {}).get("reason", "")),
+        moves=moves,
     )

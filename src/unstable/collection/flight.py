@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,8 @@ class Flight:
 
     def __init__(self) -> None:
         self._jobs: dict[Episode, Job] = {}
-        self._under_way: Counter[str] = Counter()
+        self._flying: defaultdict[str, set[Episode]] = defaultdict(set)
+        """By kind."""
         self._landed: deque[Episode] = deque()
         self._news = asyncio.Event()
 
@@ -40,7 +41,7 @@ class Flight:
         """Have a game played; it lands when it is over, however it ended."""
         task = asyncio.get_running_loop().create_task(episode)
         self._jobs[task] = job
-        self._under_way[job.meta.type] += 1
+        self._flying[job.meta.type].add(task)
         task.add_done_callback(self._land)
         return task
 
@@ -49,7 +50,7 @@ class Flight:
 
     def under_way(self, kind: str) -> int:
         """How many games of a kind have not landed."""
-        return self._under_way[kind]
+        return len(self._flying[kind])
 
     def metas(self) -> list[TaskMeta]:
         """Every game in the table."""
@@ -98,21 +99,22 @@ class Flight:
         """Take a game out of the table."""
         return self._jobs.pop(episode)
 
-    async def drop(self) -> int:
-        """End every game that is under way, without results; how many there were."""
-        episodes = [episode for episode in self._jobs if not episode.done()]
+    async def drop(self, kind: str | None = None) -> int:
+        """End the games of a kind, or all, without results; how many were under way."""
+        dropped = [e for e, job in self._jobs.items() if kind in (None, job.meta.type)]
+        episodes = [episode for episode in dropped if not episode.done()]
         for episode in episodes:
             episode.cancel()
         if episodes:
             await asyncio.wait(episodes, timeout=DROP_TIMEOUT)
-        self._jobs.clear()
-        self._landed.clear()
-        self._under_way.clear()
+        for episode in dropped:
+            self._flying[self._jobs.pop(episode).meta.type].discard(episode)
+        self._landed = deque(episode for episode in self._landed if episode in self._jobs)
         return len(episodes)
 
     def _land(self, episode: Episode) -> None:
         job = self._jobs.get(episode)
         if job is not None:
-            self._under_way[job.meta.type] -= 1
+            self._flying[job.meta.type].discard(episode)
             self._landed.append(episode)
             self._news.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from unstable.transcripts import transcript
 from unstable.utils.handles import tell
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def learning_seats(
 def push_training(job: Job, seats: dict[int, Trajectory], buffer: Any, tracker: Any) -> None:
     """A training game, for buffer and tracker."""
     env_id = job.spec.env_id
-    for seat, seen in seats.items():
-        tell(tracker, "add_trajectory", seen, seat, env_id)
+    for number, (seat, seen) in enumerate(seats.items()):
+        tell(tracker, "add_trajectory", seen, seat, env_id, new_game=number == 0)
     moved = {seat: seen for seat, seen in seats.items() if seen.pid}
     if moved:
         tell(buffer, "add_game", list(moved.values()), env_id, list(moved))
@@ -49,6 +50,19 @@ def push_outcome(job: Job, result: EpisodeResult, pool: Any) -> None:
     else:
         uids = [meta.ckpt_uid, *[meta.opponent_uid] * len(others)]
         tell(pool, "push_outcome", uids, rewards, result.action_seq, spec.env_id)
+
+
+def push_transcript(job: Job, result: EpisodeResult, number: int, tracker: Any) -> None:
+    """A game of either kind as people may read it, for the tracker; nothing if it has none.
+
+    Args:
+        job: the game that was to be played.
+        result: what came of it.
+        number: which of its kind it is.
+        tracker: gets it.
+    """
+    if result.moves:
+        tell(tracker, "add_transcript", transcript(job.spec, job.meta, result, number))
 
 
 def push_evaluation(job: Job, result: EpisodeResult, tracker: Any) -> None:

@@ -15,6 +15,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from unstable.commands.console import err
+from unstable.evaluation import iteration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ class RunView:
             console=err,
         )
         self._task = self._bar.add_task("starting", total=None, now="")
-        self._seen = 0
+        self._seen: set[tuple[str, str, str]] = set()
         self._first: int | None = None
 
     def __enter__(self) -> Self:
@@ -71,18 +72,20 @@ class RunView:
 
     def show_evaluations(self, evaluations: tuple[Mapping[str, Any], ...]) -> None:
         """Print those that are new."""
-        new = evaluations[self._seen :]
-        self._seen = len(evaluations)
-        if not self._quiet:
-            for evaluation in new:
+        for evaluation in evaluations:
+            key = (evaluation["ckpt_uid"], evaluation["env_id"], evaluation["opponent"])
+            if key not in self._seen and not self._quiet:
                 err.print(evaluation_words(evaluation), soft_wrap=True)
+            self._seen.add(key)
 
 
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     """One evaluation in one line."""
     low, high = evaluation["win_rate_low"], evaluation["win_rate_high"]
+    uid = evaluation["ckpt_uid"]
+    who = "before" if iteration(uid) == -1 else uid  # the model as it was
     return (
-        f"{evaluation['ckpt_uid']:>9}  {evaluation['env_id']} against {evaluation['opponent']}: "
+        f"{who:>9}  {evaluation['env_id']} against {evaluation['opponent']}: "
         f"won {evaluation['win_rate']:.3f} ({low:.3f} to {high:.3f}), "
         f"drew {evaluation['draw_rate']:.3f}, invalid {evaluation['invalid_rate']:.3f}, "
         f"{evaluation['games']} games"

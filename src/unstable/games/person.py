@@ -47,7 +47,10 @@ class Person:
         """Show what the person has not seen yet."""
         observation = game.observe().observation
         gap = "\n" if self._seen else ""
-        self._say(gap + printable(unseen(self._seen, observation)))
+        news = unseen(self._seen, observation)
+        if not news and game.last_move_invalid:  # some games do not say it
+            news = "That is no legal move here; ? lists them."
+        self._say(gap + printable(news))
         self._seen = observation
 
     def _move(self, game: GameRunner) -> str:
@@ -60,8 +63,18 @@ class Person:
 
 
 def unseen(before: str, now: str) -> str:
-    """What an observation has more than the one before: most games tell the whole story again."""
-    return (now[len(before) :] if before and now.startswith(before) else now).strip("\n")
+    """What an observation has more than the one before: most games tell the whole story again.
+
+    Where it does not simply go on, the paragraphs that both begin with are left out; a board is one
+    paragraph, and so is shown whole or not at all.
+    """
+    if before and now.startswith(before):
+        return now[len(before) :].strip("\n")
+    known, told = before.split("\n\n"), now.split("\n\n")
+    same = 0
+    while same < len(told) - 1 and same < len(known) and known[same] == told[same]:
+        same += 1
+    return "\n\n".join(told[same:]).strip("\n")
 
 
 def as_move(line: str, env_id: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,7 @@ from unstable.learners.state import (
 from unstable.utils.handles import ask, one_line, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -348,6 +349,12 @@ class StandardLearner:
             files = None if self.full_parameters else adapter_bytes(folder)
             ask(self.model_pool, "add_checkpoint", str(folder), self._step, files)
         return folder
+
+    def remove_checkpoints(self, folders: Iterable[str]) -> None:
+        """Delete checkpoints that were saved by this learner; those that are gone do not matter."""
+        for folder in map(Path, folders):
+            if folder.parent == self._ckpt_root:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def save_state(self, folder: str | Path) -> None:
         """Write everything that the next update depends on."""

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from unstable.config import ConfigError, RunConfig
@@ -25,16 +26,17 @@ from unstable.run.parts import (
     pool_arguments,
     tracker_arguments,
 )
-from unstable.run.progress import Progress, RunResult, result_of
+from unstable.run.progress import Progress, RunResult, result_of, settled
 from unstable.run.states import load_state, save_state
 from unstable.utils.handles import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from unstable.run.folder import RunFolder
     from unstable.run.progress import Tell
 
+_LOG = logging.getLogger(__name__)
 NAMESPACE = "unstable"
 START_TIMEOUT = 600.0
 """Seconds for all parts to start, models included."""
@@ -42,6 +44,8 @@ WATCH = 2.0
 """Seconds between two looks whether every part still lives."""
 ANSWER_TIMEOUT = 120.0
 """Seconds for a part that is looked at to answer."""
+EVALUATION_TIMEOUT = 600.0
+"""Seconds for the last checkpoint's evaluation games."""
 END_TIMEOUT = 30.0
 """Seconds for games to end when the run does, and as many for files to be closed."""
 
@@ -160,24 +164,44 @@ def _supervise(
     import ray
 
     learned: dict[str, float] = {}
-    save_state(folder, parts, step, config.keep_states)
+
+    def told(phase: str) -> None:
+        evaluations = settled(_look(parts), config.eval_games)
+        tell(Progress(phase, step, config.updates, learned, evaluations))
+
+    save_state(folder, parts, step, config)
     collecting = parts.collector.collect.remote(config.workers, config.eval_workers)
     try:
         while step < config.updates:
             update = parts.learner.next_update.remote()
             ended: list[Any] = []
             while not ended:
-                evaluations = _look(parts)
-                tell(Progress("learning", step, config.updates, learned, evaluations))
+                told("learning")
                 ended, _ = ray.wait([update, collecting], timeout=WATCH)
             if collecting in ended:
                 ray.get(collecting)  # raises what ended it
             learned = _learned(update, collecting)
             step = int(learned["step"])
-            save_state(folder, parts, step, config.keep_states)
+            save_state(folder, parts, step, config)
+        _evaluate_last(parts, collecting, lambda: told("evaluating"))
+        save_state(folder, parts, step, config)
         return result_of(folder, parts, step)
     finally:
         _close(parts, collecting)
+
+
+def _evaluate_last(parts: Parts, collecting: Any, look: Callable[[], None]) -> None:
+    """Have the newest checkpoint evaluated; games that take too long are left out."""
+    import ray
+
+    ray.get(parts.collector.finish.remote(), timeout=ANSWER_TIMEOUT)
+    end = time.monotonic() + EVALUATION_TIMEOUT
+    while time.monotonic() < end:
+        look()
+        if ray.wait([collecting], timeout=WATCH)[0]:
+            ray.get(collecting)  # raises what ended it
+            return
+    _LOG.warning("the last checkpoint was not wholly evaluated in %g s", EVALUATION_TIMEOUT)
 
 
 def _learned(update: Any, collecting: Any) -> dict[str, float]:

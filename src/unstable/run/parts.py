@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,7 @@ def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
     return {
         **({} if memory is None else {"gpu_memory_utilization": memory}),
         "model_name": model,
-        "engine": config.engine.kind,
+        "engine": _engine_kind(config),
         "device": config.engine.device,
         "dtype": config.engine.dtype,
         "max_parallel_seq": config.engine.max_parallel_seq,
@@ -98,6 +99,23 @@ def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
         "lora_config": config.lora.model_dump(),
         **config.sampling.model_dump(),
     }
+
+
+def _engine_kind(config: RunConfig) -> str:
+    """The engine; where whole models are trained, the one that can change them while it runs."""
+    if not trains_whole_model(config):
+        return config.engine.kind
+    if config.engine.kind == "vllm":
+        raise ConfigError(
+            "learner.options.full_parameters: vLLM can change adapters while it runs, but not the"
+            ' whole model; set engine.kind = "transformers", or train an adapter'
+        )
+    return "transformers"
+
+
+def trains_whole_model(config: RunConfig) -> bool:
+    """Whether checkpoints are whole models instead of adapters."""
+    return bool(config.learner.options.get("full_parameters"))
 
 
 def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
@@ -119,20 +137,27 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
 
 
 def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
-    """For StandardLearner, without the other parts."""
-    return {
+    """For StandardLearner, without the other parts; raises ConfigError for unknown options."""
+    from unstable.learners.standard_learner import StandardLearner
+
+    said = {
         "model_name": model,
         "algorithm": make_algorithm(config),
         "batch_size": config.batch_size,
         "mini_batch_size": config.learner.mini_batch_size,
         "learning_rate": config.learner.learning_rate,
         "grad_clip": config.learner.grad_clip,
-        "lora_cfg": config.lora.model_dump(),
+        "lora_cfg": None if trains_whole_model(config) else config.lora.model_dump(),
         "max_generation_len": config.sampling.max_tokens,
         "save_every": config.learner.save_every,
         "seed": config.seed,
-        **config.learner.options,
     }
+    known = inspect.signature(StandardLearner).parameters.keys() - said.keys()
+    known -= {"step_buffer", "model_pool", "tracker", "ckpt_root"}
+    unknown = ", ".join(sorted(config.learner.options.keys() - known))
+    if unknown:
+        raise ConfigError(f"learner.options: no {unknown}; there are {', '.join(sorted(known))}")
+    return {**said, **config.learner.options}
 
 
 def make_algorithm(config: RunConfig) -> BaseAlgo:

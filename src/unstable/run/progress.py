@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unstable.utils.handles import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from unstable.run.folder import RunFolder
     from unstable.run.parts import Parts
@@ -42,6 +42,23 @@ class RunResult:
     evaluations: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, Any] = field(default_factory=dict)
     """Games and what happened to them, as Collector.stats has it, and `write_failures`."""
+
+
+def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mapping[str, Any], ...]:
+    """Evaluations that have all their games, or after which a newer one has.
+
+    Where playing and learning go on at the same time, an evaluation grows game by game, and may end
+    unfinished when there is a newer checkpoint.
+    """
+    found: list[Mapping[str, Any]] = []
+    whole: set[tuple[str, str]] = set()
+    for one in reversed(evaluations):
+        key = (one["env_id"], one["opponent"])
+        if one["games"] >= games:
+            whole.add(key)
+        if key in whole:
+            found.append(one)
+    return tuple(reversed(found))
 
 
 def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstable.run.folder import read_json, state_step
@@ -9,8 +11,9 @@ from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import ask
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
+    from unstable.config import RunConfig
     from unstable.run.folder import RunFolder
     from unstable.run.parts import Parts
 
@@ -20,9 +23,16 @@ LEARNER = "learner"
 """The folder of the learner's own files."""
 
 
-def save_state(folder: RunFolder, parts: Parts, step: int, keep: int) -> None:
-    """Write everything that the run needs to continue as if it had not stopped."""
-    with folder.new_state(step, keep) as state:
+def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) -> None:
+    """Write everything that the run needs to continue as if it had not stopped.
+
+    Then delete the checkpoints that are not kept, since no state has to do with them any more.
+    """
+    retired: list[str] = []
+    if config.keep_checkpoints:
+        best = best_evaluated(ask(parts.tracker, "get_evaluations"))
+        retired = ask(parts.pool, "retire", config.keep_checkpoints, best)
+    with folder.new_state(step, config.keep_states) as state:
         # As bytes, since the learner may be on another machine.
         files: dict[str, bytes] = ask(parts.learner, "state_files")
         (state / LEARNER).mkdir()
@@ -31,6 +41,21 @@ def save_state(folder: RunFolder, parts: Parts, step: int, keep: int) -> None:
         for name in PARTS:
             values: dict[str, Any] = ask(getattr(parts, name), "state_dict")
             write_whole(state / f"{name}.json", to_json(values) + "\n")
+    if retired:
+        ask(parts.learner, "remove_checkpoints", retired)
+        for path in map(Path, retired):  # the learner's are elsewhere, if it is
+            if path.parent == folder.path / "checkpoints":
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """For each environment and opponent, who did best for sure; of equals the newest."""
+    best: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for one in evaluations:
+        key = (one["env_id"], one["opponent"])
+        if key not in best or one["win_rate_low"] >= best[key]["win_rate_low"]:
+            best[key] = one
+    return [one["ckpt_uid"] for one in best.values()]
 
 
 def load_state(state: Path, parts: Parts) -> int:

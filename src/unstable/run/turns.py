@@ -109,7 +109,7 @@ class _Turns:
 
     def _save(self) -> None:
         self._parts.tracker.flush()
-        save_state(self._folder, self._parts, self.step, self._config.keep_states)
+        save_state(self._folder, self._parts, self.step, self._config)
 
     def _report(self, phase: str) -> None:
         found = tuple(self._parts.tracker.get_evaluations())
