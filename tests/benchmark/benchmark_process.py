@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,18 @@ SMALL = (
     "--no-videos",
 )  # fmt: skip
 """Sessions that take seconds."""
+
+
+def begin(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start the command in a folder, with cores that nothing else on the machine holds."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "p2p.benchmark.benchmark_cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "P2P_CORE_LOCKS": str(folder / "cores"), **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -1,83 +1,82 @@
-"""The same benchmark on this machine and on another one: the same files."""
+"""The same benchmark on this machine and elsewhere: one flag differs, and no file."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from benchmark_process import SMALL, Start, ended, events
-from ssh_server import WHY_NOT, SSHServer
+from benchmark_process import SMALL, begin, ended, events
+from other_places import PLACES
 
-from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+pytestmark = pytest.mark.slow
 
 SUITE = """env_id,instruction,category,difficulty,truth,threshold
 InvertedPendulum-v5,balance,balance,easy,balanced,0.95
 InvertedPendulum-v5,xyzzy,x,hard,balanced_swings,4
 """
+STAGED = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0")
 PASSING = re.compile(r"\.lock$|/work/|/streaming_judgments/|executor\.log$")
 """Locks and logs; and early judgements, for which nobody waits."""
 
 
-def files(folder: Path) -> set[str]:
-    """Names of the results; those of TensorBoard without the time and the process in them."""
-    names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    return {
-        re.sub(r"(events\.out\.tfevents)\..*", r"\1", name)
-        for name in names
-        if not PASSING.search(name)
-    }
+class Done(NamedTuple):
+    """A benchmark that ended."""
 
+    folder: Path
+    report: dict[str, Any]
 
-def results(report: dict[str, Any]) -> list[Any]:
-    return [
-        (case["outcome"], case["score"], case["truth"] and case["truth"]["values"])
-        for case in report["cases"]
-    ]
-
-
-def test_over_ssh_a_staged_benchmark_gives_what_it_gives_here(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "tiny.csv").write_text(SUITE)
-    staged = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0")
-    server = SSHServer(tmp_path / "ssh")
-    server.start()
-    with closing(Store(tmp_path / "runs")) as store:
-        store.add_node(
-            NodeConfig(
-                node_id="other",
-                backend="ssh",
-                cores=1,
-                host=server.address,
-                port=server.port,
-                base_dir=str(server.base_dir),
-                python=sys.executable,
-                key_file=str(server.user_key),
-                known_hosts=str(server.known_hosts),
-            )
+    def files(self) -> set[str]:
+        """Names of the results, without times, processes and the order of what is asked at once."""
+        names = (
+            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()
         )
-    reports, folders = {}, {}
-    try:
-        for backend in ("local", "ssh"):
-            command = ("--csv", "tiny.csv", *SMALL, *staged, "--backend", backend, "--json")
-            status, out, err = ended(start(*command))
-            assert status == 3, err
-            reports[backend] = json.loads(out)
-            folders[backend] = tmp_path / "runs" / reports[backend]["benchmark"]["benchmark_id"]
+        return {
+            re.sub(r"/llm/\d+_", "/llm/", re.sub(r"(\.tfevents)\..*", r"\1", name))
+            for name in names
+            if not PASSING.search(name)
+        }
+
+    def results(self) -> list[Any]:
+        return [
+            (case["outcome"], case["score"], case["truth"] and case["truth"]["values"])
+            for case in self.report["cases"]
+        ]
+
+
+def benchmark_on(backend: str, folder: Path, **variables: str) -> Done:
+    (folder / "tiny.csv").write_text(SUITE)
+    command = ("--csv", "tiny.csv", *SMALL, *STAGED, "--backend", backend, "--json")
+    status, out, err = ended(begin(folder, *command, **variables))
+    assert status == 3, err  # one sentence is beyond the author
+    report = json.loads(out)
+    return Done(folder / "runs" / report["benchmark"]["benchmark_id"], report)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return benchmark_on("local", tmp_path_factory.mktemp("here"))
+
+
+@pytest.mark.parametrize("backend", PLACES)
+def test_elsewhere_a_staged_benchmark_gives_what_it_gives_here(
+    here: Done, tmp_path: Path, backend: str
+) -> None:
+    with PLACES[backend](tmp_path) as place:
         with closing(Store(tmp_path / "runs")) as store:
-            places = {
-                re.sub(r"^bm_.*_", "", run.run_id): run.node_id
-                for run in store.runs(folders["ssh"].name)
-            }
-    finally:
-        server.stop()
+            store.add_node(place.node)
+        there = benchmark_on(backend, tmp_path, **place.variables)
+        with closing(Store(tmp_path / "runs")) as store:
+            runs = store.runs(there.folder.name)
+    places = {re.sub(r"^bm_.*_", "", run.run_id): run.node_id for run in runs}
     assert places == {"case0": "other", "gate0": "local", "case1": "other"}
-    assert results(reports["ssh"]) == results(reports["local"])
-    assert files(folders["ssh"]) == files(folders["local"])
-    assert events(folders["ssh"], 0).count("session.started") == 1
+    assert [run.attempt for run in runs] == [1, 1, 1]
+    assert there.results() == here.results()
+    assert there.files() == here.files()
+    assert len(here.files()) > 50
+    assert events(there.folder, 0).count("session.started") == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark_folder import a_benchmark, a_case
 
+from benchmark_folder import a_benchmark, a_case
 from p2p.benchmark.planning import job_of, plan, prepare
 from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
 from p2p.benchmark.suite import SHIPPED, load_suite

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
 
+from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
 from p2p.benchmark import measuring
 from p2p.benchmark.measuring import truth_path
 from p2p.benchmark.publishing import publish

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark_folder import end_case
 from benchmark_process import SMALL, Start, ended, events
 
+from benchmark_folder import end_case
 from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.report import Report
 from p2p.benchmark.standing import standing

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
+from io import StringIO
 from pathlib import Path
 
-from benchmark_folder import a_benchmark, a_case, end_case
+from rich.console import Console
 
+from benchmark_folder import a_benchmark, a_case, end_case
 from p2p.benchmark.gate import CANNOT_SAY, MAY, MAY_NOT, decide, main
+from p2p.benchmark.planning import job_of
 from p2p.benchmark.records import Benchmark, case_record, read_gate
+from p2p.benchmark.running import look
 from p2p.benchmark.standing import live_score, standing
+from p2p.commands.benchmark_view import Lines
 from p2p.contracts import JudgmentResult
+from p2p.scheduler.records import NodeConfig
+from p2p.scheduler.store import Store
+from p2p.scheduler.writer import Writer
 from p2p.session.iteration_record import IterationRecord
 from p2p.session.record_files import save_model
 
@@ -87,3 +96,23 @@ def test_live_scores_are_found_where_a_session_puts_them(tmp_path: Path) -> None
             path = run.streaming_dir / f"{step}.json"
             save_model(path, JudgmentResult(intent_score=score, step=step))
     assert live_score(record) == 0.4
+
+
+def test_cases_behind_a_gate_that_no_node_takes_say_so(tmp_path: Path) -> None:
+    made, folder = a_benchmark(
+        tmp_path, a_case(0), a_case(1), mode="staged", num_stages=2, nodes=("other",)
+    )
+    with closing(Store(tmp_path)) as store:
+        store.add_node(NodeConfig(node_id="other", cores=1))
+        store.submit(job_of(made, tmp_path))
+        store.add_node(NodeConfig(node_id="local", cores=1, enabled=False), replace=True)
+        with closing(Writer(store)) as writer:
+            writer.take_jobs()
+            (case,) = writer.assign()
+            writer.finish(case, "succeeded")
+            writer.tell_those_without_a_node()
+        waiting = next(now for now in look(store, made, folder) if not now.ended)
+    assert "it may run on local only, which is disabled or gone" in waiting.note
+    said = StringIO()
+    Lines(Console(file=said, width=200)).update([waiting])
+    assert "waits: there is no node for it" in said.getvalue()

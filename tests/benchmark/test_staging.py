@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from benchmark_folder import a_case
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmark_folder import a_case
 from p2p.benchmark.staging import in_stages
 from p2p.benchmark.suite import SHIPPED, Case, load_suite
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmark_folder import idle_policy
 from numpy.typing import NDArray
 
+from benchmark_folder import idle_policy
 from p2p.benchmark.suite import SHIPPED, load_suite
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.episode import Episode

@@ -1,6 +1,6 @@
 """A scheduler as a process that may kill itself right after a step of its protocol.
 
-python scheduler_process.py RUNS_DIR [STEP [TIMES]]
+python scheduler_process.py RUNS_DIR [STEP [TIMES [forgetful]]]
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from failing_places import ForgetsQueue
+
+from p2p.scheduler import job_scheduler
 from p2p.scheduler.job_scheduler import work
 from p2p.scheduler.tending import Step
 
@@ -42,6 +45,8 @@ def main() -> None:
         if left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    if "forgetful" in rest:
+        job_scheduler.make_backend = ForgetsQueue
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
     work(Path(runs_dir), until_idle=True, step=step)
 

@@ -139,6 +139,16 @@ def test_one_that_ignores_the_request_is_killed_after_its_grace(machine: Machine
     assert (report.state, report.exit_code) == ("cancelled", -signal.SIGKILL)
 
 
+def test_one_that_somebody_else_kills_is_lost_not_failed(machine: Machine) -> None:
+    launch = machine.start(FOREVER)
+    machine.file(launch, "up")
+    process = json.loads(until_process(machine, launch).read_text())
+    os.kill(process["pid"], signal.SIGKILL)
+    report = machine.end(launch)
+    assert (report.state, report.exit_code) == ("lost", None)
+    assert "killed from outside" in report.message
+
+
 def test_a_time_limit_ends_it_with_a_code_of_its_own(machine: Machine) -> None:
     launch = machine.start(FOREVER, time_limit_s=0.2)
     report = machine.end(launch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from launches import OVER, alive, python_launch
 
 from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.backends import ray as ray_backend
 from p2p.scheduler.backends.owner import owner
 from p2p.scheduler.backends.ray import RayBackend
 from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
@@ -135,6 +137,17 @@ def test_it_says_what_the_cluster_has_or_what_is_wrong(do, place):
     do(nowhere.close())
 
 
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_what_listens_and_says_nothing_is_given_up_soon(do, place, monkeypatch, scheme):
+    monkeypatch.setattr(ray_backend, "CHECK_S", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"{scheme}127.0.0.1:{silent.getsockname()[1]}"
+        mute = place.backend(address=address)
+        with pytest.raises(BackendError, match=f"node cluster: something listens at {address}"):
+            do(mute.check())
+        do(mute.close())
+
+
 def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, place, cluster):
     program = (
         "import os, time; from pathlib import Path\n"
@@ -155,6 +168,10 @@ def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, 
     while not result.exists():
         do(place.first.collect(launch))
     assert result.read_text() == "first\n"
+    place.local(launch, "steering").mkdir()
+    place.local(launch, "steering/0001.json").write_text('{"remark": "lower"}')
+    do(place.first.collect(launch))
+    assert place.remote(launch, "steering/0001.json").read_text() == '{"remark": "lower"}'
     place.remote(launch, "go").touch()
     assert do(until(place.first, launch, "exited")).exit_code == 3
     do(place.first.collect(launch))
@@ -203,7 +220,7 @@ def test_cancelled_before_there_is_room_it_never_starts(do, place):
 
 
 @pytest.mark.slow
-def test_when_the_bridge_is_killed_runs_go_on_and_those_that_waited_are_started(do, place):
+def test_when_the_bridge_is_killed_runs_go_on_and_those_that_waited_can_be_started(do, place):
     launch, behind = place.launch(SLEEP, "ahead", cores=2), place.launch(SLEEP, "behind", cores=2)
     do(place.first.submit(launch, {}))
     program = program_of(place, place.first, launch)
@@ -219,6 +236,9 @@ def test_when_the_bridge_is_killed_runs_go_on_and_those_that_waited_are_started(
     do(until(place.first, launch, "cancelled"))
     do(place.first.collect(launch))
     assert alive([program]) == []
+    # There is room for its actor now, and nobody who starts it.
+    assert do(until(place.first, behind, "absent")).never_began
+    do(place.first.submit(behind, {}))
     assert program_of(place, place.first, behind) != program
 
 

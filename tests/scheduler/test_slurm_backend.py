@@ -132,6 +132,25 @@ def test_a_secret_reaches_the_program_and_no_disk(do, backend, cluster, tmp_path
     assert holding(tmp_path, SECRET) == []
 
 
+def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
+    group = [launch(tmp_path, NOTE_START, f"run{n}") for n in range(2)]
+
+    async def submit_all() -> None:
+        await asyncio.gather(*(backend.submit(each, {}) for each in group))
+
+    do(submit_all())
+    (jobs,) = (backend.base / "slurm").iterdir()
+    for each in group:
+        report = do(until(backend, each, "exited"))
+        assert jobs.exists()
+        do(backend.release(each))
+        left = {path.name for path in control(backend, each).path.iterdir()}
+        assert left == {"claim", "exit.json"}
+        do(backend.submit(each, {}))
+        assert do(backend.status(each)) == report
+        assert len(starts(each)) == 1
+
+
 def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
     failing = launch(tmp_path, "raise SystemExit(7)", "failing")
     endless = launch(tmp_path, SLEEP, "endless", time_limit_s=1.0)

@@ -233,6 +233,61 @@ def test_a_file_that_grows_comes_home_piece_by_piece_while_the_run_goes_on(node:
     with_backend(node, scenario)
 
 
+def test_what_a_person_orders_here_reaches_the_run_there_once(node: Node) -> None:
+    launch = node.launch(WAITS)
+    orders = node.here(launch) / "steering"
+
+    async def scenario(backend: SSHBackend) -> None:
+        await backend.submit(launch, {})
+        orders.mkdir(parents=True)
+        (orders / ".lock").touch()
+        for number in (1, 2):
+            (orders / f"000{number}.json").write_text(f"order {number}")
+            await backend.collect(launch)
+            there = node.there(launch) / "steering"
+            assert (there / f"000{number}.json").read_text() == f"order {number}"
+            (there / f"000{number}.json").write_text("as it was taken")
+        await backend.collect(launch)
+        assert (orders / "0001.json").read_text() == "as it was taken"
+        assert sorted(path.name for path in there.iterdir()) == ["0001.json", "0002.json"]
+        (node.there(launch) / "go").touch()
+        await ended(backend, launch)
+
+    with_backend(node, scenario)
+
+
+def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> None:
+    launch, other = node.launch(SLEEPS.format(0)), node.launch(WAITS)
+
+    async def scenario(backend: SSHBackend) -> None:
+        await backend.submit(launch, {})
+        await backend.submit(other, {})
+        report = await ended(backend, launch)
+        await backend.collect(launch)
+        for each in (launch, launch):
+            await backend.release(each)
+        assert {path.name for path in node.control(launch).iterdir()} == {"claim", "exit.json"}
+        await backend.submit(launch, {})
+        assert await backend.status(launch) == report
+        assert await backend.logs(launch) == b""
+        with pytest.raises(BackendError, match="has not ended"):
+            await backend.release(other)
+        assert (await backend.status(other)).state == "running"
+
+        # Long after, the last trace goes, too; of what was not released nothing does.
+        (node.there(other) / "go").touch()
+        await ended(backend, other)
+        for each in (launch, other):
+            os.utime(node.control(each), (0, 0))
+        await backend.link.close()
+        await backend.status(other)
+        assert not node.control(launch).exists()
+        assert (node.there(other) / "count").exists()
+
+    with_backend(node, scenario)
+    assert (node.here(launch) / "count").read_text() == "x"
+
+
 def test_secrets_are_in_the_programs_environment_and_nowhere_else_there(node: Node) -> None:
     code = (
         "import os, time; open('length', 'w').write(str(len(os.environ['MY_KEY'])))\n"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,20 @@ class Sessions:
 
 def kill_all(process: subprocess.Popen[str]) -> None:
     """As when the machine goes down: the process and all below it, at once."""
-    for pid in [process.pid, *descendants(process.pid)]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    stopped: set[int] = set()
+    # Stopped first, level by level: what one of them starts meanwhile would be left behind.
+    while new := {process.pid, *descendants(process.pid)} - stopped:
+        for pid in new:
+            _send(pid, signal.SIGSTOP)
+        stopped |= new
+    for pid in stopped:
+        _send(pid, signal.SIGKILL)
     process.wait()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def status(record: SessionRecord) -> str:

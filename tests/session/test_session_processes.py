@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import is_there, wait_until
+from processes import is_there, kill_process, wait_until
 from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
 from p2p.event_log import read_events
-from p2p.session.iteration_record import SessionRecord
+from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.stopping import descendants
 
 EVERY_FILE = (
@@ -204,6 +204,33 @@ def test_one_process_works_on_a_session_and_a_killed_one_is_followed(sessions: S
     third.communicate(timeout=60)
     assert third.returncode == 130
     wait_until(lambda: not any(map(is_there, family)), 30)
+
+
+@pytest.mark.slow
+def test_a_training_that_the_machine_kills_twice_is_no_bad_code_and_can_go_on(
+    sessions: Sessions,
+) -> None:
+    process, record, _ = under_way(sessions)
+    run = IterationRecord(record.iteration(1).path / "base_seed_1")
+
+    def steps() -> int:
+        training, _ = run.parse_scalars()
+        return int(training[-1]["global_step"]) if training else 0
+
+    for _ in range(2):
+        before = steps()
+        wait_until(lambda least=before: steps() > least)  # type: ignore[misc]
+        executor = run.read_status()
+        assert executor is not None
+        kill_process("sandbox/enter.py", below=executor.pid)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    told = record.read_status()
+    assert told is not None
+    assert told.status == "error"
+    assert "killed from outside" in (told.error or "")
+    assert "killed from outside" in err
+    assert not record.iteration(1).aggregation_path.exists()  # so that it trains again
 
 
 def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(

@@ -156,7 +156,7 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
     assert [files_and_times(record) for record in complete] == before
 
 
-def test_a_killed_run_is_reported_and_resumed_by_the_next_call(
+def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_the_next_call(
     tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
 ) -> None:
     rollouts = 30
@@ -167,11 +167,12 @@ def test_a_killed_run_is_reported_and_resumed_by_the_next_call(
     other = IterationRecord(iteration.path / "plain_seed_1")
 
     def kill() -> None:
-        wait_until(lambda: steps(victim) >= 3 * ROLLOUT)
-        status = victim.read_status()
-        assert status is not None
-        assert status.pid is not None
-        os.kill(status.pid, signal.SIGKILL)
+        for rollout in (3, 6):
+            wait_until(lambda least=rollout: steps(victim) >= least * ROLLOUT)  # type: ignore[misc]
+            status = victim.read_status()
+            assert status is not None
+            assert status.pid is not None
+            os.kill(status.pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -185,9 +186,9 @@ def test_a_killed_run_is_reported_and_resumed_by_the_next_call(
 
     made = train()
     killer.join()
-    killed, whole = (row.per_seed[0] for row in made.configs)
-    assert killed.status == "error"
-    assert "the run's process ended with code -9" in (killed.error or "")
+    victim_result, whole = (row.per_seed[0] for row in made.configs)
+    assert victim_result.status == "error"
+    assert "the run's process was killed from outside twice" in (victim_result.error or "")
     assert whole.status == "completed"
     assert made.best_run_id == "plain_seed_1"
     assert [row.mean_return for row in made.configs] == [None, whole.final_return]

@@ -6,14 +6,16 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from processes import kill_process
 
 from p2p.config import TrainConfig
-from p2p.contracts import Started, WorkerMessage
+from p2p.contracts import Started, StateSaved, WorkerMessage
 from p2p.session.iteration_record import IterationRecord
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import (
@@ -162,6 +164,45 @@ def test_a_reward_that_does_not_load_names_its_line(
     with pytest.raises(TrainingFailed, match=r"reward_fn\.py:2"):
         run_training(small_config, "x = 1\ndef reward_fn(:\n", record, options=QUIET)
     assert record.derive_status() == "failed"
+
+
+SLOW = """
+import time
+
+def reward_fn(obs, action, next_obs, info):
+    time.sleep(0.005)
+    return info["x_velocity"], {"speed": info["x_velocity"]}
+"""
+"""Slow enough to be killed on the way."""
+
+
+def kill_the_jail(times: int) -> Callable[[WorkerMessage], None]:
+    """Kill the training so often, each time some way into it."""
+    left = times
+
+    def hear(message: WorkerMessage) -> None:
+        nonlocal left
+        if left and isinstance(message, StateSaved):
+            left -= 1
+            kill_process("sandbox/enter.py")
+
+    return hear
+
+
+def test_a_training_killed_from_outside_goes_on_once_and_is_not_the_rewards_fault(
+    tmp_path: Path, small_config: TrainConfig
+) -> None:
+    record = IterationRecord(tmp_path / "iter_1")
+    config = small_config.with_updates(total_timesteps=2048, num_evals=1)
+    with pytest.raises(TrainingFailed, match=r"killed from outside.*second time") as caught:
+        run_training(config, SLOW, record, options=QUIET, on_message=kill_the_jail(2))
+    assert caught.value.kind == "environment"
+    assert record.derive_status() == "error"
+    summary = run_training(config, SLOW, record, options=QUIET, on_message=kill_the_jail(1))
+    assert summary.total_timesteps == 2048
+    assert any("SIGKILL" in warning for warning in summary.warnings)
+    training, _ = record.parse_scalars()
+    assert [line["global_step"] for line in training] == list(range(256, 2049, 256))
 
 
 def test_an_unknown_environment_is_an_error_that_names_near_ones(

@@ -19,6 +19,8 @@ from p2p.benchmark.truth.playing import SEEDS, NotPlayable, play_policy
 from p2p.contracts import Record, SessionResult
 from p2p.session.record_files import read_model, save_model
 
+NOT_YET = "not measured yet"
+
 
 class TruthResult(Record):
     """truth/case<n>.json: what was measured."""
@@ -65,13 +67,9 @@ def measure(
     path = policy_file(case_record(folder, case.number).path, result)
     if path is None or case.truth is None or case.threshold is None:
         return None
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise NotPlayable(f"{path}: {error.strerror}") from error
-    kept = read_model(truth_path(folder, case.number), TruthResult)
-    asked = (case.truth, case.threshold, seeds, digest)
-    if kept is not None and (kept.truth, kept.threshold, kept.seeds, kept.policy) == asked:
+    digest = _digest(path)
+    kept = _kept(folder, case, digest, seeds)
+    if kept is not None:
         return kept
     truth = TRUTHS.get(case.truth)
     if truth is None:
@@ -93,3 +91,30 @@ def measure(
     )
     save_model(truth_path(folder, case.number), found)
     return found
+
+
+def measured(
+    folder: Path, case: Case, result: SessionResult | None, seeds: tuple[int, ...] = SEEDS
+) -> TruthResult | None:
+    """As `measure`, but nothing is played: raises NotPlayable for what is not measured yet."""
+    path = policy_file(case_record(folder, case.number).path, result)
+    if path is None or case.truth is None or case.threshold is None:
+        return None
+    kept = _kept(folder, case, _digest(path), seeds)
+    if kept is None:
+        raise NotPlayable(NOT_YET)
+    return kept
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise NotPlayable(f"{path}: {error.strerror}") from error
+
+
+def _kept(folder: Path, case: Case, digest: str, seeds: tuple[int, ...]) -> TruthResult | None:
+    kept = read_model(truth_path(folder, case.number), TruthResult)
+    asked = (case.truth, case.threshold, seeds, digest)
+    same = kept is not None and (kept.truth, kept.threshold, kept.seeds, kept.policy) == asked
+    return kept if same else None

@@ -16,6 +16,7 @@ from p2p.benchmark.records import (
     gate_folder,
     gate_id,
     new_benchmark_id,
+    report_id,
 )
 from p2p.benchmark.staging import in_stages
 from p2p.benchmark.suite import Case
@@ -29,6 +30,8 @@ from p2p.session.session_config import loop_config
 
 WHERE_RESULTS_ARE = "local"
 """The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""
+REPORT_FOLDER = "report"
+"""Of the run that reports, inside the benchmark's."""
 
 
 def plan(
@@ -89,10 +92,11 @@ def prepare(benchmark: Benchmark, runs_dir: Path) -> Path:
     return folder
 
 
-def job_of(benchmark: Benchmark, runs_dir: Path) -> JobSpec:
+def job_of(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> JobSpec:
     """The job: a run for each case, and between stages one that decides whether to go on.
 
-    Its folders have to be there: see `prepare`.
+    Its folders have to be there: see `prepare`. `report`: its last run measures and reports, for
+    whom nobody waits who would.
     """
     name = benchmark.benchmark_id
     runs: list[RunSpec] = []
@@ -112,6 +116,8 @@ def job_of(benchmark: Benchmark, runs_dir: Path) -> JobSpec:
         if stage + 1 < len(benchmark.stages):
             runs.append(_gate_run(benchmark, stage))
             opened_by = (gate_id(name, stage),)
+    if report:
+        runs.append(report_run(name, report_id(name), after=tuple(run.run_id for run in runs)))
     return JobSpec(
         job_id=name,
         kind="benchmark",
@@ -134,4 +140,18 @@ def _gate_run(benchmark: Benchmark, stage: int) -> RunSpec:
         ),
         nodes=(WHERE_RESULTS_ARE,),
         after=tuple(case_id(name, number) for number in benchmark.stages[stage]),
+    )
+
+
+def report_run(benchmark_id: str, run_id: str, after: tuple[str, ...] = ()) -> RunSpec:
+    """The run that measures what is not measured yet and writes the report."""
+    return RunSpec(
+        run_id=run_id,
+        folder=f"{benchmark_id}/{REPORT_FOLDER}",
+        command=(
+            *("{python}", "-m", "p2p.cli", "benchmark", "report", benchmark_id),
+            *("--runs-dir", "{runs_dir}"),
+        ),
+        nodes=(WHERE_RESULTS_ARE,),
+        after=after,
     )

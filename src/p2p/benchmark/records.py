@@ -84,6 +84,11 @@ def gate_id(benchmark_id: str, stage: int) -> str:
     return f"{benchmark_id}_gate{stage}"
 
 
+def report_id(benchmark_id: str) -> str:
+    """The run that measures and writes the report when all cases have ended."""
+    return f"{benchmark_id}_report"
+
+
 def gate_folder(stage: int) -> str:
     """Its folder, inside the benchmark's."""
     return f"gate{stage}"

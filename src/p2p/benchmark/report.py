@@ -12,7 +12,9 @@ from p2p.benchmark.standing import FINISHED, Outcome, Standing, standing
 from p2p.benchmark.statistics import spearman, wilson
 from p2p.benchmark.suite import DIFFICULTIES, Case
 from p2p.benchmark.truth.playing import NotPlayable
-from p2p.contracts import Record, StatusLiteral, utc_now
+from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
+
+TruthOf = Callable[[Path, Case, SessionResult | None], TruthResult | None]
 
 
 class Rate(Record):
@@ -96,17 +98,22 @@ class Agreement(Record):
     """Over so many cases."""
 
 
-class Report(Record):
-    """report.json."""
+class Findings(Record):
+    """What the cases together say."""
 
-    benchmark: Benchmark
-    made_at: datetime
     overall: Group
     by_env: tuple[Group, ...]
     by_category: tuple[Group, ...]
     by_difficulty: tuple[Group, ...]
     agreement: Agreement
     gates: tuple[GateResult, ...] = ()
+
+
+class Report(Findings):
+    """report.json."""
+
+    benchmark: Benchmark
+    made_at: datetime
     cases: tuple[CaseReport, ...]
 
 
@@ -117,26 +124,31 @@ def make_report(
     cases = []
     for case in benchmark.cases:
         tell(case)
-        cases.append(_case(folder, standing(benchmark, folder, case.number)))
+        cases.append(case_report(folder, standing(benchmark, folder, case.number), measure))
+    found = findings(benchmark, folder, cases)
+    fields = {name: getattr(found, name) for name in Findings.model_fields}
+    return Report(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
+
+
+def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) -> Findings:
+    """Count."""
     gates = (read_gate(folder, stage) for stage in range(len(benchmark.stages) - 1))
-    return Report(
-        benchmark=benchmark,
-        made_at=utc_now(),
+    return Findings(
         overall=_group("all", cases),
         by_env=_groups(cases, lambda found: found.env_id),
         by_category=_groups(cases, lambda found: found.category),
         by_difficulty=_groups(cases, lambda found: found.difficulty, DIFFICULTIES),
         agreement=_agreement(cases),
         gates=tuple(gate for gate in gates if gate is not None),
-        cases=tuple(cases),
     )
 
 
-def _case(folder: Path, now: Standing) -> CaseReport:
+def case_report(folder: Path, now: Standing, truth_of: TruthOf) -> CaseReport:
+    """What came of a case; `truth_of` is `measure`, or `measured` where nothing is to be played."""
     result, truth, note = now.result, None, ""
     if now.outcome in FINISHED:
         try:
-            truth = measure(folder, now.case, result)
+            truth = truth_of(folder, now.case, result)
         except NotPlayable as error:
             note = str(error)
     name = f"case{now.case.number}"

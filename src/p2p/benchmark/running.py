@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from p2p.benchmark.planning import job_of, prepare
-from p2p.benchmark.records import Benchmark, case_id, case_record, gate_id
+from p2p.benchmark.planning import REPORT_FOLDER, job_of, prepare, report_run
+from p2p.benchmark.records import Benchmark, case_id, case_record, gate_id, report_id
 from p2p.benchmark.standing import Standing, live_score, standing
+from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 
 
-def start(benchmark: Benchmark, runs_dir: Path) -> Path:
-    """Make its folders and hand it to the scheduler, once; returns its folder."""
+def start(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Path:
+    """Make its folders and hand it to the scheduler, once; returns its folder.
+
+    `report`: the scheduler also measures and writes the report in the end.
+    """
     folder = prepare(benchmark, runs_dir)
     with closing(Store(runs_dir)) as store:
         if store.job(benchmark.benchmark_id) is None:
-            store.submit(job_of(benchmark, runs_dir))
+            store.submit(job_of(benchmark, runs_dir, report=report))
     ensure_scheduler(runs_dir)
     return folder
 
@@ -37,7 +42,7 @@ def resume(benchmark: Benchmark, runs_dir: Path) -> int:
         states = run_states(store, benchmark)
         wanted = [
             name for name in _without_a_verdict(benchmark, folder)
-            if states[name] in ENDED and states[name] != "succeeded"
+            if name in states and states[name] in ENDED and states[name] != "succeeded"
         ]  # fmt: skip
         if wanted:
             again = store.retry(benchmark.benchmark_id, wanted)
@@ -46,14 +51,29 @@ def resume(benchmark: Benchmark, runs_dir: Path) -> int:
 
 
 def _without_a_verdict(benchmark: Benchmark, folder: Path) -> list[str]:
-    """Runs of cases that nobody judged to the end, and gates: those look again at no cost."""
+    """Runs of cases that nobody judged to the end; gates and report: they look again for free."""
     name = benchmark.benchmark_id
     cases = [
         case_id(name, case.number)
         for case in benchmark.cases
         if standing(benchmark, folder, case.number).outcome not in ("passed", "not_passed")
     ]
-    return [*cases, *(gate_id(name, stage) for stage in range(len(benchmark.stages) - 1))]
+    gates = (gate_id(name, stage) for stage in range(len(benchmark.stages) - 1))
+    return [*cases, *gates, report_id(name)]
+
+
+def ask_for_report(benchmark: Benchmark, runs_dir: Path) -> str | None:
+    """Let the scheduler measure what is not measured yet; returns the job, None if one does now."""
+    name = benchmark.benchmark_id
+    with closing(Store(runs_dir)) as store:
+        if store.run_in(f"{name}/{REPORT_FOLDER}") is not None:
+            return None
+        taken = {job.job_id for job in store.jobs(prefix=report_id(name))}
+        run_id = next(n for k in count(2) if (n := f"{report_id(name)}.{k}") not in taken)
+        run = report_run(name, run_id)
+        store.submit(one_run_job("command", run, JobOptions(title=f"report of {name}")))
+    ensure_scheduler(runs_dir)
+    return run_id
 
 
 def cancel(benchmark: Benchmark, runs_dir: Path) -> int:
@@ -89,10 +109,18 @@ def run_states(store: Store, benchmark: Benchmark) -> dict[str, RunState]:
 
 def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
     """How each case stands now."""
-    runs = {run.run_id: run for run in store.runs(benchmark.benchmark_id)}
+    name = benchmark.benchmark_id
+    runs = {run.run_id: run for run in store.runs(name)}
+    # What a stage waits for, its gate may wait for in vain.
+    notes = {
+        number: runs[gate_id(name, stage - 1)].message
+        for stage, numbers in enumerate(benchmark.stages)
+        for number in numbers
+        if stage and runs[gate_id(name, stage - 1)].state == "pending"
+    }
     found = []
     for case in benchmark.cases:
-        run = runs[case_id(benchmark.benchmark_id, case.number)]
+        run = runs[case_id(name, case.number)]
         working = run.state in ("starting", "running")
         found.append(
             CaseNow(
@@ -100,7 +128,7 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
                 run=run.state,
                 node=run.node_id or "",
                 live_score=live_score(case_record(folder, case.number)) if working else None,
-                note=run.message,
+                note=run.message or notes.get(case.number, ""),
             )
         )
     return found

@@ -23,6 +23,7 @@ EndReason = Literal[
     "stalled",
     "protocol",  # what came up the pipe was not lines, or the pipe was closed
     "killed",  # by the parent
+    "killed from outside",  # neither by the parent nor by a limit: the machine, or a person
 ]
 
 UNSAFE_LOCAL_WARNING = (

@@ -60,6 +60,10 @@ def closed_excess(closed: float, grace: float) -> Excess | None:
     return None
 
 
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+"""What other processes send. The code inside can send them to itself, too: a hint, no proof."""
+
+
 def _last_line(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:500] if lines else "it printed nothing"
@@ -74,10 +78,11 @@ def _by_signal(jail: Jail, number: int, cpu_seconds: float) -> Excess:
         return "cpu time", f"it used more than its {limit:g} s of CPU time"
     if number == signal.SIGXFSZ:
         return "disk", f"it wrote a file larger than its {_size(jail.disk_bytes)}"
-    if number == signal.SIGKILL:
+    if number in _FROM_OUTSIDE:
+        perhaps = ", perhaps because the machine ran out of memory"
         return (
-            "crashed",
-            "it was killed from outside, perhaps because the machine ran out of memory",
+            "killed from outside",
+            f"somebody sent it {name}{perhaps if number == signal.SIGKILL else ''}",
         )
     return "crashed", f"it crashed with {name}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import utc_now
@@ -16,7 +17,6 @@ from p2p.scheduler.records import JobSpec, RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import Criterion
@@ -176,11 +176,37 @@ def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobS
     from unstable.run.folder import RunFolder
 
     name = new_job_id("selfplay")
-    folder = RunFolder(runs_dir / name)
-    folder.write_config(config)
-    command = ("{python}", "-m", "unstable.cli", "resume", "{folder}", "--json")
-    run = RunSpec(run_id=name, folder=name, command=command, **options.of_run())
+    folder = runs_dir / name
+    folder.mkdir(parents=True)
+    RunFolder(folder).write_config(_from_anywhere(config))
+    run = RunSpec(
+        run_id=name,
+        folder=name,
+        command=("{python}", "-m", "unstable.cli", "resume", "{folder}", "--json"),
+        secrets=_selfplay_variables(config),
+        **options.of_run(),
+    )
     return one_run_job("selfplay", run, options)
+
+
+def _from_anywhere(config: RunConfig) -> RunConfig:
+    """The same run for a process in another folder: a model's own may be named from here."""
+    model = Path(config.model)
+    if not model.is_dir():
+        return config
+    return config.model_copy(update={"model": str(model.absolute())})
+
+
+def _selfplay_variables(config: RunConfig) -> tuple[str, ...]:
+    """Names of the variables that its opponents behind endpoints and its metrics need."""
+    from unstable.games.players import RANDOM_LEGAL
+
+    opponents = {config.games.opponent, *config.pool.fixed} - {RANDOM_LEGAL}
+    endpoint = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
+    return (
+        *(endpoint if opponents else ()),
+        *(("WANDB_API_KEY",) if config.wandb_project else ()),
+    )
 
 
 def command_job(command: Sequence[str], options: JobOptions, job_id: str = "") -> JobSpec:

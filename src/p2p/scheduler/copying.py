@@ -38,6 +38,8 @@ GROWING = (".jsonl", ".log", ".txt")
 """Files that are usually appended to."""
 LEFT_OUT = (TEMPORARY_SUFFIX, ".lock", ".sock")
 """What means something on its own machine only."""
+ORDERS = "steering"
+"""In the folder of a session: see `p2p.session.steering`."""
 PIECES_BYTES = 16 * 2**20
 """What one answer carries at most."""
 _IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
@@ -123,6 +125,15 @@ def wanted(folder: Path, stamps: Mapping[str, Stamp]) -> list[Want]:
         elif here.get(path) != stamp:
             wants.append(_want(folder, path))
     return wants
+
+
+def new_orders(folder: Path, stamps: Mapping[str, Stamp]) -> list[Want]:
+    """What people have ordered here since a run went there: files of ORDERS that are not there.
+
+    The one thing that travels to a run on its way. An order never changes.
+    """
+    here = (f"{ORDERS}/{path}" for path in scan(folder / ORDERS))
+    return [Want(path) for path in here if path not in stamps]
 
 
 def still_wanted(folder: Path, wants: Sequence[Want], answer: Answer) -> list[Want]:

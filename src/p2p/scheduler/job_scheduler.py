@@ -12,6 +12,7 @@ import logging
 import signal
 import sqlite3
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """Between looks at the store for which nobody has rung."""
+AVOIDED_S = 300.0
+"""So long no further run goes to a node that could not be reached for as long as a lease lasts."""
+TOLD_EVERY_S = 5.0
+"""How often runs that wait are told what for."""
 
 _logger = logging.getLogger("p2p.scheduler")
 
@@ -68,6 +73,8 @@ class Scheduler:
         self._tenders: dict[str, Tender] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backends: dict[str, tuple[NodeConfig, Backend]] = {}
+        self._avoided: dict[str, float] = {}
+        self._told_at = float("-inf")
         self._exporter = Exporter(store)
 
     def stop(self) -> None:
@@ -118,10 +125,19 @@ class Scheduler:
                 self._tend(run, writer)
             elif run.cancel_requested:
                 tender.cancel()
-        for run in writer.assign():
+        for run in writer.assign(avoided=self._out_of_reach()):
             _logger.info("%s goes to %s", run.launch_id, run.node_id)
             self.step("assigned")
             self._tend(run, writer)
+        if time.monotonic() - self._told_at > TOLD_EVERY_S:
+            self._told_at = time.monotonic()
+            writer.tell_those_without_a_node()
+
+    def _out_of_reach(self) -> frozenset[str]:
+        """Nodes that nothing goes to for now."""
+        now = time.monotonic()
+        self._avoided = {node: until for node, until in self._avoided.items() if until > now}
+        return frozenset(self._avoided)
 
     def _tend(self, run: RunRow, writer: Writer) -> None:
         spec = self.store.spec(run.run_id)
@@ -151,7 +167,9 @@ class Scheduler:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._tenders.pop(task.get_name(), None)
+        tender = self._tenders.pop(task.get_name(), None)
+        if tender is not None and tender.unreached and tender.run.node_id is not None:
+            self._avoided[tender.run.node_id] = time.monotonic() + AVOIDED_S
         self._wake.set()
 
     def _listen(self) -> Callable[[], None]:
@@ -255,14 +273,20 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def log_to_stderr() -> None:
+    """What happens to runs, and what goes wrong; not every connection that is made or closed."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
+    )
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     from p2p.settings import get_settings
 
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True
-    )
+    log_to_stderr()
     runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
     try:
         work(runs_dir, job_id=arguments.job_id, until_idle=arguments.until_idle)

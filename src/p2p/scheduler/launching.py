@@ -7,8 +7,12 @@ local backend calls them directly; those of other machines have somebody there w
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +26,10 @@ from p2p.training.passed_variables import PASSED_VARIABLES
 GRACE_S = 30.0
 """A session that is told to stop gives its runs half of this."""
 START_PATIENCE_S = 60.0
+LASTING = frozenset({"claim", "exit.json"})
+"""What stays of a launch that was released, so that nothing starts it again."""
+REMEMBERED_S = 30 * 86_400.0
+KILLED = "it was killed from outside, perhaps because its machine ran out of memory"
 LAUNCH_VARIABLES = (
     *PASSED_VARIABLES,
     "USER", "LOGNAME", "SHELL", "TZ", "OMP_NUM_THREADS", "JAX_PLATFORMS",
@@ -199,6 +207,9 @@ def as_report(ended: Exit) -> LaunchReport:
     match ended.how:
         case "exited":
             code = ended.code or 0
+            if code == -signal.SIGKILL:
+                # Nobody who may end it kills a program that is not to end: the machine did.
+                return LaunchReport(state="lost", message=KILLED)
             message = f"ended by signal {-code}" if code < 0 else ""
             return LaunchReport(state="exited", exit_code=code, message=message)
         case "time_limit":
@@ -218,6 +229,35 @@ def cancel(base: Path, launch_id: str) -> None:
     tombstone = control.take_claim(cancelled=True)
     if tombstone is not None:
         os.close(tombstone)
+
+
+def release(base: Path, launch_id: str) -> None:
+    """Remove what a launch that has ended left here, except the word that it was and how it ended.
+
+    Raises LaunchError if it has not ended.
+    """
+    control = Control(base.absolute(), launch_id)
+    if control.read_claim() is None:
+        return
+    if known_end(control) is None or control.claim_is_held():
+        raise LaunchError(f"{launch_id} has not ended: nothing of it is removed")
+    for path in control.path.iterdir():
+        if path.name in LASTING:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def forget_released(base: Path, older_than_s: float = REMEMBERED_S) -> None:
+    """Forget launches that were released long ago; nothing asks after them any more."""
+    now = time.time()
+    for folder in (base / "launches").glob("*"):
+        with suppress(FileNotFoundError):  # somebody else does the same
+            names = {path.name for path in folder.iterdir()}
+            if names and names <= LASTING and now - folder.stat().st_mtime > older_than_s:
+                shutil.rmtree(folder)
 
 
 def read_log(base: Path, launch_id: str, offset: int = 0, limit: int = -1) -> bytes:

@@ -40,6 +40,7 @@ def serve(base: Path, arriving: BinaryIO, leaving: BinaryIO) -> None:
     """Answer requests until there are no more."""
     # A login's folder is cleared when the login ends; the locks of cores must stay.
     os.environ.pop("XDG_RUNTIME_DIR", None)
+    launching.forget_released(base)
     send(leaving, {"ready": True})
     # Of a link that was cut this side never hears: nobody would end an agent that waits for ever.
     while select.select([arriving], [], [], IDLE_S)[0] and (request := receive(arriving)):
@@ -143,6 +144,11 @@ def _cancel(request: _Request) -> Message:
     return {}, b""
 
 
+def _release(request: _Request) -> Message:
+    launching.release(request.base, request.launch_id)
+    return {}, b""
+
+
 def _log(request: _Request) -> Message:
     offset = int(request.fields["offset"])
     return {}, launching.read_log(request.base, request.launch_id, offset, copying.PIECES_BYTES)
@@ -175,6 +181,7 @@ _OPERATIONS: dict[str, Callable[[_Request], Message]] = {
     "start": _start,
     "report": _report,
     "cancel": _cancel,
+    "release": _release,
     "log": _log,
     "wanted": _wanted,
     "put": _put,

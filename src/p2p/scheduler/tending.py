@@ -37,6 +37,8 @@ LOCAL_POLL_S, POLL_S = (1.0, 1.0), (2.0, 5.0)
 COLLECT_S = 10.0
 LONGEST_PAUSE_S = 60.0
 LONGEST_LOG = 16 << 20
+REFUSALS = 3
+"""After so many submits that failed, its backend is asked how it stands all the same."""
 
 _logger = logging.getLogger(__name__)
 
@@ -56,9 +58,12 @@ class Tender:
     """Where its output is kept after its end: another machine may forget it."""
     step: Callable[[Step], None]
     look: asyncio.Event = field(default_factory=asyncio.Event)
+    unreached: bool = False
+    """Its node was out of reach until nothing of it could run there any more."""
     _submitted: bool = False
     _cancel_wanted: bool = False
     _cancel_sent: bool = False
+    _refusals: int = 0
     _collected_at: float = field(default_factory=time.monotonic)
     _told: str = ""
 
@@ -107,7 +112,7 @@ class Tender:
             self._cancel_sent = True
             self.step("cancel sent")
         elif not self._submitted and not self._cancel_sent:
-            await self.backend.submit(self.launch, self.secrets())
+            await self._submit()
             self.step("submitted")
             self.writer.mark_running(self.run)
             self._submitted = True
@@ -117,32 +122,63 @@ class Tender:
             self._tell(report.message)
             await self._collect_now_and_then()
             return False
+        if report.never_began and not self._cancel_sent:
+            # Nothing is lost but its place in a queue: the same launch, no new attempt.
+            self._submitted = False
+            self._tell("it got lost before it began; submitting it again")
+            return False
         self.step("end seen")
-        await self._bring_home(report)
+        all_here = await self._bring_home(report)
         self.step("collected")
         self._settle(report)
         _logger.info("%s: %s %s", self.launch.launch_id, report.state, report.exit_code)
         self.step("end noted")
+        if all_here:
+            await self._release()
         return True
+
+    async def _submit(self) -> None:
+        """Start it. Where that keeps failing, it may have begun all the same, or have ended."""
+        try:
+            await self.backend.submit(self.launch, self.secrets())
+        except BackendError:
+            self._refusals += 1
+            if self._refusals < REFUSALS:
+                raise
+            report = await self.backend.status(self.launch)
+            if report.state == "absent":
+                raise
+            self.unreached = report.state == "lost"
 
     async def _collect_now_and_then(self) -> None:
         if time.monotonic() - self._collected_at > COLLECT_S:
             await self.backend.collect(self.launch)
             self._collected_at = time.monotonic()
 
-    async def _bring_home(self, report: LaunchReport) -> None:
-        """Fetch files and output; of a run that is lost, what can still be had."""
+    async def _bring_home(self, report: LaunchReport) -> bool:
+        """Fetch files and output; of a run that is lost, what can still be had.
+
+        Returns whether all of it is here now.
+        """
         if report.state == "absent":
-            return
+            return False
         try:
             await self.backend.collect(self.launch)
             output = b"" if self.is_here else await self.backend.logs(self.launch, 0)
         except BackendError:
             if report.state != "lost":
                 raise
-            return
+            return False
         if output and not self.log_path.exists():
             write_bytes(self.log_path, output[-LONGEST_LOG:])
+        return report.state != "lost" and len(output) <= LONGEST_LOG
+
+    async def _release(self) -> None:
+        """Let its node forget it; where that fails, some space there stays taken."""
+        try:
+            await self.backend.release(self.launch)
+        except BackendError as error:
+            _logger.warning("%s is not removed from its node: %s", self.launch.launch_id, error)
 
     def _settle(self, report: LaunchReport) -> None:
         """Note the end, or that there is to be another attempt."""
@@ -158,7 +194,8 @@ class Tender:
             else:
                 writer.finish(run, "failed", told, code)
         else:
-            writer.try_again(run, report.message or "it is gone without a word")
+            told = report.message or "it is gone without a word"
+            writer.try_again(run, told, counts=not self.unreached)
 
     def _tell(self, message: str) -> None:
         if message != self._told:

@@ -12,6 +12,7 @@ import secrets
 import socket
 import time
 from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from p2p.atomic import is_free, locked
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 LEASE_S = 30.0
 WINDOW = 1000
 """So many of the jobs that wait are looked at for one that fits, the first in line first."""
+
+TOLD = 100
+"""So many jobs are told when they wait in vain."""
 
 
 class LeaseLost(Exception):
@@ -118,17 +122,17 @@ class Writer:
         )
         return list(map(RunRow._make, found))
 
-    def assign(self, nodes: frozenset[str] | None = None) -> list[RunRow]:
+    def assign(self, avoided: frozenset[str] = frozenset()) -> list[RunRow]:
         """Give waiting runs to nodes with room, and note it; returns what is to be started.
 
         Looking and noting are one transaction, so that several schedulers together give no node
-        more than it has. `nodes`: those that can be reached, if not all.
+        more than it has. `avoided`: nodes that cannot be reached now.
         """
         connection = self.store.connection
         if not connection.execute("SELECT 1 FROM jobs WHERE ready > 0 LIMIT 1").fetchone():
             return []
         with transaction(connection):
-            rooms = [room for room in self._rooms() if nodes is None or room.node_id in nodes]
+            rooms = [room for room in self._rooms() if room.node_id not in avoided]
             if not any(room.free_cores > 0 for room in rooms):
                 return []
             placed = place(self._line(), rooms)
@@ -138,13 +142,15 @@ class Writer:
         return [run for p in placed if (run := self.store.run(p.run_id)) is not None]
 
     def _rooms(self) -> list[Room]:
-        found = self.store.connection.execute(
-            "SELECT node_id, cores, gpus, used_cores, used_gpus FROM nodes WHERE enabled"
-        ).fetchall()
         return [
             Room(node_id, cores, gpus, max(0, cores - used_cores), max(0, gpus - used_gpus))
-            for node_id, cores, gpus, used_cores, used_gpus in found
+            for node_id, cores, gpus, used_cores, used_gpus in self._enabled()
         ]
+
+    def _enabled(self) -> list[tuple[str, int, int, int, int]]:
+        return self.store.connection.execute(
+            "SELECT node_id, cores, gpus, used_cores, used_gpus FROM nodes WHERE enabled"
+        ).fetchall()
 
     def _line(self) -> Iterator[JobInLine]:
         """Our jobs with runs that wait, the first in line first."""
@@ -173,6 +179,23 @@ class Writer:
         ):
             yield Waiting(run_id, cores, gpus, frozenset(json.loads(nodes or "[]")))
 
+    def tell_those_without_a_node(self) -> None:
+        """Say so of runs that no node they may go to will take, however long they wait."""
+        rooms = [Room(node, cores, gpus, cores, gpus) for node, cores, gpus, *_ in self._enabled()]
+        for job in list(islice(self._line(), TOLD)):
+            run = next(job.waiting, None)
+            if run is None:
+                continue
+            may = run.nodes or job.nodes
+            if any(room.could_fit(run) for room in rooms if not may or room.node_id in may):
+                continue
+            told = _without_a_node(run, may, {room.node_id for room in rooms})
+            self.store.connection.execute(
+                "UPDATE runs SET message = ? "
+                "WHERE run_id = ? AND state = 'pending' AND message <> ?",
+                (told, run.run_id, told),
+            )
+
     # --- what has become of a run -----------------------------------------------------------------
 
     def mark_running(self, run: RunRow) -> None:
@@ -199,10 +222,13 @@ class Writer:
             self._own(connection, run.run_id, run.attempt)
             end_run(connection, run.run_id, state, message, exit_code)
 
-    def try_again(self, run: RunRow, message: str, exit_code: int | None = None) -> None:
+    def try_again(
+        self, run: RunRow, message: str, exit_code: int | None = None, *, counts: bool = True
+    ) -> None:
         """Its attempt came to nothing: it waits for the next, or has failed if that was the last.
 
-        If its end was asked for meanwhile, it is cancelled.
+        If its end was asked for meanwhile, it is cancelled. One that does not count leaves as many
+        attempts as there were.
         """
         with transaction(self.store.connection) as connection:
             known = self._own(connection, run.run_id, run.attempt)
@@ -211,15 +237,26 @@ class Writer:
             ).fetchone()
             if known.cancel_requested:
                 end_run(connection, run.run_id, "cancelled", message, exit_code)
-            elif run.attempt >= last:
+            elif counts and run.attempt >= last:
                 told = f"{message} (attempt {run.attempt}, the last)"
                 end_run(connection, run.run_id, "failed", told, exit_code)
             else:
                 connection.execute(
-                    "UPDATE runs SET state = 'pending', attempt = attempt + 1, message = ?, "
-                    "exit_code = ?, node_id = NULL, started_at = NULL WHERE run_id = ?",
-                    (f"attempt {run.attempt}: {message}", exit_code, run.run_id),
+                    "UPDATE runs SET state = 'pending', attempt = attempt + 1, "
+                    "last_attempt = last_attempt + ?, message = ?, exit_code = ?, node_id = NULL, "
+                    "started_at = NULL WHERE run_id = ?",
+                    (int(not counts), f"attempt {run.attempt}: {message}", exit_code, run.run_id),
                 )
+
+
+def _without_a_node(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
+    """Why it waits in vain, and what to do about it."""
+    if may and not may & enabled:
+        why = f"it may run on {' and '.join(sorted(may))} only, which is disabled or gone"
+    else:
+        where = f"of {', '.join(sorted(may))} " if may else ""
+        why = f"none {where}has {run.cores} cores and {run.gpus} GPUs"
+    return f"there is no node for it: {why}; see p2p nodes list"
 
 
 def _note(connection: sqlite3.Connection, placement: Placement, now: float) -> None:

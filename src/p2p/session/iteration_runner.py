@@ -117,7 +117,9 @@ def _must_be_an_answer(found: IterationAggregation) -> None:
     if "cancelled" in statuses:
         raise SessionCancelled
     reasons = sorted({run.error or f"it is {run.status}" for run in runs})
-    raise TrainingUnavailable(f"no run could be trained: {'; '.join(reasons)[:1000]}")
+    raise TrainingUnavailable(
+        f"no run could be trained: {'; '.join(reasons)[:1000]}; `p2p resume` tries again"
+    )
 
 
 # --- judging --------------------------------------------------------------------------------------

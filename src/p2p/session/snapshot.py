@@ -80,16 +80,18 @@ class SessionSnapshot:
         return self.iterations[-1] if self.iterations else None
 
 
-def snapshot(record: SessionRecord) -> SessionSnapshot:
+def snapshot(record: SessionRecord, *, curves: bool = True) -> SessionSnapshot:
     """Read a session's files. What is torn or absent counts as not there yet.
 
     It is called again and again while a session goes on: curves, which grow, are read of the last
-    iteration only.
+    iteration only, or not at all.
     """
     status = standing(record)
     told = record.read_status()
     records = [found for found in record.iteration_records() if found.number is not None]
-    iterations = tuple(_iteration(found, curves=found == records[-1]) for found in records)
+    iterations = tuple(
+        _iteration(found, curves=curves and found == records[-1]) for found in records
+    )
     intent, asked = record.read_intent(), record.read_session()
     return SessionSnapshot(
         status=status,

@@ -317,14 +317,21 @@ def check_models(model: str, vlm: str) -> None:
 
 
 def analyze_session(
-    session: SessionRecord, *, model: str = "", again: bool = False
+    session: SessionRecord,
+    *,
+    model: str = "",
+    again: bool = False,
+    most_usd: float | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> SessionAnalysis:
-    """A report of a session, finished or not; raises an InferenceError.
+    """A report of a session, finished or not; raises an InferenceError, or AskingCancelled.
 
-    It is kept in analysis.json, and made only once unless `again` is asked for.
+    It is kept in analysis.json, and made only once unless `again` is asked for. It may cost
+    `most_usd`, and no more than the session's own budget has left.
     """
     from p2p.agents.session_analyzer import analyze
     from p2p.contracts import SessionAnalysis
+    from p2p.inference.spending import allowance
     from p2p.session.view import RecordedSession
 
     kept = read_model(session.analysis_path, SessionAnalysis)
@@ -332,11 +339,15 @@ def analyze_session(
         return kept
     known = session.read_session()
     loop = known.loop if known else None
+    asked = model or (loop.model if loop else "")
+    own = loop.budget_usd if loop else None
+    here = None if most_usd is None else allowance(session.llm_dir, asked, most_usd)
     client = _make_client(
-        model or (loop.model if loop else ""),
+        asked,
         session.llm_dir,
         log=EventLog(session.events_path),
-        budget_usd=loop.budget_usd if loop else None,
+        budget_usd=min((found for found in (own, here) if found is not None), default=None),
+        cancelled=cancelled,
     )
     analysis = analyze(client, RecordedSession(session))
     session.save_analysis(analysis.model_dump(mode="json"))

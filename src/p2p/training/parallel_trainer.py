@@ -37,6 +37,10 @@ class RunJob:
     config: TrainConfig
 
 
+KILLED = -signal.SIGKILL
+"""How a run's process ends that the machine had no memory for, or that a person has killed."""
+
+
 @dataclass
 class _Running:
     job: RunJob
@@ -57,6 +61,8 @@ class _Batch:
     running: list[_Running] = field(default_factory=list)
     progress: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    killed: set[str] = field(default_factory=set)
+    """Runs that somebody killed once: they went on, and will not a second time."""
 
     def record(self, job: RunJob) -> RunRecord:
         return self.open_record(self.iteration_dir / job.run_id)
@@ -79,9 +85,10 @@ def run_parallel(
     """Do all runs; what each came to stands in its directory.
 
     Runs wait for free cores, which every process on the machine shares. One that is complete on
-    disk is not done again; one that was killed goes on from its last saved state; one that an
-    earlier, killed caller started and that still trains is waited for. On cancellation or an
-    exception here, running ones are told to stop, and all that did not finish end as cancelled.
+    disk is not done again; one that was killed goes on from its last saved state, and so does one
+    that is killed meanwhile, once; one that an earlier, killed caller started and that still trains
+    is waited for. On cancellation or an exception here, running ones are told to stop, and all that
+    did not finish end as cancelled.
 
     Returns:
         For each run whose directory holds another run (and stays as it is): why it was refused.
@@ -189,16 +196,33 @@ def _look_after(batch: _Batch) -> None:
         if run.process.poll() is None:
             batch.progress[run.job.run_id] = run.record.compute_progress() or 0.0
             continue
-        batch.progress[run.job.run_id] = 1.0
         run.lease.release()
         batch.running.remove(run)
+        if _may_go_on(batch, run):
+            batch.killed.add(run.job.run_id)
+            batch.waiting.append(run.job)
+            continue
+        batch.progress[run.job.run_id] = 1.0
         # A run whose process is gone is not running, whatever its last word was.
-        run.record.set_status_if(
-            "error",
-            UNFINISHED,
-            f"the run's process ended with code {run.process.returncode} before it finished; "
-            f"see {run.record.path / 'executor.log'}",
-        )
+        run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
+
+
+def _may_go_on(batch: _Batch, run: _Running) -> bool:
+    """Whether it was killed, for the first time, and nobody has cancelled it."""
+    status = run.record.read_status()
+    unfinished = status is None or status.status in UNFINISHED
+    first = run.job.run_id not in batch.killed
+    return run.process.returncode == KILLED and first and unfinished
+
+
+def _why_it_ended(run: _Running) -> str:
+    code = run.process.returncode
+    told = (
+        "was killed from outside twice, perhaps because the machine ran out of memory"
+        if code == KILLED
+        else f"ended with code {code} before it finished"
+    )
+    return f"the run's process {told}; see {run.record.path / 'executor.log'}"
 
 
 @contextmanager

@@ -65,6 +65,10 @@ class TrainingFailed(Exception):
         self.detail = detail
 
 
+class TrainingKilled(TrainingFailed):
+    """Something that is neither the reward nor a limit of ours ended the training: the machine."""
+
+
 class TrainingCancelled(Exception):
     """The run was cancelled through its status file."""
 
@@ -96,7 +100,8 @@ def run_training(
     """Train, evaluate, publish; the record's directory then holds all of it.
 
     Called again with the same configuration and reward, a run that was killed or cancelled goes on
-    from its last saved state, and one that is complete is not done again.
+    from its last saved state, and one that is complete is not done again. Where only the jail was
+    killed, and not by us, the run goes on at once, a single time.
 
     Raises:
         TrainingFailed: the run has no result; status.json says why.
@@ -146,7 +151,7 @@ def _run(run: _Run) -> TrainSummary:
     if not record.set_status_if("running", {"cancelled"}):
         record.set_status("running")
     try:
-        summary = run.train()
+        summary = _trained(run)
     except (KeyboardInterrupt, TrainingCancelled):
         record.set_status("cancelled")
         raise
@@ -160,6 +165,25 @@ def _run(run: _Run) -> TrainSummary:
     record.set_status("completed")
     shutil.rmtree(record.work_dir, ignore_errors=True)
     return summary
+
+
+def _trained(run: _Run) -> TrainSummary:
+    """Train; go on once from the last saved state if somebody killed it."""
+    try:
+        return run.train()
+    except TrainingKilled as killed:
+        forget_leftovers(run.record.work_dir)
+        again = _Run(run.config, run.reward_code, run.record, run.options, run.on_message)
+        again.warnings.append(f"{killed}; it went on from its last saved state")
+        try:
+            return again.train()
+        except TrainingKilled as once_more:
+            raise TrainingKilled(
+                "environment",
+                f"{once_more}. That was the second time; see what the machine is short of, and "
+                "go on",
+                once_more.detail,
+            ) from once_more
 
 
 @dataclass
@@ -191,7 +215,7 @@ class _Run:
                 self._follow(process, renders)
                 end = process.wait()
                 if self.finished is None:
-                    raise TrainingFailed("reward", self._why_it_ended(end), end.output_tail)
+                    raise self._failure(end)
                 self._film_selected(renders)
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
@@ -277,14 +301,17 @@ class _Run:
             case _:
                 pass
 
-    def _why_it_ended(self, end: JailExit) -> str:
+    def _failure(self, end: JailExit) -> TrainingFailed:
         """For a trainer that ended without a word of its own: the reward is in its process."""
+        told = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+        if end.reason == "killed from outside":
+            return TrainingKilled("environment", told, end.output_tail)
         if end.reason == "stalled":
-            return (
+            told = (
                 f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
-        return f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+        return TrainingFailed("reward", told, end.output_tail)
 
     def _film_selected(self, renders: RenderQueue) -> None:
         _, evaluation = self.record.parse_scalars()

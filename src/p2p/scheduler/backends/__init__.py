@@ -45,6 +45,13 @@ class Backend(Protocol):
         """Bring what is new in its folder to the scheduler's runs folder; nothing if shared."""
         ...
 
+    async def release(self, launch: Launch) -> None:
+        """Its end is noted, and all of it is here: remove what is there of it.
+
+        That it was there is kept for a long while: nothing that asks late starts it again.
+        """
+        ...
+
     async def check(self) -> str:
         """What the place is, in a line; raises BackendError if it cannot be used."""
         ...

@@ -25,6 +25,10 @@ class LineError(Exception):
     """There is no answer: the process has ended, is silent, or says why it cannot."""
 
 
+class LineSilence(LineError):
+    """It did not answer in time."""
+
+
 class LineProcess:
     """The side that asks. Started by the first question, and again by the next after its end.
 
@@ -58,7 +62,7 @@ class LineProcess:
                     await process.stdin.drain()
                 return await answer
         except TimeoutError:
-            raise LineError(f"no answer for {patience_s:g} s") from None
+            raise LineSilence(f"no answer for {patience_s:g} s") from None
         finally:
             waiting.pop(number, None)
 

@@ -51,6 +51,9 @@ class LocalBackend:
     async def collect(self, launch: Launch) -> None:
         """Nothing to do: it works in the runs folder."""
 
+    async def release(self, launch: Launch) -> None:
+        """Nothing to do: what it wrote has its place here."""
+
     async def check(self) -> str:
         """What this machine is, in a line."""
         cores, gpus = len(default_pool()), len(gpu_numbers())

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from p2p.scheduler.backends import BackendError
-from p2p.scheduler.backends.line_process import LineError, LineProcess
+from p2p.scheduler.backends.line_process import LineError, LineProcess, LineSilence
 from p2p.scheduler.backends.owner import owner
 from p2p.scheduler.backends.ray_actors import Cluster
 from p2p.scheduler.backends.ray_notes import Notes
@@ -27,6 +27,8 @@ from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
 
 ASK_S = 120.0
 """Connecting to a cluster takes a while; what takes longer than this hangs."""
+CHECK_S = 15.0
+"""For whoever waits at a terminal."""
 COLLECT_S = 3600.0
 
 
@@ -49,24 +51,15 @@ class RayBackend:
         self._bridge = LineProcess(
             [sys.executable, "-m", module, json.dumps(asdict(cluster))], _bridge_environment()
         )
-        self._unstarted: dict[str, Mapping[str, str]] = {}
 
     async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
         """Put it into Ray's queue, unless it was there or cancelled before."""
         given = {name: secrets[name] for name in launch.spec.secrets if name in secrets}
-        self._unstarted[launch.launch_id] = given
         await self._ask("submit", launch=launch.model_dump(mode="json"), secrets=given)
 
     async def status(self, launch: Launch) -> LaunchReport:
         """How it stands; renews its lease."""
-        report = LaunchReport(**await self._ask("status", launch_id=launch.launch_id))
-        if report.state == "absent" and launch.launch_id in self._unstarted:
-            # It waited for room when its node or the bridge went: nothing has begun.
-            await self.submit(launch, self._unstarted[launch.launch_id])
-            return LaunchReport(state="waiting", message="waits for room in the Ray cluster")
-        if report.state != "waiting":
-            self._unstarted.pop(launch.launch_id, None)
-        return report
+        return LaunchReport(**await self._ask("status", launch_id=launch.launch_id))
 
     async def cancel(self, launch: Launch) -> None:
         """End it with all its processes; one that was never started never will be."""
@@ -90,9 +83,22 @@ class RayBackend:
         """Bring what is new; after its end, its actor and its files there are removed."""
         await self._ask("collect", COLLECT_S, launch=launch.model_dump(mode="json"))
 
+    async def release(self, launch: Launch) -> None:
+        """Nothing to do: `collect` leaves nothing in the cluster."""
+
     async def check(self) -> str:
         """What the cluster has at this moment; raises BackendError if it cannot be used."""
-        has = await self._ask("check")
+        await self._ask("ready")  # importing Ray is slow, and says nothing about the cluster
+        try:
+            has = await self._bridge.ask("check", CHECK_S)
+        except LineSilence:
+            raise BackendError(
+                f"node {self.node.node_id}: something listens at {self.node.address}, but no Ray "
+                f"cluster answered within {CHECK_S:g} s; see `ray status` there, and the port: "
+                "6379 from a machine of the cluster, ray://HOST:10001 from any other"
+            ) from None
+        except (LineError, OSError) as error:
+            raise BackendError(f"node {self.node.node_id}: {error}") from error
         line = f"{has['nodes']} nodes, {has['cores']} cores, {has['gpus']} GPUs"
         if has["cores"] < self.node.cores or has["gpus"] < self.node.gpus:
             # No error: some clusters grow when there is work.

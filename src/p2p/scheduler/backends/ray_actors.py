@@ -111,16 +111,22 @@ class RayActors:
         }
 
 
+def ray_module() -> Any:
+    """Ray itself; raises RayTrouble."""
+    try:
+        import ray
+    except ImportError:
+        raise RayTrouble("Ray is not installed: pip install 'prompt2policy[cluster]'") from None
+    return ray
+
+
 def _connected(cluster: Cluster) -> Any:
     address = cluster.address
     try:
         _knock(address)
     except OSError as error:
         raise RayTrouble(f"no Ray cluster answers at {address}: {error}") from error
-    try:
-        import ray
-    except ImportError:
-        raise RayTrouble("Ray is not installed: pip install 'prompt2policy[cluster]'") from None
+    ray = ray_module()
     try:
         ray.init(
             address, namespace=cluster.namespace, log_to_driver=False, configure_logging=False,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from p2p.scheduler.backends.line_process import answer_lines
-from p2p.scheduler.backends.ray_actors import Cluster, RayTrouble
+from p2p.scheduler.backends.ray_actors import Cluster, RayTrouble, ray_module
 from p2p.scheduler.backends.ray_launches import RayLaunches
 from p2p.scheduler.package_wheel import build_wheel
 from p2p.scheduler.records import Launch
@@ -36,6 +36,11 @@ class Bridge:
             if self._launches is None:
                 self._launches = RayLaunches(self._cluster, build_wheel())
         return method(self._launches, **arguments)
+
+
+def _ready() -> None:
+    """Of the process, not of the cluster."""
+    ray_module()
 
 
 def _submit(launches: RayLaunches, launch: dict[str, Any], secrets: dict[str, str]) -> None:
@@ -75,8 +80,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 def main() -> None:
     """Answer until nobody asks any more."""
     bridge = Bridge(Cluster(**json.loads(sys.argv[1])))
-    methods = {name: partial(bridge.answer, method) for name, method in METHODS.items()}
-    answer_lines(methods, (RayTrouble, OSError))
+    asked = {name: partial(bridge.answer, method) for name, method in METHODS.items()}
+    answer_lines({"ready": _ready, **asked}, (RayTrouble, OSError))
     os._exit(0)  # threads that wait for room in the cluster do not hold up the end
 
 

@@ -9,7 +9,7 @@ process, so all this has a process of its own (see `ray_bridge`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,15 +73,17 @@ class RayLaunches:
         if not self.actors.get(actor.install.remote(package.digest, None), ANSWER_S):
             self.actors.get(actor.install.remote(package.digest, package.data), COPY_S)
         source = launch.runs_dir / launch.spec.folder
-        wants = self.actors.get(actor.lacks.remote(copying.scan(source)), COPY_S)
-        while wants:
-            answer = copying.pieces(source, wants)
-            wants = self.actors.get(actor.take.remote(wants, answer), COPY_S)
+        self._send(actor, source, self.actors.get(actor.lacks.remote(copying.scan(source)), COPY_S))
         notes = self._notes(launch.launch_id)
         # In this order, as `cancel` does it the other way round: one of the two sees the other.
         notes.note("begun")
         if not notes.has("cancelled"):
             self.actors.get(actor.start.remote(launch.model_dump_json(), secrets), COPY_S)
+
+    def _send(self, actor: Any, source: Path, wants: Sequence[copying.Want]) -> None:
+        while wants:
+            answer = copying.pieces(source, wants)
+            wants = self.actors.get(actor.take.remote(wants, answer), COPY_S)
 
     def status(self, launch_id: str) -> LaunchReport:
         """How it stands."""
@@ -130,7 +132,7 @@ class RayLaunches:
         elif notes.has("begun"):
             end = LaunchReport(state="lost", message=why[:500])
         else:
-            return LaunchReport(state="absent")
+            return LaunchReport(state="absent", never_began=True)
         notes.note_end(end)
         return end
 
@@ -184,7 +186,9 @@ class RayLaunches:
                 self.actors.forget(launch.launch_id)
 
     def _fetch(self, actor: Any, target: Path) -> None:
-        wants = copying.wanted(target, self.actors.get(actor.stamps.remote(), COPY_S))
+        stamps = self.actors.get(actor.stamps.remote(), COPY_S)
+        self._send(actor, target, copying.new_orders(target, stamps))
+        wants = copying.wanted(target, stamps)
         while wants:
             answer = self.actors.get(actor.pieces.remote(wants), COPY_S)
             copying.put(target, answer)

@@ -23,7 +23,13 @@ from pathlib import Path
 from p2p.scheduler import halves, launching
 from p2p.scheduler.backends import BackendError
 from p2p.scheduler.backends.owner import owner
-from p2p.scheduler.backends.slurm_entrance import GRACE_S, Entrance, place_of, read_note
+from p2p.scheduler.backends.slurm_entrance import (
+    GRACE_S,
+    Entrance,
+    forget_job,
+    place_of,
+    read_note,
+)
 from p2p.scheduler.backends.slurm_queue import QueuedJob, SlurmError, SlurmQueue, call
 from p2p.scheduler.control import Control, Exit
 from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
@@ -42,6 +48,7 @@ class SlurmBackend:
         self._queue = SlurmQueue()
         self._entrance = Entrance(self.base, node)
         self._gone_since: dict[str, float] = {}
+        self._tidied = False
 
     async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
         """Queue it, unless it was queued, started or cancelled before."""
@@ -144,6 +151,22 @@ class SlurmBackend:
 
     async def collect(self, launch: Launch) -> None:
         """Nothing to do: it works in the runs folder, which all nodes see."""
+
+    async def release(self, launch: Launch) -> None:
+        """Remove its output, and what submitit keeps of its job."""
+        try:
+            await asyncio.to_thread(self._remove, Control(self.base, launch.launch_id))
+        except (launching.LaunchError, OSError) as error:
+            raise self._error(error) from error
+
+    def _remove(self, control: Control) -> None:
+        note = read_note(control)
+        launching.release(self.base, control.launch_id)
+        if note is not None and "job_id" in note:
+            forget_job(self.base, note)
+        if not self._tidied:
+            self._tidied = True
+            launching.forget_released(self.base)
 
     async def check(self) -> str:
         """Which Slurm it is, and what the partition has."""

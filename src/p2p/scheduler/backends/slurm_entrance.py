@@ -7,6 +7,7 @@ import json
 import math
 import os
 import secrets as random_numbers
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,15 @@ def read_note(control: Control) -> dict[str, Any] | None:
 def place_of(note: Mapping[str, Any]) -> Place:
     """Where in the queue to look for it."""
     return Place(note["name"], note["index"])
+
+
+def forget_job(base: Path, note: Mapping[str, Any]) -> None:
+    """Remove submitit's files of a job that is over; its script goes with the last of an array."""
+    folder = base / "slurm" / str(note["name"])
+    for path in folder.glob(f"{note['job_id']}_*"):
+        path.unlink(missing_ok=True)
+    if not any(folder.glob("*.pkl")):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)

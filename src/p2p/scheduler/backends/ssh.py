@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,16 +33,23 @@ class SSHBackend:
         folder = launch.runs_dir / launch.spec.folder
         stamps = await asyncio.to_thread(copying.scan, folder)
         asked, _ = await self.link.request("wanted", {**where, "stamps": stamps})
-        while wants := [copying.Want(**want) for want in asked["wants"]]:
-            answer = await asyncio.to_thread(copying.pieces, folder, wants)
-            fields, data = pieces_as_fields(answer)
-            asked, _ = await self.link.request("put", {**where, **asked, **fields}, data)
+        await self._send(launch, [copying.Want(**want) for want in asked["wants"]])
         start = {
             "launch": launch.model_dump(mode="json"),
             "secrets": {name: secrets[name] for name in launch.spec.secrets if name in secrets},
             "lease_s": self.node.lease_s,
         }
         await self.link.request("start", start)
+
+    async def _send(self, launch: Launch, wants: Sequence[copying.Want]) -> None:
+        """Bring files of its folder there."""
+        folder = launch.runs_dir / launch.spec.folder
+        while wants:
+            answer = await asyncio.to_thread(copying.pieces, folder, wants)
+            fields, data = pieces_as_fields(answer)
+            asked = {"wants": [asdict(want) for want in wants]}
+            left, _ = await self.link.request("put", {**_where(launch), **asked, **fields}, data)
+            wants = [copying.Want(**want) for want in left["wants"]]
 
     async def status(self, launch: Launch) -> LaunchReport:
         """How it stands; renews its lease. Lost once the node must have ended it by itself."""
@@ -87,12 +94,13 @@ class SSHBackend:
                 return b"".join(parts)
 
     async def collect(self, launch: Launch) -> None:
-        """Bring what is new in its folder to the scheduler's runs folder."""
+        """Bring what is new in its folder to the scheduler's runs folder, and orders there."""
         where = _where(launch)
         folder = launch.runs_dir / launch.spec.folder
         try:
             there = (await self.link.request("scan", where))[0]["stamps"]
             stamps = {path: copying.Stamp(*stamp) for path, stamp in there.items()}
+            await self._send(launch, await asyncio.to_thread(copying.new_orders, folder, stamps))
             wants = await asyncio.to_thread(copying.wanted, folder, stamps)
             while wants:
                 asked = [asdict(want) for want in wants]
@@ -108,6 +116,10 @@ class SSHBackend:
             raise BackendError(
                 f"node {self.node.node_id}: what came cannot be written here: {error}"
             ) from error
+
+    async def release(self, launch: Launch) -> None:
+        """Remove its folder and its output there."""
+        await self.link.request("release", _where(launch))
 
     async def check(self) -> str:
         """What the node is, in a line; raises BackendError if it cannot be used."""
