@@ -126,12 +126,15 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
             continue
         for row in range(3):
             column = {name: values[:, row] for name, values in steps.items()}
-            given = {"next_obs": column["next_obs"], "action": column["action"], "info": column}
+            given = {name: column[name] for name in ("obs", "action", "next_obs")}
+            given["info"] = column
             ours = eval(quantity.reward, {**names, **given})  # noqa: S307
             theirs = eval(quantity.judge, {**names, "trajectory": column})  # noqa: S307
             # A limb's middle is a few centimetres off where its link is mounted at an angle.
             tolerance = 0.1 if key.startswith("rise_") else 0.02
-            assert np.max(np.abs(ours - theirs)) < tolerance, key
+            # How far it flipped in the first step a judge cannot see: it has no step before.
+            first = 1 if key.startswith("flip_") else 0
+            assert np.max(np.abs(ours - theirs)[first:]) < tolerance, key
 
 
 @pytest.mark.parametrize("env_id", list_env_ids())

@@ -74,3 +74,18 @@ def test_a_cost_that_is_felt_through_a_heavier_one_stays_what_it_is() -> None:
     standing = recipe("stand still").terms
     weights = {term.quantity: term.weight for term in standing}
     assert weights["ground_speed"] > weights["drift"] > 0
+
+
+def test_a_body_that_trembles_in_time_with_the_steps_has_not_flipped() -> None:
+    cheetah = quantities_of("HalfCheetah-v5")["flip_back_rate"]
+    angle = np.zeros(100)
+    angle[40:60] = np.linspace(0.0, -2 * np.pi, 20)  # once around, nose up
+    angle[60:] = -2 * np.pi
+    trajectory = {"qpos": np.zeros((100, 9)), "qvel": np.full((100, 9), -3.0)}
+    trajectory["qpos"][:, 2] = angle
+    rate = eval(cheetah.judge, {"np": np, "trajectory": trajectory})  # noqa: S307 - our own text
+    assert np.sum(rate) * 0.05 / (2 * np.pi) == 1.0
+    before, after = np.zeros((2, 17)), np.full((2, 17), -3.0)
+    after[:, 1] = [0.0, -0.2]
+    names = {"obs": before, "next_obs": after}
+    assert eval(str(cheetah.reward), names).tolist() == [0.0, 4.0]  # noqa: S307 - our own text

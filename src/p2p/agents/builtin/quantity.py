@@ -16,7 +16,7 @@ class Quantity:
     """As it stands in a criterion's measure; unique."""
     unit: str
     reward: str | None
-    """Code over action, next_obs and info; None: no reward can see it."""
+    """Code over obs, action, next_obs and info; None: no reward can see it."""
     judge: str
     """Code over `trajectory` (and `np`); may also use what a reward uses."""
     symbol: str = "x"
@@ -49,7 +49,7 @@ def judge_code(quantity: Quantity, columns: Collection[str]) -> str | None:
     if quantity.reward is None:
         return None
     code = quantity.reward.replace('info["', 'trajectory["')
-    code = re.sub(r"\b(next_obs|action)\b", r'trajectory["\1"]', code)
+    code = re.sub(r"\b(next_obs|obs|action)\b", r'trajectory["\1"]', code)
     return code if needed_columns(code) <= set(columns) else None
 
 

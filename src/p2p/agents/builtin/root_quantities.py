@@ -159,17 +159,34 @@ _TURNING_ENOUGH = 1.5
 one that is paid up to a cap turns more than twice as fast as asked to stay above it."""
 
 
+def _turned(body: Body, address: int) -> tuple[str | None, str]:
+    """How fast a hinge turns, by how far it came within a step.
+
+    A body that trembles in time with the steps has the same speed at the end of each, and gets
+    nowhere; by speeds it would have flipped over.
+    """
+    dt = f"{body.spec.dt:.6g}"
+    column = f'trajectory["qpos"][:, {address}]'
+    after = body.seen(f"qpos[{address}]")
+    before = after and after.replace("next_obs", "obs")
+    reward = after and f"({after} - {before}) / {dt}"
+    return reward, f"np.diff({column}, prepend={column}[:1]) / {dt}"
+
+
 def rotation(body: Body) -> list[Quantity]:
     """How it turns."""
     found: list[Quantity] = []
     for axis, (one, one_words, other, other_words) in enumerate(_TURNS):
+        hinge = None if body.free else body.root_axis("hinge", axis)
         if body.free:
             address, sign = body.free.qvel_address + 3 + axis, 1.0
-        elif hinge := body.root_axis("hinge", axis):
+        elif hinge:
             address, sign = hinge[0].qvel_address, hinge[1]
         else:
             continue
         seen, judge = body.seen(f"qvel[{address}]"), f'trajectory["qvel"][:, {address}]'
+        if axis == 1 and hinge is not None:
+            seen, judge = _turned(body, hinge[0].qpos_address)
         symbol = r"\omega_" + "xyz"[axis]
         for key, words, way in ((one, one_words, sign), (other, other_words, -sign)):
             code = f"{minus(way)}{judge}"
