@@ -43,6 +43,23 @@ def test_it_follows_what_happens_to_the_files(tmp_path: Path) -> None:
     assert names(index) == []
 
 
+def test_a_training_run_is_found_in_the_newest_session_that_has_it(tmp_path: Path) -> None:
+    old = make_session(tmp_path, "session_a")
+    make_session(tmp_path, "session_b")
+    (old.iteration(2).path / "fast_seed_1").mkdir(parents=True)
+    index = SessionIndex(tmp_path)
+    index.refresh()
+    assert index.newest_with("base_seed_1") == index.newest_with("iter_1") == "session_b"
+    assert index.newest_with("fast_seed_1") == index.newest_with("iter_2") == "session_a"
+    assert index.newest_with("nothing") is None
+    SessionRecord(tmp_path / "session_b").update_metadata(deleted_at=datetime.now(UTC))
+    index.refresh()
+    assert index.newest_with("base_seed_1") == "session_a"
+    shutil.rmtree(old.path)
+    index.refresh()
+    assert index.newest_with("base_seed_1") is None
+
+
 def test_a_missing_or_broken_index_is_made_anew(tmp_path: Path) -> None:
     make_session(tmp_path, "session_a")
     first = SessionIndex(tmp_path)
@@ -66,6 +83,8 @@ def test_pages_are_sorted_and_counted(tmp_path: Path) -> None:
     rows, total = index.find(Wanted(limit=2, offset=3))
     assert (len(rows), total) == (1, 4)
     assert names(index, text="a case") == ["bm_0a_case7"]
+    assert names(index, cases=True) == ["bm_0a_case7"]
+    assert set(names(index, cases=False)) == set(names(index)) - {"bm_0a_case7"}
 
 
 def test_a_session_whose_process_is_gone_does_not_stay_running(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -15,6 +16,7 @@ from unstable.config import RunConfig
 from unstable.run.folder import RunFolder, RunStatus
 
 TOKEN = "the-token-of-this-server"
+RUN = "2026-01-01~12-00-00~tictactoe"
 
 
 @pytest.fixture
@@ -50,8 +52,6 @@ def test_a_run_is_listed_and_shown(player: TestClient) -> None:
     assert shown["status"] == "completed"
     assert shown["win_rates"][0]["win_rate"] == 1.0
     assert shown["win_rates"][0]["games"] == 3
-    games = player.get(f"/api/selfplay/{row['run_id']}/games", params={"limit": 2}).json()
-    assert [game["seed"] for game in games] == [2, 1], "the newest first"
 
 
 @pytest.mark.parametrize("run_id", ["..", "a~..~..~etc", "~", "/etc", "none", "x" * 5000, "\0"])
@@ -59,6 +59,7 @@ def test_a_hostile_or_unknown_run_is_not_found(player: TestClient, run_id: str) 
     given = quote(run_id, safe="").replace(".", "%2e")
     assert player.get(f"/api/selfplay/{given}").status_code == 404
     assert player.get(f"/api/selfplay/{given}/games").status_code == 404
+    assert player.get(f"/api/selfplay/{given}/games/eval-1").status_code == 404
 
 
 def test_a_link_to_elsewhere_is_neither_listed_nor_opened(
@@ -69,3 +70,86 @@ def test_a_link_to_elsewhere_is_neither_listed_nor_opened(
     (outputs / "linked").symlink_to(elsewhere)
     assert player.get("/api/selfplay").json() == []
     assert player.get("/api/selfplay/linked~12-00-00~tictactoe").status_code == 404
+
+
+def a_game(number: int, kind: str = "eval") -> dict[str, Any]:
+    """As the run's tracker writes it: of an observation only what is new."""
+    players = [
+        {"seat": 0, "uid": "ckpt-2", "kind": "checkpoint", "version": 2, "learner": True},
+        {"seat": 1, "uid": "random-legal", "kind": "fixed", "version": -1, "learner": False},
+    ]
+    moves = [
+        {"seat": 0, "observation": "the board", "shared": 0, "answer": "I take [4]",
+         "action": "[4]", "legal": True, "board": "X", "opening": False},
+        {"seat": 1, "observation": "your turn", "shared": 0, "answer": "[0]",
+         "action": "[0]", "legal": True, "board": "XO", "opening": False},
+        {"seat": 0, "observation": " again", "shared": 9, "answer": "[0]",
+         "action": "[0]", "legal": False, "board": "XO", "opening": False},
+    ]  # fmt: skip
+    return {
+        "time": 1.5, "step": 2, "id": f"{kind}-{number}", "kind": kind, "env_id": "TicTacToe-v0",
+        "seed": number, "group": "", "players": players, "moves": moves,
+        "rewards": {"0": -1.0, "1": None}, "reason": "illegal", "ended_by_invalid": 0,
+    }  # fmt: skip
+
+
+def write_games(outputs: Path, name: str, games: list[dict[str, Any]]) -> Path:
+    path = outputs.joinpath(*RUN.split("~"), "games", name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(game) + "\n" for game in games))
+    return path
+
+
+def ids(player: TestClient, **query: str | int) -> list[str]:
+    return [game["id"] for game in player.get(f"/api/selfplay/{RUN}/games", params=query).json()]
+
+
+def test_games_are_listed_from_the_newest_page_by_page(player: TestClient, outputs: Path) -> None:
+    write_games(outputs, "eval.1.jsonl", [a_game(n) for n in (1, 2, 3)])
+    write_games(outputs, "eval.jsonl", [a_game(n) for n in (4, 5)])
+    write_games(outputs, "train.jsonl", [a_game(9, "train")])
+    assert ids(player) == ["eval-5", "eval-4", "eval-3", "eval-2", "eval-1"]
+    assert ids(player, limit=2) == ["eval-5", "eval-4"]
+    assert ids(player, limit=2, older_than="eval-4") == ["eval-3", "eval-2"]
+    assert ids(player, older_than="eval-1") == []
+    assert ids(player, kind="train") == ["train-9"]
+    (row,) = player.get(f"/api/selfplay/{RUN}/games?kind=train").json()
+    assert (row["turns"], row["illegal"], row["rewards"]) == (3, 1, {"0": -1.0, "1": None})
+    assert "moves" not in row
+
+
+def test_a_game_is_shown_move_by_move_with_whole_observations(
+    player: TestClient, outputs: Path
+) -> None:
+    write_games(outputs, "eval.jsonl", [a_game(1), a_game(2)])
+    game = player.get(f"/api/selfplay/{RUN}/games/eval-1").json()
+    assert [move["observation"] for move in game["moves"]] == [
+        "the board", "your turn", "the board again",
+    ]  # fmt: skip
+    assert [move["legal"] for move in game["moves"]] == [True, True, False]
+    assert game["players"][0]["learner"] is True
+    for missing in ("eval-3", "train-1", "other-1", "eval", '"', "..%2f..%2fconfig"):
+        assert player.get(f"/api/selfplay/{RUN}/games/{missing}").status_code == 404
+
+
+def test_lines_that_are_no_games_are_passed_over(player: TestClient, outputs: Path) -> None:
+    path = write_games(outputs, "eval.jsonl", [a_game(1)])
+    odd = [{"id": "eval-2"}, {**a_game(3), "moves": [1]}, {**a_game(4), "players": "x"}, []]
+    text = "".join(json.dumps(line) + "\n" for line in odd)
+    path.write_text(path.read_text() + text + json.dumps(a_game(5)) + '\n{"id": "eval-6", "mo')
+    assert ids(player) == ["eval-5", "eval-1"]
+    assert player.get(f"/api/selfplay/{RUN}/games/eval-3").status_code == 404
+
+
+def test_a_run_without_games_has_an_empty_list(player: TestClient) -> None:
+    assert ids(player) == []
+
+
+def test_games_outside_of_the_run_are_not_read(
+    player: TestClient, outputs: Path, tmp_path: Path
+) -> None:
+    path = write_games(outputs, "eval.jsonl", [a_game(1)])
+    path.rename(tmp_path / "elsewhere.jsonl")
+    path.symlink_to(tmp_path / "elsewhere.jsonl")
+    assert ids(player) == []
+    assert player.get(f"/api/selfplay/{RUN}/games/eval-1").status_code == 404

@@ -83,7 +83,7 @@ def test_names_stars_and_tags_are_kept_and_can_be_searched(client: TestClient, r
     make_session(runs, "session_b", prompt="stand still")
     change = {"alias": "The good one", "starred": True, "tags": ["keep", "paper"]}
     answer = client.patch("/api/sessions/session_b", json=change)
-    assert answer.json() == {"session_id": "session_b", **change}
+    assert answer.json() == {"id": "session_b", **change}
     client.patch("/api/sessions/session_b", json={"starred": True})
 
     def found(**query: object) -> list[str]:
@@ -211,3 +211,38 @@ def test_the_live_stream_sends_what_is_new_and_goes_on_after_a_number(
                 assert json.loads(text.removeprefix("data: "))["seq"] == 3
                 break
     assert kinds[:2] == ["session", "iterations"]
+
+
+def test_a_training_run_is_found_by_its_name_alone(client: TestClient) -> None:
+    found = client.get("/api/iterations/base_seed_1").json()
+    assert (found["session_id"], found["iteration_id"]) == ("session_a", "base_seed_1")
+    assert client.get("/api/iterations/base_seed_1/metrics").json()["total_points"] == 5
+    assert client.get("/api/iterations/iter_1").json()["judgment"]["passed"] is True
+    assert client.get("/api/iterations/none").status_code == 404
+
+
+def test_a_passed_session_goes_on_only_with_something_new_to_do(
+    client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.api.routes.starting.ensure_scheduler", lambda _: None)
+    there = "/api/sessions/session_a"
+    assert client.get(there).json()["resumable"] is False
+    refused = client.post(f"{there}/resume")
+    assert refused.status_code == 409
+    assert "steer" in refused.json()["detail"]
+    client.post(f"{there}/steer", json={"pause": False})
+    assert client.post(f"{there}/resume").status_code == 409, "nothing is asked for"
+    client.post(f"{there}/steer", json={"remark": "on its hind legs"})
+    assert client.get(there).json()["resumable"] is True
+    before = (runs / "session_a" / "session.json").read_bytes()
+    for change in ({"model": "#"}, {"vlm_model": "#"}, {"vlm_model": "builtin"}):
+        assert client.post(f"{there}/resume", json=change).status_code == 422, change
+    assert (runs / "session_a" / "session.json").read_bytes() == before
+    assert client.post(f"{there}/resume", json={"max_iterations": 3}).status_code == 200
+    assert client.get(there).json()["status"] == "queued"
+    assert client.post(f"{there}/resume").status_code == 409, "it waits already"
+
+
+def test_an_iteration_says_what_it_was_trained_with(client: TestClient) -> None:
+    (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
+    assert iteration["train"]["env_id"] == "HalfCheetah-v5"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_runner import Cli, start
@@ -74,3 +76,45 @@ def test_an_address_that_is_not_ours_is_said(p2p: Cli) -> None:
     outcome = p2p("serve", "--host", "no.such.host.invalid")
     assert outcome.status == 2
     assert "--host" in outcome.error
+
+
+def test_the_demo_shows_finished_work_of_every_kind_and_cleans_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    process = start("serve", "--demo", "--port", 0, cwd=tmp_path)
+    try:
+        assert process.stdout is not None
+        found = ADDRESS.search(process.stdout.readline() + process.stdout.readline())
+        assert found
+        address, token = found.groups()
+
+        def read(path: str) -> Any:
+            return json.loads(get(address, path, token).read())
+
+        rows = read("/api/sessions")
+        session = next(row for row in rows if not row["session_id"].startswith("bm_"))
+        assert session["status"] == "passed"
+        iterations = read(f"/api/sessions/{session['session_id']}/loop-iterations")
+        video = iterations[-1]["videos"][0]["url"]
+        assert get(address, video, token).read(12)[4:8] == b"ftyp"
+        policy = get(address, f"/api/sessions/{session['session_id']}/policy", token)
+        assert policy.read(2) == b"PK"
+        (benchmark,) = read("/api/benchmarks")
+        assert (benchmark["state"], benchmark["unmeasured"]) == ("completed", 0)
+        (played,) = read("/api/selfplay")
+        assert read(f"/api/selfplay/{played['run_id']}/games")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert list((tmp_path / "tmp").glob("p2p-demo-*")) == []
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_demo_has_no_place_of_its_own(p2p: Cli) -> None:
+    outcome = p2p("serve", "--demo", "--runs-dir", "runs")
+    assert outcome.status == 2
+    assert "--runs-dir" in outcome.error

@@ -15,6 +15,8 @@ from p2p.api import page, problems
 from p2p.api.guard import LOOPBACK, Guard, new_token
 from p2p.api.house import House
 from p2p.api.routes import (
+    analyzing,
+    benchmarks,
     catalogue,
     events,
     iterations,
@@ -23,6 +25,8 @@ from p2p.api.routes import (
     selfplay,
     sessions,
     starting,
+    trash,
+    vlm,
 )
 from p2p.settings import get_settings
 
@@ -30,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 PARTS = (
-    sessions, starting, proposing, iterations, events, jobs, selfplay, catalogue, page,
+    sessions, starting, proposing, iterations, events, analyzing, benchmarks, jobs, selfplay,
+    catalogue, vlm, trash, page,
 )  # fmt: skip
 
 
@@ -53,6 +58,7 @@ def create_api(runs_dir: Path | None = None, outputs_dir: Path | None = None) ->
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        responses=problems.DOCUMENTED,
     )
     problems.install(api)
     for part in PARTS:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
+from p2p.api.benchmarks import BenchmarkReader
+from p2p.api.channels import Channels
 from p2p.api.index import SessionIndex
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REFRESH_S = 1.0
+SHARE = 10
+"""After a look, so many times its length passes before the next one."""
 _logger = logging.getLogger(__name__)
 
 
@@ -35,11 +40,13 @@ class House:
     outputs_dir: Path
     """Where `unstable train` puts its runs."""
     metrics: MetricsReader = field(default_factory=MetricsReader)
+    channels: Channels = field(default_factory=Channels)
     _closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         """Open the index, and keep it fresh in a thread of its own."""
         self.index = SessionIndex(self.runs_dir)
+        self.benchmarks = BenchmarkReader(self.runs_dir)
         self._thread = threading.Thread(target=self._keep_fresh, name="index", daemon=True)
 
     def open(self) -> None:
@@ -54,12 +61,20 @@ class House:
             self._thread.join()
         self.index.close()
 
+    def closing(self) -> bool:
+        """Whether the server is about to end: what can be left should be."""
+        return self._closing.is_set()
+
     def _keep_fresh(self) -> None:
-        while not self._closing.wait(REFRESH_S):
+        pause_s = REFRESH_S
+        while not self._closing.wait(pause_s):
+            began = time.monotonic()
             try:
                 self.index.refresh()
             except (OSError, sqlite3.Error) as error:  # a full disk, a folder that may not be read
                 _logger.warning("the list of sessions is not up to date: %s", error)
+            # With ten thousand sessions a look takes a while: it is a small part of the time.
+            pause_s = max(REFRESH_S, SHARE * (time.monotonic() - began))
 
     @property
     def selfplay_dirs(self) -> tuple[Path, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 POINTS = 400
 GRID_POINTS = 200
 KEPT_RUNS = 64
+MOST_STEPS = 1 << 60
 _META = frozenset({"type", "global_step", "iteration"})
 _EVALUATION: TypeAdapter[EvalResult] = TypeAdapter(EvalResult)
 
@@ -66,32 +68,47 @@ class AggregatedMetrics(Record):
 
 @dataclass
 class _Curve:
-    """What has been read of a run's metrics file."""
+    """What has been read of a run's metrics file: a column for each metric, NaN where it has none.
+
+    A list of lines would take ten times the memory, and every question would go through all of it.
+    """
 
     offset: int = 0
-    steps: list[int] = field(default_factory=list)
-    lines: list[dict[str, Any]] = field(default_factory=list)
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    columns: dict[str, array[float]] = field(default_factory=dict)
     evaluations: list[EvalResult] = field(default_factory=list)
 
     def add(self, line: dict[str, Any]) -> None:
         """Take a line over; a resumed run repeats steps, and its later line counts."""
         step = step_of(line)
-        if step is None:
+        if step is None or step > MOST_STEPS:
             return
         if line.get("type") == "eval":
-            try:
-                result = _EVALUATION.validate_python(line)
-            except ValidationError:
-                return
-            while self.evaluations and self.evaluations[-1].global_step >= step:
-                self.evaluations.pop()
-            self.evaluations.append(result)
+            self._add_evaluation(step, line)
             return
         while self.steps and self.steps[-1] >= step:
             self.steps.pop()
-            self.lines.pop()
+            for column in self.columns.values():
+                column.pop()
+        for name, value in line.items():
+            if name in _META or (number := _number(value)) is None:
+                continue
+            if name not in self.columns:
+                self.columns[name] = array("d", [math.nan]) * len(self.steps)
+            self.columns[name].append(number)
         self.steps.append(step)
-        self.lines.append(line)
+        for column in self.columns.values():
+            if len(column) < len(self.steps):
+                column.append(math.nan)
+
+    def _add_evaluation(self, step: int, line: dict[str, Any]) -> None:
+        try:
+            result = _EVALUATION.validate_python(line)
+        except ValidationError:
+            return
+        while self.evaluations and self.evaluations[-1].global_step >= step:
+            self.evaluations.pop()
+        self.evaluations.append(result)
 
 
 class MetricsReader:
@@ -125,11 +142,15 @@ class MetricsReader:
             curve = self._curve(path)
             chosen = thinned(len(curve.steps), points)
             steps = tuple(curve.steps[i] for i in chosen)
-            columns = _columns([curve.lines[i] for i in chosen])
+            columns = {n: _chosen(curve.columns[n], chosen) for n in sorted(curve.columns)}
             return RunMetricsDetail(
                 run_id=run_id,
                 total_points=len(curve.steps),
-                training={n: Series(steps=steps, values=v) for n, v in columns.items()},
+                training={
+                    name: Series(steps=steps, values=values)
+                    for name, values in columns.items()
+                    if any(value is not None for value in values)
+                },
                 evaluation=tuple(curve.evaluations),
             )
 
@@ -141,7 +162,7 @@ class MetricsReader:
             last = max((curve.steps[-1] for curve in begun), default=0)
             first = min((curve.steps[0] for curve in begun), default=0)
             grid = np.unique(np.linspace(first, last, GRID_POINTS if begun else 0).round())
-            names = sorted({n for curve in begun for n in _columns(curve.lines[-1:])})
+            names = sorted({name for curve in begun for name in curve.columns})
             evaluated = sorted({e.global_step for curve in curves for e in curve.evaluations})
             return AggregatedMetrics(
                 config_id=config_id,
@@ -160,10 +181,8 @@ def thinned(count: int, points: int) -> list[int]:
     return [round(i * (count - 1) / (points - 1)) for i in range(points)]
 
 
-def _columns(lines: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, ...]]:
-    names = sorted({name for line in lines for name in line if name not in _META})
-    found = {name: tuple(_number(line.get(name)) for line in lines) for name in names}
-    return {n: values for n, values in found.items() if any(v is not None for v in values)}
+def _chosen(column: array[float], chosen: Sequence[int]) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(column[i]) else column[i] for i in chosen)
 
 
 def _number(value: Any) -> float | None:
@@ -174,12 +193,15 @@ def _number(value: Any) -> float | None:
 
 
 def _on_grid(curve: _Curve, name: str, grid: NDArray[np.float64]) -> NDArray[np.float64]:
-    values = [_number(line.get(name)) for line in curve.lines]
-    known = [(s, v) for s, v in zip(curve.steps, values, strict=True) if v is not None]
-    if not known:
+    if name not in curve.columns:
         return np.full(len(grid), np.nan)
-    steps, numbers = zip(*known, strict=True)
-    found: NDArray[np.float64] = np.interp(grid, steps, numbers, left=np.nan, right=np.nan)
+    # Copies: an array that numpy looks into cannot grow.
+    steps = np.array(curve.steps, dtype=np.float64)
+    values = np.array(curve.columns[name], dtype=np.float64)
+    known = np.isfinite(values)
+    found: NDArray[np.float64] = np.interp(
+        grid, steps[known], values[known], left=np.nan, right=np.nan
+    )
     return found
 
 

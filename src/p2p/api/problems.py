@@ -10,7 +10,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from p2p.inference.question import (
+    AuthenticationFailed,
+    BadReply,
+    BudgetExhausted,
+    InferenceError,
+    ProviderUnavailable,
+    RateLimited,
+)
 from p2p.scheduler.schema import StoreError
+from p2p.session.endings import SessionBusy
 from p2p.settings import redact
 
 if TYPE_CHECKING:
@@ -50,6 +59,48 @@ class BadRequest(Problem):
         super().__init__(422, detail, **more)
 
 
+_UNANSWERED: tuple[tuple[type[InferenceError], int], ...] = (
+    (AuthenticationFailed, 409),
+    (BudgetExhausted, 409),
+    (RateLimited, 503),
+    (ProviderUnavailable, 503),
+    (BadReply, 502),
+)
+"""Anything else is about what was asked: 422."""
+
+
+class NoAnswer(Problem):
+    """A model that was to be asked gave no answer, or could not be asked."""
+
+    def __init__(self, error: InferenceError) -> None:
+        status = next((code for kind, code in _UNANSWERED if isinstance(error, kind)), 422)
+        super().__init__(status, str(error))
+
+
+MEDIA_TYPE = "application/problem+json"
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "what is wrong, and what to do about it (RFC 9457)",
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "type": {"type": "string"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "errors": {"type": "array", "items": {"type": "object"}},
+                    },
+                    "required": ["type", "title", "status", "detail"],
+                }
+            }
+        },
+    }
+}
+"""For every route: how its errors look."""
+
+
 def response(status: int, detail: str, **more: Any) -> JSONResponse:
     """The answer for a problem."""
     return JSONResponse(
@@ -61,7 +112,7 @@ def response(status: int, detail: str, **more: Any) -> JSONResponse:
             **more,
         },
         status_code=status,
-        media_type="application/problem+json",
+        media_type=MEDIA_TYPE,
     )
 
 
@@ -87,7 +138,12 @@ def install(app: FastAPI) -> None:
         detail = "; ".join(f"{item['field']}: {item['message']}" for item in fields)
         return response(422, detail, errors=fields)
 
-    async def of_store(_: Request, error: Exception) -> JSONResponse:
+    async def of_inference(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, InferenceError)
+        problem = NoAnswer(error)
+        return response(problem.status, str(problem))
+
+    async def of_conflict(_: Request, error: Exception) -> JSONResponse:
         return response(409, str(error))
 
     async def of_disk(_: Request, error: Exception) -> JSONResponse:
@@ -102,6 +158,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Problem, of_problem)
     app.add_exception_handler(HTTPException, of_http)
     app.add_exception_handler(RequestValidationError, of_request)
-    app.add_exception_handler(StoreError, of_store)
+    app.add_exception_handler(InferenceError, of_inference)
+    app.add_exception_handler(StoreError, of_conflict)
+    app.add_exception_handler(SessionBusy, of_conflict)
     app.add_exception_handler(OSError, of_disk)
     app.add_exception_handler(Exception, of_fault)

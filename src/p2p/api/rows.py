@@ -74,3 +74,10 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
         updated_at=told.updated_at if told else touched,
         **metadata.model_dump(),
     )
+
+
+def run_names(folder: Path) -> tuple[str, ...]:
+    """The names of a session's iterations and of the training runs in them, each once."""
+    iterations = SessionRecord(folder).iteration_records()
+    names = (each.iteration_id for found in iterations for each in (found, *found.runs()))
+    return tuple(dict.fromkeys(names))

@@ -42,6 +42,8 @@ SessionAnalysisResponse = SessionAnalysis
 EventSummary = Event
 EventDetail = Event
 
+Budget = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+
 
 class Video(Record):
     """A video of an evaluation episode."""
@@ -100,6 +102,8 @@ class LoopIterationSummary(Record):
     changes: str = ""
     """Against the parent."""
     hp_changes: dict[str, Any] = Field(default_factory=dict)
+    train: TrainConfig | None = None
+    """What every run of it begins from; configurations and seeds vary it."""
     notes: tuple[str, ...] = ()
     intent_score: Score | None = None
     score_std: float | None = None
@@ -149,7 +153,7 @@ class IterationDetail(IterationSummary):
 
 
 class UpdateMetadataRequest(Record):
-    """What people attach to a session; what is not given stays as it is."""
+    """What people attach to a session or a benchmark; what is not given stays as it is."""
 
     alias: Annotated[str, Field(max_length=200)] | None = None
     starred: bool | None = None
@@ -160,7 +164,7 @@ class UpdateMetadataRequest(Record):
 class UpdateMetadataResponse(Record):
     """The metadata as they are now."""
 
-    session_id: str
+    id: str
     alias: str
     starred: bool
     tags: tuple[str, ...]
@@ -199,6 +203,19 @@ class ProposalRequest(Record):
     prompt: Annotated[str, Field(min_length=1, max_length=4000)]
     env_id: Annotated[str, Field(max_length=200)] | None = None
     model: str | None = None
+    budget_usd: Budget = 0.5
+    """What asking may cost, where the model's price is known."""
+
+
+class AnalyzeRequest(Record):
+    """Who looks back at a session."""
+
+    model: Annotated[str, Field(max_length=200)] | None = None
+    """Else the session's own."""
+    again: bool = False
+    """Also where there is a report."""
+    budget_usd: Budget = 1.0
+    """What it may cost, where the model's price is known."""
 
 
 class ResumeRequest(Record):
@@ -265,6 +282,18 @@ class JobDetail(JobSummary):
     nodes: tuple[str, ...]
     max_parallel: int
     runs: tuple[JobRun, ...]
+
+
+class JobLog(Record):
+    """What an attempt at a run wrote, or a part of it."""
+
+    run_id: str
+    attempt: int
+    offset: int
+    """In bytes, where this part begins."""
+    next_offset: int
+    """Ask from here for what comes after it."""
+    text: str
 
 
 class ChangedRuns(Record):

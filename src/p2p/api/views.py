@@ -19,10 +19,14 @@ from p2p.api.schemas import (
 )
 from p2p.contracts import EvalResult
 from p2p.session.endings import RESUMABLE
+from p2p.session.loop_files import SteeringTaken
 from p2p.session.snapshot import snapshot
-from p2p.session.steering import not_taken
+from p2p.session.steering import merge, not_taken
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from p2p.contracts import StatusLiteral, SteeringOrder
     from p2p.session.iteration_record import IterationRecord, SessionRecord
     from p2p.session.session_config import SessionConfig
 
@@ -35,9 +39,8 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
     row = read_row(session_id, record.path)
     if row is None:
         return None
-    now, asked = snapshot(record), record.read_session()
-    taken = [record.read_steering(), *(i.read_steering() for i in record.iteration_records())]
-    waiting = not_taken(record.steering_dir, [each for each in taken if each is not None])
+    now, asked = snapshot(record, curves=False), record.read_session()
+    waiting = waiting_orders(record)
     return SessionDetail(
         **row.model_dump(),
         phase=now.phase,
@@ -49,9 +52,23 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
         result=now.result,
         lineage=record.read_lineage(),
         orders=tuple(waiting.values()),
-        resumable=asked is not None and (now.status in RESUMABLE or now.status == "stale"),
+        resumable=asked is not None and can_go_on(now.status, waiting),
         command=command_line(asked) if asked else "",
     )
+
+
+def can_go_on(status: StatusLiteral, waiting: Mapping[int, SteeringOrder]) -> bool:
+    """Whether there is something left to do: after a pass, if a person has ordered more."""
+    if status == "passed":
+        ordered = merge(SteeringTaken(orders=()), waiting)
+        return ordered.wants_more or ordered.score is not None
+    return status in RESUMABLE or status == "stale"
+
+
+def waiting_orders(record: SessionRecord) -> Mapping[int, SteeringOrder]:
+    """What a person has ordered and the session has not taken up yet."""
+    taken = [record.read_steering(), *(i.read_steering() for i in record.iteration_records())]
+    return not_taken(record.steering_dir, [each for each in taken if each is not None])
 
 
 def command_line(asked: SessionConfig) -> str:
@@ -102,6 +119,7 @@ def _loop_iteration(
         parent=plan.parent if plan else None,
         changes=changes.get(number, ""),
         hp_changes=plan.hp_changes if plan else {},
+        train=plan.train if plan else None,
         notes=plan.notes if plan else (),
         intent_score=judgment.intent_score if judgment else None,
         score_std=judgment.score_std if judgment else None,
@@ -147,20 +165,34 @@ def run_entry(record: IterationRecord) -> IterationRunEntry:
 
 def videos(session_id: str, iteration_id: str, run: IterationRecord) -> list[Video]:
     """The videos of a run, and where to get them."""
-    found = []
-    for name in run.video_filenames():
-        match = _VIDEO.fullmatch(name)
-        base = f"/api/sessions/{session_id}/iterations/{iteration_id}/runs/{run.iteration_id}"
-        found.append(
-            Video(
-                run_id=run.iteration_id,
-                name=name,
-                step=int(match[1]) if match else None,
-                label=match[2] if match else "",
-                url=f"{base}/videos/{name}",
-            )
-        )
-    return found
+    return [
+        _video(session_id, iteration_id, run.iteration_id, name) for name in run.video_filenames()
+    ]
+
+
+def video_at(session_id: str, path: str) -> Video | None:
+    """The video at a path inside of a session's folder, as results name them; None if it is none.
+
+    An iteration of `p2p train` is a run itself.
+    """
+    match path.split("/"):
+        case [iteration_id, run_id, "videos", name]:
+            return _video(session_id, iteration_id, run_id, name)
+        case [iteration_id, "videos", name]:
+            return _video(session_id, iteration_id, iteration_id, name)
+    return None
+
+
+def _video(session_id: str, iteration_id: str, run_id: str, name: str) -> Video:
+    match = _VIDEO.fullmatch(name)
+    base = f"/api/sessions/{session_id}/iterations/{iteration_id}/runs/{run_id}"
+    return Video(
+        run_id=run_id,
+        name=name,
+        step=int(match[1]) if match else None,
+        label=match[2] if match else "",
+        url=f"{base}/videos/{name}",
+    )
 
 
 def iteration_summary(session_id: str, record: IterationRecord) -> IterationSummary:

@@ -181,7 +181,7 @@ def benchmark(
         if dry_run:
             _show_plan(made, as_json=as_json)
             return
-        _start(made, folder)
+        _start(made, folder, report=detach)
     name = made.benchmark_id
     err.print(f"{escape(shown(folder / name))}", soft_wrap=True)
     if detach:
@@ -244,13 +244,13 @@ def _show_plan(made: Benchmark, *, as_json: bool) -> None:
             out.print(escape(line), soft_wrap=True)
 
 
-def _start(made: Benchmark, folder: Path) -> None:
+def _start(made: Benchmark, folder: Path, *, report: bool) -> None:
     from p2p.benchmark.running import start
     from p2p.scheduler.schema import StoreError
 
     try:
         with err.status(f"making {len(made.cases)} sessions"):
-            start(made, folder)
+            start(made, folder, report=report)
     except StoreError as error:
         raise CommandError(error) from error
 

@@ -86,11 +86,16 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.told: set[tuple[int, str]] = set()
+        self.notes: set[str] = {""}
 
     def update(self, cases: Sequence[CaseNow]) -> None:
         """Say what is new."""
         for now in cases:
             if now.run == "pending":
+                if now.note not in self.notes:  # many may wait for the same
+                    self.notes.add(now.note)
+                    text = escape(f"case {now.standing.case.number} waits: {now.note}")
+                    self.console.print(text, soft_wrap=True)
                 continue
             case, score = now.standing.case, score_text(now) if now.ended else ""
             step = state_text(now) if now.ended else f"iteration {now.standing.iterations or 1}"

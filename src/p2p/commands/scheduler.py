@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from typing import Annotated
 
 import typer
@@ -44,14 +42,14 @@ def run(
       p2p scheduler run
       p2p scheduler run --until-idle --runs-dir /data/runs
     """
-    from p2p.scheduler.job_scheduler import work
+    from p2p.scheduler.job_scheduler import log_to_stderr, work
     from p2p.scheduler.schema import StoreError
     from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy
 
     folder = runs_folder(runs_dir)
     with open_store(runs_dir) as store:
         job_id = find_job(store, job).job_id if job is not None else None
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    log_to_stderr()
     try:
         work(folder, job_id=job_id, until_idle=until_idle)
     except SchedulerBusy as error:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import socket
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +35,9 @@ def serve(
         str, typer.Option(metavar="ADDRESS", help="Other machines may come in by this address.")
     ] = "127.0.0.1",
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Show finished work that was recorded, none of yours.")
+    ] = False,
     runs_dir: RunsDirOption = None,
 ) -> None:
     """Open the dashboard: start sessions, watch them learn, compare, steer.
@@ -41,14 +48,29 @@ def serve(
     [bold]Examples[/]
 
       p2p serve --open
+      p2p serve --demo --open
       p2p serve --port 0 --runs-dir /data/runs
     """
+    with ExitStack() as stack:
+        if demo:
+            from p2p.api.demo import demo_folders
+
+            if runs_dir is not None:
+                raise UsageError("--demo, --runs-dir: give one of them")
+            folder, outputs = stack.enter_context(demo_folders())
+        else:
+            folder, outputs = runs_folder(runs_dir), Path("outputs")
+            folder.mkdir(parents=True, exist_ok=True)
+        listening = stack.enter_context(_listen(host, port))
+        _serve(listening, host, folder, outputs, open_page=open_page)
+
+
+def _serve(
+    listening: socket.socket, host: str, folder: Path, outputs: Path, *, open_page: bool
+) -> None:
     from p2p.api.app import create_app
     from p2p.api.guard import LOOPBACK, new_token
 
-    folder = runs_folder(runs_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    listening = _listen(host, port)
     token = os.environ.get("P2P_TOKEN") or new_token()
     local = _is_loopback(host)
     if not local:
@@ -60,6 +82,9 @@ def serve(
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
 
+    ending = threading.Event()
+    describing = threading.Thread(target=_describe_environments, args=(ending,))
+
     def announce() -> None:
         out.print(f"the dashboard of {folder} (Ctrl-C ends it):", soft_wrap=True)
         out.print(address, soft_wrap=True, markup=False)
@@ -67,14 +92,30 @@ def serve(
             import webbrowser
 
             webbrowser.open(address)
+        describing.start()
 
     # By whatever name others call this machine: they need the token all the same.
-    app = create_app(folder, token=token, hosts=(*LOOPBACK, name) if local else ("*",))
-    with listening:
-        try:
-            _server(app, announce).run(sockets=[listening])
-        except KeyboardInterrupt:  # how a server is ended, not how it fails
-            err.print("ended; sessions go on", style="dim")
+    hosts = (*LOOPBACK, name) if local else ("*",)
+    app = create_app(folder, outputs, token=token, hosts=hosts)
+    try:
+        _server(app, announce).run(sockets=[listening])
+    except KeyboardInterrupt:  # how a server is ended, not how it fails
+        err.print("ended; sessions go on", style="dim")
+    finally:
+        ending.set()
+        if describing.is_alive():  # left alone in the simulator's code it would crash the process
+            describing.join()
+
+
+def _describe_environments(ending: threading.Event) -> None:
+    """Ask the simulator about all of them, which takes seconds, before a page does."""
+    from p2p.training.env_spec import UnsupportedEnvironmentError, get_env_spec, list_env_ids
+
+    for env_id in list_env_ids():
+        if ending.is_set():
+            return
+        with suppress(UnsupportedEnvironmentError):  # which the page is told
+            get_env_spec(env_id)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -108,8 +149,11 @@ def _server(app: Guard, announce: Callable[[], None]) -> Server:
             await super().startup(sockets)
             announce()
 
-    return Announcing(
+    server = Announcing(
         uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S
         )
     )
+    # Answers that are cut by the end, such as a page's stream, are no news to who has ended it.
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
+    return server

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from sse_starlette import EventSourceResponse
 
 from p2p.api.house import TheHouse
-from p2p.api.live import session_stream, sessions_stream
+from p2p.api.live import STREAMED, session_stream, sessions_stream, stream
 from p2p.api.problems import NotFound
 from p2p.api.schemas import EventDetail, EventSummary, SessionAnalysisResponse
 from p2p.contracts import SessionAnalysis
 from p2p.event_log import read_event, read_events
 from p2p.session.record_files import read_model, read_object
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 router = APIRouter(prefix="/api", tags=["events"])
-PING_S = 15
 _EXCHANGE = re.compile(r"\d{4,}_[a-z_]+\.json")
 
 
@@ -63,7 +59,7 @@ def show_analysis(house: TheHouse, session_id: str) -> SessionAnalysisResponse:
     return found
 
 
-@router.get("/sessions/{session_id}/live", response_class=EventSourceResponse)
+@router.get("/sessions/{session_id}/live", response_class=EventSourceResponse, responses=STREAMED)
 def live_session(
     house: TheHouse,
     request: Request,
@@ -74,14 +70,10 @@ def live_session(
     record = house.session(session_id)
     given = request.headers.get("last-event-id", "")
     seen = max(after, int(given) if given.isdecimal() else 0)
-    return _stream(session_stream(house, session_id, record, seen))
+    return stream(session_stream(house, session_id, record, seen))
 
 
-@router.get("/live", response_class=EventSourceResponse)
+@router.get("/live", response_class=EventSourceResponse, responses=STREAMED)
 def live_sessions(house: TheHouse) -> EventSourceResponse:
     """Server-sent events: `sessions`, with those that have changed, as they do."""
-    return _stream(sessions_stream(house))
-
-
-def _stream(messages: AsyncIterator[dict[str, str]]) -> EventSourceResponse:
-    return EventSourceResponse(messages, ping=PING_S, headers={"X-Accel-Buffering": "no"})
+    return stream(sessions_stream(house))

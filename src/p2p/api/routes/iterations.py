@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 router = APIRouter(prefix="/api", tags=["iterations"])
+
+
+def _file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """For the documentation of a route that answers with a file."""
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    return {200: {"description": "the file, or a part of it", "content": {media_type: binary}}}
+
+
 Points = Annotated[int, Query(ge=2, le=5000)]
 
 
@@ -66,6 +74,7 @@ def show_bands(house: TheHouse, session_id: str, iter_num: str) -> list[Aggregat
 @router.get(
     "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/videos/{name}",
     response_class=FileResponse,
+    responses=_file_of("video/mp4"),
 )
 def get_video(
     house: TheHouse, session_id: str, iter_num: str, run_id: str, name: str
@@ -80,6 +89,7 @@ def get_video(
 @router.get(
     "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/policies/{step}",
     response_class=FileResponse,
+    responses=_file_of("application/zip"),
 )
 def get_policy(
     house: TheHouse, session_id: str, iter_num: str, run_id: str, step: int
@@ -91,7 +101,11 @@ def get_policy(
     return _file(path, house.runs_dir, "application/zip", download_as=name)
 
 
-@router.get("/sessions/{session_id}/policy", response_class=FileResponse)
+@router.get(
+    "/sessions/{session_id}/policy",
+    response_class=FileResponse,
+    responses=_file_of("application/zip"),
+)
 def get_best_policy(house: TheHouse, session_id: str) -> FileResponse:
     """The policy that the session ended with."""
     record = house.session(session_id)
@@ -103,7 +117,11 @@ def get_best_policy(house: TheHouse, session_id: str) -> FileResponse:
     return _file(path, house.runs_dir, "application/zip", download_as=f"{session_id}.zip")
 
 
-@router.get("/sessions/{session_id}/report", response_class=FileResponse)
+@router.get(
+    "/sessions/{session_id}/report",
+    response_class=FileResponse,
+    responses=_file_of("text/markdown"),
+)
 def get_report(house: TheHouse, session_id: str) -> FileResponse:
     """report.md."""
     record = house.session(session_id)
@@ -139,7 +157,7 @@ def list_iterations(
 
 @router.get("/iterations/{iteration_id}")
 def show_newest_iteration(house: TheHouse, iteration_id: str) -> IterationDetail:
-    """A training run by its folder's name, that of the newest session that has one."""
+    """An iteration or training run by its folder's name, that of the newest session with one."""
     session_id, record = _newest(house, iteration_id)
     return iteration_detail(session_id, record)
 
@@ -158,10 +176,12 @@ def _all_runs(house: TheHouse, session_id: str) -> list[IterationRecord]:
     return [run for each in record.iteration_records() for run in (each.runs() or [each])]
 
 
-def _newest(house: TheHouse, iteration_id: str) -> tuple[str, IterationRecord]:
-    rows, _ = house.index.find(Wanted(limit=500))
-    for row in rows:
-        for record in _all_runs(house, row.session_id):
-            if record.iteration_id == iteration_id:
-                return row.session_id, record
-    raise NotFound(f"there is no training run {iteration_id!r}")
+def _newest(house: TheHouse, name: str) -> tuple[str, IterationRecord]:
+    session_id = house.index.newest_with(name)
+    if session_id is not None:
+        session = SessionRecord(resolve_session_dir(session_id, house.runs_dir))
+        for iteration in reversed(session.iteration_records()):
+            for record in (iteration, *iteration.runs()):
+                if record.iteration_id == name:
+                    return session_id, record
+    raise NotFound(f"there is no training run {name!r}")

@@ -8,16 +8,30 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from p2p.api.benchmark_schemas import JobCase
 from p2p.api.house import House, TheHouse
-from p2p.api.problems import NotFound
-from p2p.api.schemas import ChangedRuns, JobDetail, JobRun, JobSummary, NodeCheck, NodeStatus
+from p2p.api.problems import NotFound, Problem
+from p2p.api.schemas import (
+    ChangedRuns,
+    JobDetail,
+    JobLog,
+    JobRun,
+    JobSummary,
+    NodeCheck,
+    NodeStatus,
+)
+from p2p.benchmark.records import BENCHMARK_ID
 from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.logs import read_output
 from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.rows import JobRow, RunRow
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
+from p2p.settings import is_benchmark_case, redact
 
 router = APIRouter(prefix="/api", tags=["jobs"])
+LOG_BYTES = 200_000
+"""The most of a log in one answer."""
 
 
 @router.get("/scheduler/jobs")
@@ -44,6 +58,69 @@ def show_job(house: TheHouse, job_id: str) -> JobDetail:
             max_parallel=job.max_parallel,
             runs=tuple(_run(run) for run in store.runs(job_id)),
         )
+
+
+@router.get("/scheduler/jobs/{job_id}/cases/{index}")
+def show_job_case(house: TheHouse, job_id: str, index: int) -> JobCase:
+    """A case of a job: of a benchmark the case of that number, of another job its run so far."""
+    with house.store() as store:
+        if store.job(job_id) is None:
+            raise NotFound(f"there is no job {job_id!r}")
+        runs = store.runs(job_id)
+        if BENCHMARK_ID.fullmatch(job_id):
+            case = house.benchmarks.case(job_id, index, store)
+            run = next((run for run in runs if run.run_id == case.session_id), None)
+        else:
+            case, run = None, runs[index] if 0 <= index < len(runs) else None
+    if run is None:
+        raise NotFound(f"job {job_id} has no case {index}")
+    return JobCase(
+        job_id=job_id, index=index, run=_run(run), session_id=_session(house, run.folder), case=case
+    )
+
+
+def _session(house: House, folder: str) -> str | None:
+    """The id of the session in a run's folder; None if it works on no session."""
+    name = folder.replace("/", "_")
+    if not is_benchmark_case(name):
+        name = folder.partition("/")[0]
+    try:
+        house.session(name)
+    except NotFound:
+        return None
+    return name
+
+
+@router.get("/scheduler/jobs/{job_id}/runs/{run_id}/log")
+def show_log(
+    house: TheHouse,
+    job_id: str,
+    run_id: str,
+    attempt: Annotated[int | None, Query(ge=0, le=1_000_000, description="the last one")] = None,
+    offset: Annotated[
+        int | None, Query(ge=0, le=1 << 50, description="in bytes; else the end of it")
+    ] = None,
+) -> JobLog:
+    """What a run wrote; from another machine as far as it has come back, or can be asked for."""
+    with house.store() as store:
+        run = store.run(run_id)
+        if run is None or run.job_id != job_id:
+            raise NotFound(f"job {job_id} has no run {run_id!r}")
+        number = run.attempt if attempt is None else attempt
+        try:
+            written = read_output(store, run, number, offset or 0)
+        except BackendError as error:
+            raise Problem(503, str(error)) from error
+    begin = max(0, len(written) - LOG_BYTES) if offset is None else 0
+    part = written[begin : begin + LOG_BYTES]
+    start = (offset or 0) + begin
+    return JobLog(
+        run_id=run_id,
+        attempt=number,
+        offset=start,
+        next_offset=start + len(part),
+        text=redact(part.decode("utf-8", "replace")),
+    )
 
 
 @router.post("/scheduler/jobs/{job_id}/cancel")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from p2p.api.house import TheHouse
-from p2p.api.problems import BadRequest
+from p2p.api.problems import BadRequest, NoAnswer
 from p2p.api.schemas import ProposalRequest
 from p2p.config import LoopConfig
 from p2p.contracts import Intent
 from p2p.inference.question import InferenceError
+from p2p.inference.spending import allowance
 from p2p.session.iteration_record import SessionRecord
 from p2p.session.thinking import AgentThinking
 
@@ -23,8 +24,10 @@ def propose_criteria(house: TheHouse, wanted: ProposalRequest) -> Intent:
     """What would be measured; asks the model, which may cost something."""
     record = SessionRecord(house.runs_dir / FOLDER)
     record.path.mkdir(parents=True, exist_ok=True)
-    thinking = AgentThinking(record, LoopConfig(model=wanted.model or ""))
+    model = wanted.model or ""
     try:
+        budget = allowance(record.llm_dir, model, wanted.budget_usd)
+        thinking = AgentThinking(record, LoopConfig(model=model, budget_usd=budget))
         env_id = wanted.env_id
         if not env_id:
             choice = thinking.choose_environment(wanted.prompt)
@@ -32,5 +35,7 @@ def propose_criteria(house: TheHouse, wanted: ProposalRequest) -> Intent:
                 raise BadRequest(choice.reason)
             env_id = choice.env_id
         return thinking.elicit(wanted.prompt, env_id)
-    except (InferenceError, ValueError) as error:
+    except InferenceError as error:
+        raise NoAnswer(error) from error
+    except ValueError as error:
         raise BadRequest(str(error)) from error

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
 
+from p2p.api.games import GameDetail, GameKind, GameRow, find_game, list_games
 from p2p.api.house import TheHouse
 from p2p.api.problems import NotFound
 from p2p.api.schemas import SelfPlayRow
-from p2p.jsonl import lines_backward, parse_line
 from unstable.dashboard.view import View
 
 if TYPE_CHECKING:
@@ -70,18 +70,23 @@ def show_selfplay(house: TheHouse, run_id: str) -> View:
 
 
 @router.get("/selfplay/{run_id}/games")
-def list_games(
-    house: TheHouse, run_id: str, limit: Annotated[int, Query(ge=1, le=1000)] = 50
-) -> list[dict[str, Any]]:
-    """The newest evaluation games."""
-    path = _find(house.selfplay_dirs, run_id) / "eval_data" / "games.jsonl"
-    found = []
-    for line in lines_backward(path) if path.exists() else ():
-        game = parse_line(line)
-        if game is not None:
-            found.append(game)
-        if len(found) == limit:
-            break
+def list_selfplay_games(
+    house: TheHouse,
+    run_id: str,
+    kind: GameKind = "eval",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    older_than: Annotated[str | None, Query(description="the last game of a page")] = None,
+) -> list[GameRow]:
+    """Games that can be stepped through, newest first."""
+    return list_games(_find(house.selfplay_dirs, run_id), kind, limit, older_than)
+
+
+@router.get("/selfplay/{run_id}/games/{game_id}")
+def show_selfplay_game(house: TheHouse, run_id: str, game_id: str) -> GameDetail:
+    """A game, move by move."""
+    found = find_game(_find(house.selfplay_dirs, run_id), game_id)
+    if found is None:
+        raise NotFound(f"the run has no game {game_id!r}; only the newest are kept")
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -18,7 +16,6 @@ from p2p.api.schemas import (
     SessionDetail,
     SteerRequest,
     StopResponse,
-    TrashItem,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
@@ -34,29 +31,32 @@ from p2p.settings import session_path
 router = APIRouter(prefix="/api", tags=["sessions"])
 
 
-@router.get("/sessions")
+@router.get("/sessions", response_model=list[SessionRow])
 def list_sessions(
     house: TheHouse,
-    answer: Response,
     q: Annotated[str, Query(max_length=200, description="words of the prompt, name or id")] = "",
     status: Annotated[str, Query(max_length=40)] = "",
     env_id: Annotated[str, Query(max_length=200)] = "",
     tag: Annotated[str, Query(max_length=50)] = "",
     starred: bool | None = None,
+    cases: Annotated[
+        bool | None, Query(description="those of benchmarks: only them, or none of them")
+    ] = None,
     sort: Sort = "created_at",
     order: Literal["asc", "desc"] = "desc",
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-) -> list[SessionRow]:
+) -> Response:
     """A page of the sessions; `X-Total-Count` says how many there are."""
-    rows, total = house.index.find(
+    rows, total = house.index.find_json(
         Wanted(
-            text=q, status=status, env_id=env_id, tag=tag, starred=starred, sort=sort,
-            descending=order == "desc", offset=offset, limit=limit,
+            text=q, status=status, env_id=env_id, tag=tag, starred=starred, cases=cases,
+            sort=sort, descending=order == "desc", offset=offset, limit=limit,
         )
     )  # fmt: skip
-    answer.headers["X-Total-Count"] = str(total)
-    return rows
+    # The index holds them as they are sent.
+    text = f"[{','.join(rows)}]"
+    return Response(text, media_type="application/json", headers={"X-Total-Count": str(total)})
 
 
 @router.get("/sessions/{session_id}")
@@ -84,7 +84,7 @@ def update_session(
     now = record.update_metadata(**given)
     house.index.refresh_one(session_id, record.path)
     return UpdateMetadataResponse(
-        session_id=session_id, alias=now.alias, starred=now.starred, tags=now.tags
+        id=session_id, alias=now.alias, starred=now.starred, tags=now.tags
     )
 
 
@@ -155,34 +155,3 @@ def restore_session(house: TheHouse, session_id: str) -> StopResponse:
     record.update_metadata(deleted_at=None)
     house.index.refresh_one(session_id, record.path)
     return StopResponse(id=session_id, status="restored")
-
-
-@router.get("/trash", tags=["trash"])
-def list_trash(house: TheHouse) -> list[TrashItem]:
-    """What was put away, the latest first."""
-    rows, _ = house.index.find(Wanted(deleted=True, limit=500))
-    items = [
-        TrashItem(
-            id=row.session_id,
-            kind="session",
-            title=row.alias or row.prompt,
-            deleted_at=row.deleted_at,
-        )
-        for row in rows
-        if row.deleted_at is not None
-    ]
-    return sorted(items, key=lambda item: item.deleted_at, reverse=True)
-
-
-@router.delete("/trash/{entity_id}", tags=["trash"])
-def remove_for_good(house: TheHouse, entity_id: str) -> StopResponse:
-    """Delete it from the disk; only what is in the trash."""
-    record = house.session(entity_id)
-    if record.read_metadata().deleted_at is None:
-        raise WrongState(f"{entity_id} is not in the trash: put it there first")
-    # Renamed first: half a session must never look like a whole one.
-    doomed = house.runs_dir / f".removed-{secrets.token_hex(8)}"
-    record.path.rename(doomed)
-    house.index.refresh_one(entity_id, record.path)
-    shutil.rmtree(doomed)
-    return StopResponse(id=entity_id, status="removed")

@@ -1,0 +1,165 @@
+"""Requests that nobody thought of, made from the API's own document: no fault, no surprise.
+
+Nothing is trained and nobody is asked for money: jobs are taken in by a scheduler that never runs,
+there are no keys, and the only model that answers is the built-in one. Streams are left out, as
+they do not end; they have tests of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import requests
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from small_runs import make_session
+
+from benchmark_folder import a_benchmark, a_case, end_case
+from p2p.api.app import create_api, create_app
+from p2p.api.routes.benchmarks import shipped_cases
+from p2p.benchmark import suite
+from p2p.settings import get_settings
+
+load_all_checks()
+TOKEN = "the-token-of-this-server"
+PATIENCE_S = 120.0
+CHECKS = [
+    not_a_server_error, status_code_conformance, content_type_conformance,
+    response_schema_conformance,
+]  # fmt: skip
+SUITE = "env_id,instruction,category,difficulty\nReacher-v5,hold still,manipulation,easy\n"
+ENSURES = (
+    "p2p.api.routes.jobs", "p2p.api.routes.sessions", "p2p.api.routes.starting",
+    "p2p.benchmark.running",
+)  # fmt: skip
+KEYS = (
+    "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY",
+    "OPENROUTER_API_KEY", "LLM_MODEL", "VLM_MODEL",
+)  # fmt: skip
+DOCUMENT = create_api().openapi()
+OPERATIONS = [
+    (method.upper(), path)
+    for path, operations in DOCUMENT["paths"].items()
+    for method in operations
+    if not path.endswith("/live")
+]
+KNOWN: dict[str, tuple[Any, ...]] = {
+    "session_id": ("session_a", "session_b"),
+    "iteration_id": ("iter_1", "1", "base_seed_1"),
+    "iter_num": ("1",),
+    "run_id": ("base_seed_1",),
+    "job_id": ("local",),
+    "node_id": ("local",),
+    "name": ("eval_100_median.mp4",),
+    "step": (100,),
+    "seq": (1,),
+    "number": (0,),
+    "index": (0,),
+    "entity_id": ("session_b",),
+}
+
+
+class Served(NamedTuple):
+    """A server on loopback."""
+
+    url: str
+    session: requests.Session
+    known: dict[str, tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("fuzz")
+    runs = folder / "runs"
+    for name in ("session_a", "session_b"):
+        make_session(runs, name)
+    made, where = a_benchmark(runs, a_case(0), a_case(1))
+    end_case(where, 0, "passed", 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)  # away from a .env
+        for key in KEYS:
+            patch.delenv(key, raising=False)
+        for module in ENSURES:
+            patch.setattr(f"{module}.ensure_scheduler", lambda _: None)
+        for module in (suite, "p2p.api.routes.benchmarks"):
+            target = module if isinstance(module, str) else module.__name__
+            patch.setattr(f"{target}.shipped_suites", lambda: {"mujoco_prompts": SUITE})
+        get_settings.cache_clear()
+        shipped_cases.cache_clear()
+        with _listening(runs, folder) as url:
+            session = requests.Session()
+            session.headers["Authorization"] = f"Bearer {TOKEN}"
+            yield Served(url, session, {**KNOWN, "benchmark_id": (made.benchmark_id,)})
+    get_settings.cache_clear()
+    shipped_cases.cache_clear()
+
+
+@contextmanager
+def _listening(runs: Path, folder: Path) -> Iterator[str]:
+    app = create_app(runs, folder / "outputs", token=TOKEN)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def hold(served: Served, method: str, path: str, requests_made: int) -> None:
+    """Send so many requests to an operation and look at what comes back."""
+    operation = schemathesis.openapi.from_dict(DOCUMENT)[path][method]
+    fitting = st.fixed_dictionaries({}, optional={
+        name: st.sampled_from(served.known[name])
+        for name in served.known if f"{{{name}}}" in path
+    })  # fmt: skip
+    cases = st.one_of(
+        operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        operation.as_strategy(generation_mode=GenerationMode.NEGATIVE),
+    )
+
+    @settings(
+        max_examples=requests_made,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases, fitting)
+    def request(case: schemathesis.Case, real: dict[str, Any]) -> None:
+        case.path_parameters = {**(case.path_parameters or {}), **real}
+        answer = case.call(base_url=served.url, session=served.session, timeout=PATIENCE_S)
+        case.validate_response(answer, checks=CHECKS)
+
+    request()
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_no_request_makes_it_fail(served: Served, method: str, path: str) -> None:
+    hold(served, method, path, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_no_request_of_ten_thousand_makes_it_fail(served: Served, method: str, path: str) -> None:
+    hold(served, method, path, 10_000 // len(OPERATIONS) + 1)
