@@ -17,7 +17,9 @@ const SessionPage = lazy(() => import("./pages/session/SessionPage"));
 const StartPage = lazy(() => import("./pages/StartPage"));
 const MonitorPage = lazy(() => import("./pages/MonitorPage"));
 const TrashPage = lazy(() => import("./pages/TrashPage"));
-const BenchmarkPage = lazy(() => import("./pages/BenchmarkPage"));
+const BenchmarksPage = lazy(() => import("./pages/benchmark/BenchmarksPage"));
+const BenchmarkPage = lazy(() => import("./pages/benchmark/BenchmarkPage"));
+const CasePage = lazy(() => import("./pages/benchmark/CasePage"));
 const SelfPlaysPage = lazy(() => import("./pages/SelfPlaysPage"));
 const SelfPlayPage = lazy(() => import("./pages/selfplay/SelfPlayPage"));
 const JobPage = lazy(() => import("./pages/JobPage"));
@@ -44,8 +46,10 @@ createRoot(root).render(
             <Route path="e2e" element={<SessionsPage />} />
             <Route path="e2e/new" element={<StartPage />} />
             <Route path="e2e/:id" element={<SessionPage />} />
-            <Route path="benchmark" element={<BenchmarkPage />} />
+            <Route path="benchmark" element={<BenchmarksPage />} />
+            <Route path="benchmark/:id" element={<BenchmarkPage />} />
             <Route path="benchmark/job/:id" element={<JobPage />} />
+            <Route path="benchmark/job/:id/case/:number" element={<CasePage />} />
             <Route path="self-play" element={<SelfPlaysPage />} />
             <Route path="self-play/:id" element={<SelfPlayPage />} />
             <Route path="monitor" element={<MonitorPage />} />

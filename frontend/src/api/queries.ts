@@ -1,9 +1,9 @@
 /** What the pages ask for, each with the name it is remembered by. */
-import { queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
-  AggregatedMetrics, EnvInfo, Iteration, JobDetail, JobSummary, NodeStatus, ProviderInfo, Resources,
-  RunMetrics, SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem,
+  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, NodeStatus, ProviderInfo, Resources,
+  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem,
 } from "./types";
 
 const session = (id: string) => `/api/sessions/${encodeURIComponent(id)}`;
@@ -30,18 +30,11 @@ export const iterationsQuery = (id: string) =>
 export const eventsQuery = (id: string) =>
   queryOptions({ queryKey: ["events", id], queryFn: (): SessionEvent[] => [], ...FOR_THE_VISIT });
 
-export const bandsQuery = (id: string, iteration: string, running: boolean) =>
+/** Asked for again when the session's stream says that an iteration has got further. */
+export const bandsQuery = (id: string, iteration: string) =>
   queryOptions({
     queryKey: ["bands", id, iteration],
     queryFn: () => get<AggregatedMetrics[]>(`${session(id)}/iterations/${iteration}/metrics`),
-    refetchInterval: running ? LOOK_EVERY_MS : false,
-  });
-
-export const runMetricsQuery = (id: string, iteration: string, run: string, running: boolean) =>
-  queryOptions({
-    queryKey: ["run-metrics", id, iteration, run],
-    queryFn: () => get<RunMetrics>(`${session(id)}/iterations/${iteration}/runs/${run}/metrics`),
-    refetchInterval: running ? LOOK_EVERY_MS : false,
   });
 
 export const envsQuery = queryOptions({
@@ -79,11 +72,41 @@ export const jobQuery = (id: string) =>
     refetchInterval: LOOK_EVERY_MS,
   });
 
+/** What a run has printed last. */
+export const jobLogQuery = (id: string, run: string, open: boolean) =>
+  queryOptions({
+    queryKey: ["job-log", id, run],
+    queryFn: () => get<JobLog>(`/api/scheduler/jobs/${encodeURIComponent(id)}/runs/${encodeURIComponent(run)}/log`),
+    refetchInterval: open ? LOOK_EVERY_MS : false,
+  });
+
 export const nodesQuery = queryOptions({
   queryKey: ["nodes"],
   queryFn: () => get<NodeStatus[]>("/api/scheduler/nodes"),
   refetchInterval: LOOK_EVERY_MS,
 });
+
+const benchmark = (id: string) => `/api/benchmarks/${encodeURIComponent(id)}`;
+
+export const benchmarksQuery = queryOptions({
+  queryKey: ["benchmarks"],
+  queryFn: () => get<BenchmarkRow[]>("/api/benchmarks"),
+});
+
+export const benchmarkOptionsQuery = queryOptions({
+  queryKey: ["benchmark-options"],
+  queryFn: () => get<BenchmarkOptions>("/api/benchmarks/options"),
+  ...FOR_THE_VISIT,
+});
+
+export const benchmarkQuery = (id: string) =>
+  queryOptions({ queryKey: ["benchmark", id], queryFn: () => get<Benchmark>(benchmark(id)) });
+
+export const benchmarkCasesQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["benchmark", id, "cases"],
+    queryFn: () => get<BenchmarkCase[]>(`${benchmark(id)}/cases`),
+  });
 
 export const selfPlaysQuery = queryOptions({
   queryKey: ["self-plays"],
@@ -98,21 +121,22 @@ export const selfPlayQuery = (id: string) =>
     refetchInterval: LOOK_EVERY_MS,
   });
 
-/** A game as the run has written it down; the API hands it on as it is. */
-export interface Game {
-  time: number;
-  ckpt_uid: string;
-  env_id: string;
-  opponent: string;
-  player_id: number;
-  rewards: Record<string, number>;
-  num_turns: number;
-  reason: string;
-  invalid: boolean;
-}
+export const GAMES_AT_ONCE = 50;
 
-export const gamesQuery = (id: string) =>
+export const gamesQuery = (id: string, kind: GameKind) =>
+  infiniteQueryOptions({
+    queryKey: ["games", id, kind],
+    queryFn: ({ pageParam }) => {
+      const query = new URLSearchParams({ kind, limit: String(GAMES_AT_ONCE), ...(pageParam ? { older_than: pageParam } : {}) });
+      return get<GameRow[]>(`/api/selfplay/${encodeURIComponent(id)}/games?${query.toString()}`);
+    },
+    initialPageParam: "",
+    getNextPageParam: (page) => (page.length === GAMES_AT_ONCE ? page.at(-1)?.id : undefined),
+  });
+
+export const gameQuery = (id: string, game: string) =>
   queryOptions({
-    queryKey: ["games", id],
-    queryFn: () => get<Game[]>(`/api/selfplay/${encodeURIComponent(id)}/games?limit=50`),
+    queryKey: ["game", id, game],
+    queryFn: () => get<Game>(`/api/selfplay/${encodeURIComponent(id)}/games/${encodeURIComponent(game)}`),
+    ...FOR_THE_VISIT,
   });

@@ -136,46 +136,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/trash": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List Trash
-         * @description What was put away, the latest first.
-         */
-        get: operations["list_trash_api_trash_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/trash/{entity_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /**
-         * Remove For Good
-         * @description Delete it from the disk; only what is in the trash.
-         */
-        delete: operations["remove_for_good_api_trash__entity_id__delete"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/sessions/{session_id}/resume": {
         parameters: {
             query?: never;
@@ -188,6 +148,8 @@ export interface paths {
         /**
          * Resume Session
          * @description Go on with a session that has ended, with another budget or more iterations if you like.
+         *
+         *     One that has passed needs an order (steer) that asks for more.
          */
         post: operations["resume_session_api_sessions__session_id__resume_post"];
         delete?: never;
@@ -405,7 +367,7 @@ export interface paths {
         };
         /**
          * Show Newest Iteration
-         * @description A training run by its folder's name, that of the newest session that has one.
+         * @description An iteration or training run by its folder's name, that of the newest session with one.
          */
         get: operations["show_newest_iteration_api_iterations__iteration_id__get"];
         put?: never;
@@ -556,6 +518,260 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{session_id}/analyze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Analyze
+         * @description Server-sent events: `status` while it is thought about, then `analysis` or `error`.
+         *
+         *     Asks a model, which may cost something; a report that is there is given as it is.
+         */
+        post: operations["analyze_api_sessions__session_id__analyze_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Options
+         * @description Our suites with all their prompts, and what else can be chosen.
+         */
+        get: operations["show_options_api_benchmarks_options_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Benchmarks
+         * @description All that are not in the trash, newest first.
+         */
+        get: operations["list_benchmarks_api_benchmarks_get"];
+        put?: never;
+        /**
+         * Start Benchmark
+         * @description Start a suite: a session of each prompt, run by the scheduler, measured in the end.
+         */
+        post: operations["start_benchmark_api_benchmarks_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Live Benchmarks
+         * @description Server-sent events: `benchmarks`, the whole list when something in it has changed.
+         */
+        get: operations["live_benchmarks_api_benchmarks_live_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Benchmark
+         * @description How far it is, and what its cases say together; nothing is measured for it.
+         */
+        get: operations["show_benchmark_api_benchmarks__benchmark_id__get"];
+        put?: never;
+        post?: never;
+        /**
+         * Trash Benchmark
+         * @description Put it and its cases away; it can be restored.
+         */
+        delete: operations["trash_benchmark_api_benchmarks__benchmark_id__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Update Benchmark
+         * @description Give it another name, a star, tags.
+         */
+        patch: operations["update_benchmark_api_benchmarks__benchmark_id__patch"];
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/cases": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Cases
+         * @description Its cases, by number.
+         */
+        get: operations["list_cases_api_benchmarks__benchmark_id__cases_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/cases/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Case
+         * @description One case.
+         */
+        get: operations["show_case_api_benchmarks__benchmark_id__cases__number__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Live Benchmark
+         * @description Server-sent events: `benchmark` and `case`, each when it changes; all of them at first.
+         */
+        get: operations["live_benchmark_api_benchmarks__benchmark_id__live_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Benchmark
+         * @description End all of it that has not ended; what is done stays, and it can be resumed.
+         */
+        post: operations["stop_benchmark_api_benchmarks__benchmark_id__stop_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Benchmark
+         * @description Go on with the cases that have no verdict.
+         */
+        post: operations["resume_benchmark_api_benchmarks__benchmark_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make Benchmark Report
+         * @description Measure the policies that are not measured yet, and write the report's files.
+         */
+        post: operations["make_benchmark_report_api_benchmarks__benchmark_id__report_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Restore Benchmark
+         * @description Take it out of the trash.
+         */
+        post: operations["restore_benchmark_api_benchmarks__benchmark_id__restore_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/scheduler/jobs": {
         parameters: {
             query?: never;
@@ -588,6 +804,46 @@ export interface paths {
          * @description A job and its runs.
          */
         get: operations["show_job_api_scheduler_jobs__job_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/scheduler/jobs/{job_id}/cases/{index}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Job Case
+         * @description A case of a job: of a benchmark the case of that number, of another job its run so far.
+         */
+        get: operations["show_job_case_api_scheduler_jobs__job_id__cases__index__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/scheduler/jobs/{job_id}/runs/{run_id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Log
+         * @description What a run wrote; from another machine as far as it has come back, or can be asked for.
+         */
+        get: operations["show_log_api_scheduler_jobs__job_id__runs__run_id__log_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -748,10 +1004,30 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List Games
-         * @description The newest evaluation games.
+         * List Selfplay Games
+         * @description Games that can be stepped through, newest first.
          */
-        get: operations["list_games_api_selfplay__run_id__games_get"];
+        get: operations["list_selfplay_games_api_selfplay__run_id__games_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/selfplay/{run_id}/games/{game_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Selfplay Game
+         * @description A game, move by move.
+         */
+        get: operations["show_selfplay_game_api_selfplay__run_id__games__game_id__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -840,6 +1116,106 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/vlm/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Vlm Status
+         * @description Who looks at the videos, and whether that can be asked; nothing is asked.
+         */
+        get: operations["vlm_status_api_vlm_status_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/vlm/api/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Vlm Tags
+         * @description The models that could look: VLM_MODEL, and the usual ones of providers that have a key.
+         */
+        get: operations["vlm_tags_api_vlm_api_tags_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/vlm/api/chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Vlm Chat
+         * @description Ask the model that looks; it may cost something.
+         */
+        post: operations["vlm_chat_api_vlm_api_chat_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/trash": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Trash
+         * @description What was put away, the latest first.
+         */
+        get: operations["list_trash_api_trash_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/trash/{entity_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove For Good
+         * @description Delete it from the disk; only what is in the trash.
+         */
+        delete: operations["remove_for_good_api_trash__entity_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -862,6 +1238,42 @@ export interface components {
             /** Evaluation Steps */
             evaluation_steps: number[];
             evaluation: components["schemas"]["MeanStdSeries"];
+        };
+        /**
+         * Agreement
+         * @description Judge and ground truth, over the cases that have both.
+         */
+        Agreement: {
+            /** Compared */
+            compared: number;
+            /** Agreed */
+            agreed: number;
+            /** False Passes */
+            false_passes: number[];
+            /** False Fails */
+            false_fails: number[];
+            /** Rank Correlation */
+            rank_correlation: number | null;
+            /** Correlated */
+            correlated: number;
+        };
+        /**
+         * AnalyzeRequest
+         * @description Who looks back at a session.
+         */
+        AnalyzeRequest: {
+            /** Model */
+            model?: string | null;
+            /**
+             * Again
+             * @default false
+             */
+            again: boolean;
+            /**
+             * Budget Usd
+             * @default 1
+             */
+            budget_usd: number;
         };
         /**
          * AuthoredCode
@@ -904,6 +1316,342 @@ export interface components {
              * @default
              */
             code: string;
+        };
+        /**
+         * Benchmark
+         * @description A suite, or what a filter left of it, and how it is run. Fixed once it is made.
+         */
+        Benchmark: {
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Suite */
+            suite: string;
+            /** Cases */
+            cases: components["schemas"]["Case"][];
+            /**
+             * Mode
+             * @default flat
+             * @enum {string}
+             */
+            mode: "staged" | "flat";
+            /** Stages */
+            stages: number[][];
+            /**
+             * Gate Threshold
+             * @default 0
+             */
+            gate_threshold: number;
+            /** Options */
+            options?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Cores Per Run
+             * @default 1
+             */
+            cores_per_run: number;
+            /**
+             * Max Parallel
+             * @default 0
+             */
+            max_parallel: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Version */
+            version: string;
+        };
+        /**
+         * BenchmarkCase
+         * @description A case: its line in the report, and how it stands now.
+         */
+        BenchmarkCase: {
+            case: components["schemas"]["Case"];
+            /** Stage */
+            stage: number;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "passed" | "not_passed" | "error" | "unfinished" | "not_run";
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            /**
+             * Message
+             * @default
+             */
+            message: string;
+            /** Score */
+            score?: number | null;
+            /** Confirmed Score */
+            confirmed_score?: number | null;
+            truth?: components["schemas"]["TruthResult"] | null;
+            /**
+             * Truth Note
+             * @default
+             */
+            truth_note: string;
+            /**
+             * Iterations
+             * @default 0
+             */
+            iterations: number;
+            /**
+             * Minutes
+             * @default 0
+             */
+            minutes: number;
+            /**
+             * Model Calls
+             * @default 0
+             */
+            model_calls: number;
+            /**
+             * Tokens
+             * @default 0
+             */
+            tokens: number;
+            /**
+             * Cost Usd
+             * @default 0
+             */
+            cost_usd: number;
+            /**
+             * Folder
+             * @default
+             */
+            folder: string;
+            /** Policy */
+            policy?: string | null;
+            /**
+             * Videos
+             * @default []
+             */
+            videos: string[];
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Session Id */
+            session_id: string;
+            /** State */
+            state: ("waiting" | "starting" | "running") | ("passed" | "not_passed" | "error" | "unfinished" | "not_run");
+            /** Passed */
+            passed: boolean | null;
+            /** True Pass */
+            true_pass: boolean | null;
+            /** Live Score */
+            live_score?: number | null;
+            /**
+             * Node
+             * @default
+             */
+            node: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+            /**
+             * Media
+             * @default []
+             */
+            media: components["schemas"]["Video"][];
+        };
+        /**
+         * BenchmarkOptionsResponse
+         * @description What a benchmark can be started with.
+         */
+        BenchmarkOptionsResponse: {
+            /** Suites */
+            suites: components["schemas"]["SuiteInfo"][];
+            /** Modes */
+            modes: ("staged" | "flat")[];
+            /** Difficulties */
+            difficulties: ("easy" | "medium" | "hard")[];
+            /** Truths */
+            truths: string[];
+            /** Columns */
+            columns: string[];
+            /** Nodes */
+            nodes: string[];
+        };
+        /**
+         * BenchmarkRunDetail
+         * @description A benchmark: what it is made of, and all that its cases together say.
+         */
+        BenchmarkRunDetail: {
+            overall: components["schemas"]["Group"];
+            /** By Env */
+            by_env: components["schemas"]["Group"][];
+            /** By Category */
+            by_category: components["schemas"]["Group"][];
+            /** By Difficulty */
+            by_difficulty: components["schemas"]["Group"][];
+            agreement: components["schemas"]["Agreement"];
+            /**
+             * Gates
+             * @default []
+             */
+            gates: components["schemas"]["GateResult"][];
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Suite */
+            suite: string;
+            /**
+             * Mode
+             * @enum {string}
+             */
+            mode: "staged" | "flat";
+            /** Model */
+            model: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "queued" | "running" | "completed" | "cancelled" | "incomplete";
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            /** Cost Usd */
+            cost_usd: number;
+            /** Unmeasured */
+            unmeasured: number;
+            /** Measuring */
+            measuring: boolean;
+            /** Has Job */
+            has_job: boolean;
+            /**
+             * Alias
+             * @default
+             */
+            alias: string;
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /** Deleted At */
+            deleted_at?: string | null;
+            benchmark: components["schemas"]["Benchmark"];
+            /** Stages */
+            stages: components["schemas"]["BenchmarkStage"][];
+        };
+        /**
+         * BenchmarkRunSummary
+         * @description A benchmark in a list.
+         */
+        BenchmarkRunSummary: {
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Suite */
+            suite: string;
+            /**
+             * Mode
+             * @enum {string}
+             */
+            mode: "staged" | "flat";
+            /** Model */
+            model: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "queued" | "running" | "completed" | "cancelled" | "incomplete";
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Counts */
+            counts: {
+                [key: string]: number;
+            };
+            overall: components["schemas"]["Group"];
+            /** Cost Usd */
+            cost_usd: number;
+            /** Unmeasured */
+            unmeasured: number;
+            /** Measuring */
+            measuring: boolean;
+            /** Has Job */
+            has_job: boolean;
+            /**
+             * Alias
+             * @default
+             */
+            alias: string;
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /** Deleted At */
+            deleted_at?: string | null;
+        };
+        /**
+         * BenchmarkStage
+         * @description A stage and how far it is.
+         */
+        BenchmarkStage: {
+            /** Stage */
+            stage: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "running" | "ended" | "closed";
+            /** Cases */
+            cases: number[];
+            /** Ended */
+            ended: number;
+        };
+        /**
+         * Case
+         * @description One prompt of a suite.
+         */
+        Case: {
+            /** Number */
+            number: number;
+            /** Env Id */
+            env_id: string;
+            /** Instruction */
+            instruction: string;
+            /** Category */
+            category: string;
+            /**
+             * Difficulty
+             * @enum {string}
+             */
+            difficulty: "easy" | "medium" | "hard";
+            /** Truth */
+            truth?: string | null;
+            /** Threshold */
+            threshold?: number | null;
         };
         /**
          * ChangedRuns
@@ -1111,6 +1859,134 @@ export interface components {
             duration_ms?: number | null;
         };
         /**
+         * GameDetail
+         * @description A game, move by move.
+         */
+        GameDetail: {
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "train" | "eval";
+            /** Env Id */
+            env_id: string;
+            /** Step */
+            step: number;
+            /** Time */
+            time: number;
+            /** Players */
+            players: components["schemas"]["GamePlayer"][];
+            /** Rewards */
+            rewards: {
+                [key: string]: number | null;
+            };
+            /** Reason */
+            reason: string;
+            /** Turns */
+            turns: number;
+            /** Illegal */
+            illegal: number;
+            /** Moves */
+            moves: components["schemas"]["GameMove"][];
+        };
+        /**
+         * GameMove
+         * @description One move.
+         */
+        GameMove: {
+            /** Seat */
+            seat: number;
+            /** Observation */
+            observation: string;
+            /** Answer */
+            answer: string;
+            /** Action */
+            action: string;
+            /** Legal */
+            legal: boolean;
+            /**
+             * Board
+             * @default
+             */
+            board: string;
+            /**
+             * Opening
+             * @default false
+             */
+            opening: boolean;
+        };
+        /**
+         * GamePlayer
+         * @description Who sat where.
+         */
+        GamePlayer: {
+            /** Seat */
+            seat: number;
+            /** Uid */
+            uid: string;
+            /** Kind */
+            kind: string;
+            /** Version */
+            version: number;
+            /** Learner */
+            learner: boolean;
+        };
+        /**
+         * GameRow
+         * @description A game in a list.
+         */
+        GameRow: {
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "train" | "eval";
+            /** Env Id */
+            env_id: string;
+            /** Step */
+            step: number;
+            /** Time */
+            time: number;
+            /** Players */
+            players: components["schemas"]["GamePlayer"][];
+            /** Rewards */
+            rewards: {
+                [key: string]: number | null;
+            };
+            /** Reason */
+            reason: string;
+            /** Turns */
+            turns: number;
+            /** Illegal */
+            illegal: number;
+        };
+        /**
+         * GateResult
+         * @description gate<k>/gate.json: whether the stage after this one may begin.
+         */
+        GateResult: {
+            /** Stage */
+            stage: number;
+            /** Mean Score */
+            mean_score: number;
+            /** Threshold */
+            threshold: number;
+            /** Passed */
+            passed: boolean;
+            /** Scores */
+            scores: {
+                [key: string]: number | null;
+            };
+            /** Missing */
+            missing?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Gpu
          * @description A GPU of this machine.
          */
@@ -1144,10 +2020,31 @@ export interface components {
             /** Memory Total Mb */
             memory_total_mb: number;
         };
-        /** HTTPValidationError */
-        HTTPValidationError: {
-            /** Detail */
-            detail?: components["schemas"]["ValidationError"][];
+        /**
+         * Group
+         * @description The cases that have something in common.
+         */
+        Group: {
+            /** Name */
+            name: string;
+            /** Cases */
+            cases: number;
+            /** Finished */
+            finished: number;
+            /** Errors */
+            errors: number;
+            judged: components["schemas"]["Rate"];
+            true: components["schemas"]["Rate"];
+            /** Mean Score */
+            mean_score: number | null;
+            /** Iterations */
+            iterations: number;
+            /** Minutes */
+            minutes: number;
+            /** Tokens */
+            tokens: number;
+            /** Cost Usd */
+            cost_usd: number;
         };
         /**
          * Intent
@@ -1321,6 +2218,20 @@ export interface components {
             reward_description: string;
         };
         /**
+         * JobCase
+         * @description A case of any job: its run, and what it works on.
+         */
+        JobCase: {
+            /** Job Id */
+            job_id: string;
+            /** Index */
+            index: number;
+            run: components["schemas"]["JobRun"];
+            /** Session Id */
+            session_id?: string | null;
+            case?: components["schemas"]["BenchmarkCase"] | null;
+        };
+        /**
          * JobDetail
          * @description A job and its runs.
          */
@@ -1350,6 +2261,22 @@ export interface components {
             max_parallel: number;
             /** Runs */
             runs: components["schemas"]["JobRun"][];
+        };
+        /**
+         * JobLog
+         * @description What an attempt at a run wrote, or a part of it.
+         */
+        JobLog: {
+            /** Run Id */
+            run_id: string;
+            /** Attempt */
+            attempt: number;
+            /** Offset */
+            offset: number;
+            /** Next Offset */
+            next_offset: number;
+            /** Text */
+            text: string;
         };
         /**
          * JobRun
@@ -1733,6 +2660,12 @@ export interface components {
              */
             judge_every_checkpoint: boolean;
             /**
+             * Trainer
+             * @default local
+             * @enum {string}
+             */
+            trainer: "local" | "scheduled";
+            /**
              * Max Parallel
              * @default 0
              */
@@ -1780,6 +2713,7 @@ export interface components {
             hp_changes?: {
                 [key: string]: unknown;
             };
+            train?: components["schemas"]["TrainConfig"] | null;
             /**
              * Notes
              * @default []
@@ -2020,6 +2954,11 @@ export interface components {
             env_id?: string | null;
             /** Model */
             model?: string | null;
+            /**
+             * Budget Usd
+             * @default 0.5
+             */
+            budget_usd: number;
         };
         /**
          * ProviderInfo
@@ -2042,6 +2981,22 @@ export interface components {
             local: boolean;
         };
         /**
+         * Rate
+         * @description So many of so many, with the 95 % interval by Wilson.
+         */
+        Rate: {
+            /** Passed */
+            passed: number;
+            /** Total */
+            total: number;
+            /** Rate */
+            rate: number | null;
+            /** Low */
+            low: number | null;
+            /** High */
+            high: number | null;
+        };
+        /**
          * RatingRow
          * @description How strong a player is believed to be.
          */
@@ -2054,6 +3009,16 @@ export interface components {
             sigma: number;
             /** Active */
             active: boolean;
+        };
+        /**
+         * ReportJob
+         * @description The job that measures and writes the report.
+         */
+        ReportJob: {
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Job Id */
+            job_id: string;
         };
         /**
          * ResourceStatusResponse
@@ -2079,6 +3044,16 @@ export interface components {
              * @default []
              */
             gpus: components["schemas"]["GpuInfo"][];
+        };
+        /**
+         * ResumeBenchmarkResponse
+         * @description How many runs are begun again.
+         */
+        ResumeBenchmarkResponse: {
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Runs */
+            runs: number;
         };
         /**
          * ResumeRequest
@@ -2592,6 +3567,108 @@ export interface components {
             deleted_at?: string | null;
         };
         /**
+         * StartBenchmarkRequest
+         * @description What `p2p benchmark` takes, as JSON. What is not given is chosen as there.
+         */
+        StartBenchmarkRequest: {
+            /**
+             * Suite
+             * @default mujoco_prompts
+             */
+            suite: string;
+            /** Csv */
+            csv?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Vlm Model */
+            vlm_model?: string | null;
+            /**
+             * Mode
+             * @default flat
+             * @enum {string}
+             */
+            mode: "staged" | "flat";
+            /**
+             * Num Stages
+             * @default 5
+             */
+            num_stages: number;
+            /**
+             * Gate Threshold
+             * @default 0.5
+             */
+            gate_threshold: number;
+            /**
+             * Filter Envs
+             * @default []
+             */
+            filter_envs: string[];
+            /**
+             * Filter Categories
+             * @default []
+             */
+            filter_categories: string[];
+            /**
+             * Filter Difficulties
+             * @default []
+             */
+            filter_difficulties: ("easy" | "medium" | "hard")[];
+            /** Total Timesteps */
+            total_timesteps?: number | null;
+            /** Max Iterations */
+            max_iterations?: number | null;
+            /** Pass Threshold */
+            pass_threshold?: number | null;
+            /** Budget Usd */
+            budget_usd?: number | null;
+            /** Num Configs */
+            num_configs?: number | null;
+            /** Num Envs */
+            num_envs?: number | null;
+            /** Seeds */
+            seeds?: number[] | null;
+            /** Side Info */
+            side_info?: boolean | null;
+            /** Hp Tuning */
+            hp_tuning?: boolean | null;
+            /** Use Code Judge */
+            use_code_judge?: boolean | null;
+            /**
+             * Videos
+             * @default true
+             */
+            videos: boolean;
+            /**
+             * Max Parallel
+             * @default 0
+             */
+            max_parallel: number;
+            /**
+             * Cores Per Run
+             * @default 1
+             */
+            cores_per_run: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+            /** Backend */
+            backend?: ("local" | "ssh" | "ray" | "slurm") | null;
+        };
+        /**
+         * StartBenchmarkResponse
+         * @description The benchmark that was started; its job has the same id.
+         */
+        StartBenchmarkResponse: {
+            /** Benchmark Id */
+            benchmark_id: string;
+            /** Job Id */
+            job_id: string;
+            /** Cases */
+            cases: number;
+        };
+        /**
          * StartSessionRequest
          * @description What `p2p run` takes, as JSON. What is not given is chosen as there.
          */
@@ -2725,6 +3802,22 @@ export interface components {
             };
         };
         /**
+         * StopBenchmarkResponse
+         * @description How many runs were told to end.
+         */
+        StopBenchmarkResponse: {
+            /** Benchmark Id */
+            benchmark_id: string;
+            /**
+             * Status
+             * @default cancelled
+             * @constant
+             */
+            status: "cancelled";
+            /** Runs */
+            runs: number;
+        };
+        /**
          * StopResponse
          * @description What became of it.
          */
@@ -2736,6 +3829,16 @@ export interface components {
              * @enum {string}
              */
             status: "cancelled" | "deleted" | "restored" | "removed";
+        };
+        /**
+         * SuiteInfo
+         * @description A suite that comes with the package.
+         */
+        SuiteInfo: {
+            /** Name */
+            name: string;
+            /** Cases */
+            cases: components["schemas"]["Case"][];
         };
         /**
          * Throughput
@@ -3026,8 +4129,39 @@ export interface components {
             deleted_at: string;
         };
         /**
+         * TruthResult
+         * @description truth/case<n>.json: what was measured.
+         */
+        TruthResult: {
+            /** Truth */
+            truth: string;
+            /** Unit */
+            unit: string;
+            /**
+             * Better
+             * @enum {string}
+             */
+            better: "at_least" | "at_most";
+            /** Threshold */
+            threshold: number;
+            /** Value */
+            value: number;
+            /** Std */
+            std: number;
+            /** Values */
+            values: number[];
+            /** Passed */
+            passed: boolean;
+            /** Attained */
+            attained: number;
+            /** Seeds */
+            seeds: number[];
+            /** Policy */
+            policy: string;
+        };
+        /**
          * UpdateMetadataRequest
-         * @description What people attach to a session; what is not given stays as it is.
+         * @description What people attach to a session or a benchmark; what is not given stays as it is.
          */
         UpdateMetadataRequest: {
             /** Alias */
@@ -3042,27 +4176,14 @@ export interface components {
          * @description The metadata as they are now.
          */
         UpdateMetadataResponse: {
-            /** Session Id */
-            session_id: string;
+            /** Id */
+            id: string;
             /** Alias */
             alias: string;
             /** Starred */
             starred: boolean;
             /** Tags */
             tags: string[];
-        };
-        /** ValidationError */
-        ValidationError: {
-            /** Location */
-            loc: (string | number)[];
-            /** Message */
-            msg: string;
-            /** Error Type */
-            type: string;
-            /** Input */
-            input?: unknown;
-            /** Context */
-            ctx?: Record<string, never>;
         };
         /**
          * Video
@@ -3168,6 +4289,107 @@ export interface components {
             latest_game: string;
         };
         /**
+         * VlmChatRequest
+         * @description A conversation whose next turn is wanted.
+         */
+        VlmChatRequest: {
+            /** Model */
+            model?: string | null;
+            /** Messages */
+            messages: components["schemas"]["VlmMessage"][];
+            /**
+             * Stream
+             * @default false
+             * @constant
+             */
+            stream: false;
+            /**
+             * Budget Usd
+             * @default 0.5
+             */
+            budget_usd: number;
+        };
+        /**
+         * VlmChatResponse
+         * @description The next turn.
+         */
+        VlmChatResponse: {
+            /** Model */
+            model: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            message: components["schemas"]["VlmMessage"];
+            /**
+             * Done
+             * @default true
+             */
+            done: boolean;
+        };
+        /**
+         * VlmMessage
+         * @description A turn of a conversation.
+         */
+        VlmMessage: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant";
+            /** Content */
+            content: string;
+            /**
+             * Images
+             * @default []
+             */
+            images: string[];
+        };
+        /**
+         * VlmStatusResponse
+         * @description Whether somebody looks at videos.
+         */
+        VlmStatusResponse: {
+            /** Configured */
+            configured: boolean;
+            /**
+             * Model
+             * @default
+             */
+            model: string;
+            /**
+             * Provider
+             * @default
+             */
+            provider: string;
+            /** Reachable */
+            reachable?: boolean | null;
+            /**
+             * Message
+             * @default
+             */
+            message: string;
+        };
+        /**
+         * VlmTag
+         * @description A model that can look.
+         */
+        VlmTag: {
+            /** Name */
+            name: string;
+            /** Model */
+            model: string;
+        };
+        /**
+         * VlmTags
+         * @description A list of models, as Ollama gives it.
+         */
+        VlmTags: {
+            /** Models */
+            models: components["schemas"]["VlmTag"][];
+        };
+        /**
          * WinRate
          * @description How checkpoints did against one opponent in one environment.
          */
@@ -3211,6 +4433,8 @@ export interface operations {
                 env_id?: string;
                 tag?: string;
                 starred?: boolean | null;
+                /** @description those of benchmarks: only them, or none of them */
+                cases?: boolean | null;
                 sort?: "created_at" | "updated_at" | "best_score" | "env_id" | "status" | "cost_usd" | "prompt";
                 order?: "asc" | "desc";
                 offset?: number;
@@ -3231,13 +4455,19 @@ export interface operations {
                     "application/json": components["schemas"]["SessionRow"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3264,13 +4494,19 @@ export interface operations {
                     "application/json": components["schemas"]["StartSessionResponse"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3295,13 +4531,19 @@ export interface operations {
                     "application/json": components["schemas"]["SessionDetail"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3326,13 +4568,19 @@ export interface operations {
                     "application/json": components["schemas"]["StopResponse"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3361,13 +4609,19 @@ export interface operations {
                     "application/json": components["schemas"]["UpdateMetadataResponse"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3392,13 +4646,19 @@ export interface operations {
                     "application/json": components["schemas"]["LoopIterationSummary"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3423,13 +4683,19 @@ export interface operations {
                     "application/json": components["schemas"]["StopResponse"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3458,13 +4724,19 @@ export interface operations {
                     "application/json": components["schemas"]["SteeringOrder"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3489,64 +4761,19 @@ export interface operations {
                     "application/json": components["schemas"]["StopResponse"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    list_trash_api_trash_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TrashItem"][];
-                };
-            };
-        };
-    };
-    remove_for_good_api_trash__entity_id__delete: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                entity_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StopResponse"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3575,13 +4802,19 @@ export interface operations {
                     "application/json": components["schemas"]["StartSessionResponse"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3608,13 +4841,19 @@ export interface operations {
                     "application/json": components["schemas"]["Intent"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3640,13 +4879,19 @@ export interface operations {
                     "application/json": components["schemas"]["IterationDetail"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3672,13 +4917,19 @@ export interface operations {
                     "application/json": components["schemas"]["IterationRunEntry"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3707,13 +4958,19 @@ export interface operations {
                     "application/json": components["schemas"]["RunMetricsDetail"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3739,13 +4996,19 @@ export interface operations {
                     "application/json": components["schemas"]["AggregatedMetrics"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3764,20 +5027,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description the file, or a part of it */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "video/mp4": string;
+                };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3796,20 +5067,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description the file, or a part of it */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/zip": string;
+                };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3825,20 +5104,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description the file, or a part of it */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/zip": string;
+                };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3854,20 +5141,28 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description the file, or a part of it */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "text/markdown": string;
+                };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3892,13 +5187,19 @@ export interface operations {
                     "application/json": components["schemas"]["IterationSummary"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3923,13 +5224,19 @@ export interface operations {
                     "application/json": components["schemas"]["IterationDetail"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3956,13 +5263,19 @@ export interface operations {
                     "application/json": components["schemas"]["RunMetricsDetail"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -3991,13 +5304,19 @@ export interface operations {
                     "application/json": components["schemas"]["Event"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4023,13 +5342,19 @@ export interface operations {
                     "application/json": components["schemas"]["Event"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4057,13 +5382,19 @@ export interface operations {
                     };
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4088,13 +5419,19 @@ export interface operations {
                     "application/json": components["schemas"]["SessionAnalysis"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4113,20 +5450,32 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description server-sent events, each of this form; `data` is JSON */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4140,12 +5489,605 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    analyze_api_sessions__session_id__analyze_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["AnalyzeRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_options_api_benchmarks_options_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
             /** @description Successful Response */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["BenchmarkOptionsResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_benchmarks_api_benchmarks_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkRunSummary"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    start_benchmark_api_benchmarks_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartBenchmarkRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartBenchmarkResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    live_benchmarks_api_benchmarks_live_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_benchmark_api_benchmarks__benchmark_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkRunDetail"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    trash_benchmark_api_benchmarks__benchmark_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    update_benchmark_api_benchmarks__benchmark_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdateMetadataRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpdateMetadataResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_cases_api_benchmarks__benchmark_id__cases_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkCase"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_case_api_benchmarks__benchmark_id__cases__number__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkCase"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    live_benchmark_api_benchmarks__benchmark_id__live_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    stop_benchmark_api_benchmarks__benchmark_id__stop_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopBenchmarkResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    resume_benchmark_api_benchmarks__benchmark_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResumeBenchmarkResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    make_benchmark_report_api_benchmarks__benchmark_id__report_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReportJob"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    restore_benchmark_api_benchmarks__benchmark_id__restore_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
             };
         };
     };
@@ -4170,13 +6112,19 @@ export interface operations {
                     "application/json": components["schemas"]["JobSummary"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4201,13 +6149,100 @@ export interface operations {
                     "application/json": components["schemas"]["JobDetail"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_job_case_api_scheduler_jobs__job_id__cases__index__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+                index: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobCase"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_log_api_scheduler_jobs__job_id__runs__run_id__log_get: {
+        parameters: {
+            query?: {
+                /** @description the last one */
+                attempt?: number | null;
+                /** @description in bytes; else the end of it */
+                offset?: number | null;
+            };
+            header?: never;
+            path: {
+                job_id: string;
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobLog"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4232,13 +6267,19 @@ export interface operations {
                     "application/json": components["schemas"]["ChangedRuns"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4263,13 +6304,19 @@ export interface operations {
                     "application/json": components["schemas"]["ChangedRuns"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4290,6 +6337,21 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["NodeStatus"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4316,13 +6378,19 @@ export interface operations {
                     "application/json": components["schemas"]["NodeConfig"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4347,13 +6415,19 @@ export interface operations {
                     "application/json": components["schemas"]["NodeCheck"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4378,13 +6452,19 @@ export interface operations {
                     "application/json": components["schemas"]["NodeCheck"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4405,6 +6485,21 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SelfPlayRow"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4429,21 +6524,30 @@ export interface operations {
                     "application/json": components["schemas"]["View"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
     };
-    list_games_api_selfplay__run_id__games_get: {
+    list_selfplay_games_api_selfplay__run_id__games_get: {
         parameters: {
             query?: {
+                kind?: "train" | "eval";
                 limit?: number;
+                /** @description the last game of a page */
+                older_than?: string | null;
             };
             header?: never;
             path: {
@@ -4459,18 +6563,60 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: unknown;
-                    }[];
+                    "application/json": components["schemas"]["GameRow"][];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_selfplay_game_api_selfplay__run_id__games__game_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                game_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GameDetail"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4493,6 +6639,21 @@ export interface operations {
                     "application/json": components["schemas"]["EnvInfo"][];
                 };
             };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
         };
     };
     list_reward_templates_api_reward_templates_get: {
@@ -4511,6 +6672,21 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RewardTemplateInfo"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };
@@ -4533,6 +6709,21 @@ export interface operations {
                     "application/json": components["schemas"]["ProviderInfo"][];
                 };
             };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
         };
     };
     show_resources_api_resources_status_get: {
@@ -4551,6 +6742,202 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResourceStatusResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    vlm_status_api_vlm_status_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VlmStatusResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    vlm_tags_api_vlm_api_tags_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VlmTags"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    vlm_chat_api_vlm_api_chat_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VlmChatRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VlmChatResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_trash_api_trash_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrashItem"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    remove_for_good_api_trash__entity_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
                 };
             };
         };

@@ -21,7 +21,7 @@ export function Layout() {
         To the content
       </a>
       <header className="top">
-        <Link to="/e2e" className="brand">
+        <Link to="/e2e" className="brand" aria-label="Prompt2Policy">
           <img src={icon} alt="" width={26} height={26} />
           <span>Prompt2Policy</span>
         </Link>

@@ -32,7 +32,7 @@ export function commandLine(request: StartRequest): string {
 }
 
 /** As a shell takes it for one word. */
-function quoted(text: string): string {
+export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 

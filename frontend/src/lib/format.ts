@@ -71,7 +71,8 @@ const TONES: Record<string, Tone> = {
   passed: "good", completed: "good", gate_passed: "good", succeeded: "good", done: "good",
   running: "busy", pending: "busy", queued: "busy", starting: "busy",
   paused: "warn", max_iterations: "warn", budget_exhausted: "warn", rate_limited: "warn", stale: "warn",
-  cancelled: "quiet", unknown: "quiet", skipped: "quiet",
+  not_passed: "warn", incomplete: "warn",
+  cancelled: "quiet", unknown: "quiet", skipped: "quiet", waiting: "quiet", unfinished: "quiet", not_run: "quiet",
 };
 
 /** The colour of a state; one that nobody knows is bad news. */

@@ -1,11 +1,14 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
 import { Link, useParams } from "react-router";
 import { send } from "../api/client";
-import { jobQuery } from "../api/queries";
+import { jobLogQuery, jobQuery } from "../api/queries";
 import type { JobDetail } from "../api/types";
 import { duration } from "../lib/format";
 import { Card } from "../ui/Card";
+import { Code } from "../ui/Code";
 import { Problem } from "../ui/Problem";
+import { Scroll } from "../ui/Scroll";
 import { Status } from "../ui/Status";
 
 const OVER = ["succeeded", "failed", "cancelled", "skipped", "lost"];
@@ -14,6 +17,7 @@ const OVER = ["succeeded", "failed", "cancelled", "skipped", "lost"];
 export default function JobPage() {
   const { id = "" } = useParams();
   const client = useQueryClient();
+  const [log, setLog] = useState("");
   const { data: job, error } = useQuery(jobQuery(id));
   const act = useMutation({
     mutationFn: (what: "cancel" | "retry") => send("POST", `/api/scheduler/jobs/${encodeURIComponent(id)}/${what}`),
@@ -21,6 +25,7 @@ export default function JobPage() {
   });
   if (!job) return error ? <Problem what="The job cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
   const open = job.runs.some((run) => !OVER.includes(run.state));
+  const logged = job.runs.find((run) => run.run_id === log);
   return (
     <>
       <div className="row spread">
@@ -40,18 +45,22 @@ export default function JobPage() {
       <div className="row small-text muted">
         <Status status={job.state} />
         <span>{job.kind}</span>
+        {job.kind === "benchmark" && <Link to={`/benchmark/${job.job_id}`}>its results</Link>}
         <span className="mono">{job.job_id}</span>
       </div>
       <Problem what="That was not done" error={act.error} />
-      <Runs job={job} />
+      <Runs job={job} onLog={setLog} />
+      {logged && <Log job={job} run={logged} />}
     </>
   );
 }
 
-function Runs({ job }: { job: JobDetail }) {
+type Run = JobDetail["runs"][number];
+
+function Runs({ job, onLog }: { job: JobDetail; onLog: (run: string) => void }) {
   return (
     <Card title={job.runs.length === 1 ? "Its run" : `Its ${job.runs.length} runs`}>
-      <div className="scroll">
+      <Scroll label="Table of runs">
         <table>
           <thead>
             <tr>
@@ -61,12 +70,15 @@ function Runs({ job }: { job: JobDetail }) {
               <th className="numeric">Cores</th>
               <th className="numeric">Took</th>
               <th>Says</th>
+              <th>Log</th>
             </tr>
           </thead>
           <tbody>
             {job.runs.map((run) => (
               <tr key={run.run_id}>
-                <td>{run.folder ? <Link to={`/e2e/${run.folder}`}>{run.run_id}</Link> : run.run_id}</td>
+                <td>
+                  <RunLink job={job} run={run} />
+                </td>
                 <td>
                   <Status status={run.state} />
                 </td>
@@ -74,11 +86,34 @@ function Runs({ job }: { job: JobDetail }) {
                 <td className="numeric">{run.cores}</td>
                 <td className="numeric">{took(run.started_at, run.ended_at)}</td>
                 <td className="muted">{run.message}</td>
+                <td>
+                  <button type="button" className="link" aria-label={`Log of ${run.run_id}`} disabled={run.started_at === null} onClick={() => onLog(run.run_id)}>
+                    Log
+                  </button>
+                </td>
               </tr>
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
+    </Card>
+  );
+}
+
+/** To the page of what the run works on, where it has one. */
+function RunLink({ job, run }: { job: JobDetail; run: Run }) {
+  const number = /_case(\d+)$/.exec(run.run_id)?.[1];
+  if (job.kind === "benchmark" && number) return <Link to={`/benchmark/job/${job.job_id}/case/${number}`}>{run.run_id}</Link>;
+  return job.kind === "session" && run.folder ? <Link to={`/e2e/${run.folder}`}>{run.run_id}</Link> : run.run_id;
+}
+
+/** The end of what a run has printed, as it goes on. */
+function Log({ job, run }: { job: JobDetail; run: Run }) {
+  const { data, error } = useQuery(jobLogQuery(job.job_id, run.run_id, !OVER.includes(run.state)));
+  return (
+    <Card title={`Log of ${run.run_id}`}>
+      <Problem what="The log cannot be shown" error={error} />
+      {data && (data.text ? <Code text={data.text} label={`Log of ${run.run_id}`} /> : <p className="muted">It has printed nothing.</p>)}
     </Card>
   );
 }

@@ -5,18 +5,18 @@ import { ago } from "../lib/format";
 import { Card } from "../ui/Card";
 import { Empty } from "../ui/Empty";
 import { Problem } from "../ui/Problem";
+import { Scroll } from "../ui/Scroll";
 import { Status } from "../ui/Status";
 
-/** The scheduler's jobs, newest first; of one kind where it is named. */
-export function Jobs({ kind }: { kind?: string }) {
-  const { data, error } = useQuery(jobsQuery);
-  const jobs = data?.filter((job) => kind === undefined || job.kind === kind);
+/** The scheduler's jobs, newest first. */
+export function Jobs() {
+  const { data: jobs, error } = useQuery(jobsQuery);
   return (
-    <Card title={kind === undefined ? "Jobs" : "Jobs of benchmarks"}>
+    <Card title="Jobs">
       <Problem what="The jobs cannot be listed" error={error} />
-      {jobs?.length === 0 && <Empty title="No jobs">{kind === undefined && "A session that is started on this page is one."}</Empty>}
+      {jobs?.length === 0 && <Empty title="No jobs">A session that is started on these pages is one.</Empty>}
       {jobs && jobs.length > 0 && (
-        <div className="scroll">
+        <Scroll label="Table of jobs">
           <table>
             <thead>
               <tr>
@@ -43,7 +43,7 @@ export function Jobs({ kind }: { kind?: string }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Card>
   );

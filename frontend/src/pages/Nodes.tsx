@@ -5,6 +5,7 @@ import type { NodeStatus } from "../api/types";
 import { Card } from "../ui/Card";
 import { Empty } from "../ui/Empty";
 import { Problem } from "../ui/Problem";
+import { Scroll } from "../ui/Scroll";
 
 /** Where jobs can run, and what of it is in use. */
 export function Nodes() {
@@ -14,7 +15,7 @@ export function Nodes() {
       <Problem what="The nodes cannot be listed" error={error} />
       {data?.length === 0 && <Empty title="No nodes yet">This machine becomes one with the first job.</Empty>}
       {data && data.length > 0 && (
-        <div className="scroll">
+        <Scroll label="Table of nodes">
           <table>
             <thead>
               <tr>
@@ -32,7 +33,7 @@ export function Nodes() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Card>
   );

@@ -20,7 +20,11 @@ export function SessionsPage() {
   const [params, setParams] = useSearchParams();
   const client = useQueryClient();
   const offset = Number(params.get("offset") ?? 0);
-  const query = useDeferredValue(new URLSearchParams([...params, ["limit", String(PAGE)]]).toString());
+  const asked = new URLSearchParams([...params, ["limit", String(PAGE)]]);
+  // A benchmark has a page of its own, and dozens of sessions.
+  if (params.has("cases")) asked.delete("cases");
+  else asked.set("cases", "false");
+  const query = useDeferredValue(asked.toString());
   const sessions = useQuery(sessionsQuery(query));
   useLive("/api/live", { sessions: () => void client.invalidateQueries({ queryKey: ["sessions"] }) });
 
@@ -71,6 +75,10 @@ export function SessionsPage() {
         <label className="row small-text">
           <input type="checkbox" checked={params.has("starred")} onChange={(event) => set("starred", event.target.checked ? "true" : "")} />
           with a star
+        </label>
+        <label className="row small-text">
+          <input type="checkbox" checked={params.has("cases")} onChange={(event) => set("cases", event.target.checked ? "all" : "")} />
+          and cases of benchmarks
         </label>
       </div>
       <Problem what="The sessions cannot be listed" error={sessions.error} />

@@ -30,7 +30,7 @@ function Item({ item }: { item: TrashItem }) {
   const client = useQueryClient();
   const [sure, setSure] = useState(false);
   const act = useMutation({
-    mutationFn: (forGood: boolean) => (forGood ? send("DELETE", `/api/trash/${item.id}`) : send("POST", `/api/sessions/${item.id}/restore`)),
+    mutationFn: (forGood: boolean) => (forGood ? send("DELETE", `/api/trash/${item.id}`) : send("POST", `/api/${item.kind}s/${item.id}/restore`)),
     onSuccess: () => client.invalidateQueries(),
   });
   return (

@@ -23,7 +23,7 @@ export function Curves({ run }: { run: SelfPlayRun }) {
 function OneCurve({ name, values, last }: { name: string; values: readonly (number | null)[]; last: number }) {
   const x = useMemo(() => values.map((_, index) => last - values.length + 1 + index), [values, last]);
   const lines = useMemo<Line[]>(() => [{ label: name, values, colour: 1 }], [name, values]);
-  return <Chart title={name} x={x} xLabel="update" lines={lines} height={150} />;
+  return <Chart title={name} x={x} xLabel="update" lines={lines} height={150} whole />;
 }
 
 /** The win rate of every checkpoint that was evaluated, by opponent. */

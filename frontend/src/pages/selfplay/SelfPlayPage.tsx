@@ -5,7 +5,9 @@ import type { SelfPlayRun } from "../../api/types";
 import { number, percent } from "../../lib/format";
 import { Card } from "../../ui/Card";
 import { Empty } from "../../ui/Empty";
+import { Facts } from "../../ui/Facts";
 import { Problem } from "../../ui/Problem";
+import { Scroll } from "../../ui/Scroll";
 import { Status } from "../../ui/Status";
 import { Curves, WinRateCurves } from "./Curves";
 import { Games } from "./Games";
@@ -44,8 +46,8 @@ export default function SelfPlayPage() {
         <Ratings run={run} />
         <Matches run={run} />
       </div>
+      <Games id={id} />
       <Curves run={run} />
-      <Games id={id} latest={run.latest_game} />
       <Numbers run={run} />
     </>
   );
@@ -56,7 +58,7 @@ function WinRates({ run }: { run: SelfPlayRun }) {
     <Card title="Win rates">
       {run.win_rates.length === 0 && <Empty title="No evaluation yet">Checkpoints play fixed opponents every few updates.</Empty>}
       {run.win_rates.length > 0 && (
-        <div className="scroll">
+        <Scroll label="Table of win rates">
           <table>
             <thead>
               <tr>
@@ -89,7 +91,7 @@ function WinRates({ run }: { run: SelfPlayRun }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
       <WinRateCurves run={run} />
     </Card>
@@ -101,7 +103,7 @@ function Ratings({ run }: { run: SelfPlayRun }) {
     <Card title="Ratings">
       {run.ratings.length === 0 && <Empty title="Nobody is rated yet" />}
       {run.ratings.length > 0 && (
-        <div className="scroll tall">
+        <Scroll label="Table of ratings" tall>
           <table>
             <thead>
               <tr>
@@ -122,7 +124,7 @@ function Ratings({ run }: { run: SelfPlayRun }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Card>
   );
@@ -133,8 +135,15 @@ function Matches({ run }: { run: SelfPlayRun }) {
     <Card title="Who played whom">
       {run.matches.length === 0 && <Empty title="No matches yet" />}
       {run.matches.length > 0 && (
-        <div className="scroll tall">
+        <Scroll label="Table of matches" tall>
           <table>
+            <thead>
+              <tr>
+                <th>Player</th>
+                <th>Against</th>
+                <th className="numeric">Games</th>
+              </tr>
+            </thead>
             <tbody>
               {run.matches.map((match) => (
                 <tr key={`${match.first} ${match.second}`}>
@@ -145,7 +154,7 @@ function Matches({ run }: { run: SelfPlayRun }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </Card>
   );
@@ -160,14 +169,7 @@ function Numbers({ run }: { run: SelfPlayRun }) {
       {shown.map(([title, numbers]) => (
         <div key={title}>
           <h3>{title}</h3>
-          <dl className="facts">
-            {numbers.map((each) => (
-              <div key={each.name}>
-                <dt>{each.name}</dt>
-                <dd>{number(each.value)}</dd>
-              </div>
-            ))}
-          </dl>
+          <Facts of={numbers.map((each) => [each.name, number(each.value)])} />
         </div>
       ))}
     </Card>

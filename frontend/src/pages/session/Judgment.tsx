@@ -2,22 +2,25 @@ import type { Iteration, SessionDetail } from "../../api/types";
 import { score } from "../../lib/format";
 import { Code } from "../../ui/Code";
 import { Empty } from "../../ui/Empty";
+import { Facts } from "../../ui/Facts";
+import { Scroll } from "../../ui/Scroll";
 
 /** What the judges made of the iteration, and how sure they are. */
 export function Judgment({ session, current }: { session: SessionDetail; current: Iteration }) {
-  const own = current.steering?.score;
   if (current.intent_score == null && !current.diagnosis && Object.keys(current.unavailable).length === 0) {
     return <Empty title="Not judged yet">The judges look at it when its training has ended.</Empty>;
   }
   return (
     <div className="stack">
-      <dl className="facts">
-        <Fact name="Score" value={`${score(current.intent_score)}${current.score_std != null ? ` ± ${score(current.score_std)}` : ""}`} />
-        {current.confirmed_score != null && <Fact name="On fresh starts" value={score(current.confirmed_score)} />}
-        {own != null && <Fact name="Your score" value={score(own)} />}
-        {current.agreement != null && <Fact name="Judges agree" value={score(current.agreement)} />}
-        {current.confidence != null && <Fact name="Confidence" value={score(current.confidence)} />}
-      </dl>
+      <Facts
+        of={[
+          ["Score", `${score(current.intent_score)}${current.score_std != null ? ` ± ${score(current.score_std)}` : ""}`],
+          ...given("On fresh starts", current.confirmed_score),
+          ...given("Your score", current.steering?.score),
+          ...given("Judges agree", current.agreement),
+          ...given("Confidence", current.confidence),
+        ]}
+      />
       {current.diagnosis && <p className="prose">{current.diagnosis}</p>}
       {current.failure_tags.length > 0 && (
         <p className="row">
@@ -44,18 +47,13 @@ export function Judgment({ session, current }: { session: SessionDetail; current
   );
 }
 
-function Fact({ name, value }: { name: string; value: string }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{value}</dd>
-    </div>
-  );
+function given(name: string, value: number | null | undefined): [string, string][] {
+  return value == null ? [] : [[name, score(value)]];
 }
 
 function Runs({ current }: { current: Iteration }) {
   return (
-    <div className="scroll">
+    <Scroll label="Table of runs">
       <table>
         <thead>
           <tr>
@@ -81,6 +79,6 @@ function Runs({ current }: { current: Iteration }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }

@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useParams, useSearchParams } from "react-router";
 import { ApiError } from "../../api/client";
 import { useLive } from "../../api/live";
-import { eventsQuery, iterationsQuery, sessionQuery } from "../../api/queries";
+import { bandsQuery, eventsQuery, iterationsQuery, sessionQuery } from "../../api/queries";
 import type { Iteration, SessionDetail, SessionEvent } from "../../api/types";
 import { Empty } from "../../ui/Empty";
 import { Problem } from "../../ui/Problem";
@@ -66,14 +66,18 @@ function useSessionStream(id: string): void {
   const client = useQueryClient();
   useLive(`/api/sessions/${encodeURIComponent(id)}/live`, {
     session: (data) => client.setQueryData(sessionQuery(id).queryKey, data as SessionDetail),
-    iterations: (data) => client.setQueryData(iterationsQuery(id).queryKey, data as Iteration[]),
+    iterations: (data) => {
+      client.setQueryData(iterationsQuery(id).queryKey, data as Iteration[]);
+      void client.invalidateQueries({ queryKey: ["bands", id] }, { cancelRefetch: false });
+    },
     event: (data) =>
       client.setQueryData(eventsQuery(id).queryKey, (before: SessionEvent[] = []) => {
         const event = data as SessionEvent;
         return event.seq > (before.at(-1)?.seq ?? 0) ? [...before, event] : before;
       }),
     metrics: (data) => {
-      const { run_id, progress } = data as { run_id: string; progress: number };
+      const { run_id, iteration_id, progress } = data as { run_id: string; iteration_id: string; progress: number };
+      void client.invalidateQueries({ queryKey: bandsQuery(id, iteration_id).queryKey }, { cancelRefetch: false });
       client.setQueryData(iterationsQuery(id).queryKey, (before) =>
         before?.map((each, index) => ({
           ...each,

@@ -10,8 +10,7 @@ import { Problem } from "../../ui/Problem";
 
 /** How the policy learnt: curves with the seeds as bands, the reward's terms, the settings. */
 export function Training({ session, current }: { session: SessionDetail; current: Iteration }) {
-  const running = current.status === "running";
-  const { data, error } = useQuery(bandsQuery(session.session_id, current.iteration_id, running));
+  const { data, error } = useQuery(bandsQuery(session.session_id, current.iteration_id));
   const configs = useMemo(() => (data ?? []).filter((config) => config.steps.length > 0), [data]);
   const [other, setOther] = useState("");
   return (

@@ -1,6 +1,6 @@
-import { useQuery } from "@tanstack/react-query";
-import { providersQuery } from "../../api/queries";
 import type { StartRequest } from "../../api/types";
+import { NumberField } from "../../ui/NumberField";
+import { ModelField } from "./ModelField";
 
 interface Props {
   request: StartRequest;
@@ -11,35 +11,21 @@ interface Props {
 
 /** Who thinks and judges, what it may cost, and how long it may take. */
 export function MainSettings({ request, onChange }: Pick<Props, "request" | "onChange">) {
-  const { data: providers = [] } = useQuery(providersQuery);
-  const models = providers.filter((provider) => provider.configured).map(modelName);
-  const missing = providers.filter((provider) => !provider.configured).map((provider) => provider.name);
   return (
     <div className="fields">
-      <label className="field">
-        Model
-        <input list="models" value={request.model ?? ""} placeholder="the first with a key, else builtin" onChange={(event) => onChange({ model: event.target.value })} />
-        <small>{missing.length > 0 && `no key for ${missing.join(", ")}`}</small>
-      </label>
-      <label className="field">
-        Also judge by its looks
-        <input list="models" value={request.vlm_model ?? ""} placeholder="nobody looks at the videos" onChange={(event) => onChange({ vlm_model: event.target.value })} />
-        <small>a model that sees pictures</small>
-      </label>
+      <ModelField value={request.model ?? ""} onChange={(model) => onChange({ model })} />
+      <ModelField
+        label="Also judge by its looks"
+        placeholder="nobody looks at the videos"
+        note="a model that sees pictures"
+        value={request.vlm_model ?? ""}
+        onChange={(model) => onChange({ vlm_model: model })}
+      />
       <NumberField label="Budget, USD" placeholder="no limit" min={0} step="any" value={request.budget_usd} onChange={(value) => onChange({ budget_usd: value })} />
       <NumberField label="Iterations at most" placeholder="5" min={1} max={1000} value={request.max_iterations} onChange={(value) => onChange({ max_iterations: value })} />
       <NumberField label="Steps of each training run" placeholder="by the body" min={1000} step={1000} value={request.total_timesteps} onChange={(value) => onChange({ total_timesteps: value })} />
-      <datalist id="models">
-        {models.map((model) => (
-          <option key={model} value={model} />
-        ))}
-      </datalist>
     </div>
   );
-}
-
-function modelName({ name, default_model }: { name: string; default_model: string }): string {
-  return default_model ? `${name}:${default_model}` : name;
 }
 
 export function AdvancedSettings({ request, onChange, settings, onSettings }: Props) {
@@ -63,24 +49,5 @@ export function AdvancedSettings({ request, onChange, settings, onSettings }: Pr
         </label>
       </div>
     </details>
-  );
-}
-
-interface NumberProps {
-  label: string;
-  value: number | null | undefined;
-  onChange: (value: number | null) => void;
-  placeholder: string;
-  min?: number;
-  max?: number;
-  step?: number | "any";
-}
-
-function NumberField({ label, value, onChange, ...rest }: NumberProps) {
-  return (
-    <label className="field">
-      {label}
-      <input type="number" value={value ?? ""} onChange={(event) => onChange(event.target.value === "" ? null : event.target.valueAsNumber)} {...rest} />
-    </label>
   );
 }

@@ -1,0 +1,71 @@
+/** Benchmarks: what the form asks for, as a command line; and what came of the cases. */
+import type { BenchmarkCase, StartBenchmarkRequest, SuiteCase } from "../api/types";
+import { quoted } from "./command";
+
+export type BenchmarkForm = Partial<StartBenchmarkRequest>;
+export type Filters = Pick<StartBenchmarkRequest, "filter_envs" | "filter_categories" | "filter_difficulties">;
+
+const FLAGS: readonly (readonly [keyof StartBenchmarkRequest, string])[] = [
+  ["model", "--model"],
+  ["vlm_model", "--vlm-model"],
+  ["filter_envs", "--filter-envs"],
+  ["filter_categories", "--filter-categories"],
+  ["filter_difficulties", "--filter-difficulties"],
+  ["max_iterations", "--max-iterations"],
+  ["total_timesteps", "--total-timesteps"],
+  ["budget_usd", "--budget-usd"],
+  ["max_parallel", "--max-parallel"],
+  ["mode", "--mode"],
+  ["num_stages", "--num-stages"],
+  ["gate_threshold", "--gate-threshold"],
+];
+
+/** The form without what was left open. */
+export function tidyForm(form: BenchmarkForm): BenchmarkForm {
+  const given = Object.entries(form).filter(([, value]) => {
+    const empty = value == null || value === "" || Number.isNaN(value) || (Array.isArray(value) && value.length === 0);
+    return !empty;
+  });
+  return Object.fromEntries(given) as BenchmarkForm;
+}
+
+export function benchmarkCommand(form: BenchmarkForm): string {
+  const asked = tidyForm(form);
+  const words = ["p2p", "benchmark", "--csv", quoted(asked.suite ?? "")];
+  for (const [name, flag] of FLAGS) {
+    const value = asked[name];
+    if (value !== undefined) words.push(flag, quoted(Array.isArray(value) ? value.join(",") : String(value)));
+  }
+  return words.join(" ");
+}
+
+/** The prompts that the filters let through; a filter with nothing in it lets all through. */
+export function chosen(cases: readonly SuiteCase[], filters: Partial<Filters>): SuiteCase[] {
+  const allows = (names: readonly string[] | undefined, name: string) => !names?.length || names.includes(name);
+  return cases.filter(
+    (each) =>
+      allows(filters.filter_envs, each.env_id) &&
+      allows(filters.filter_categories, each.category) &&
+      allows(filters.filter_difficulties, each.difficulty),
+  );
+}
+
+/** Whether judge and ground truth say different things; false where one says nothing. */
+export function differ(each: Pick<BenchmarkCase, "passed" | "true_pass">): boolean {
+  return each.passed !== null && each.true_pass !== null && each.passed !== each.true_pass;
+}
+
+export const VIEWS = [
+  ["all", "All"],
+  ["passed", "Passed"],
+  ["not", "Not passed"],
+  ["differ", "Judge ≠ truth"],
+  ["open", "No verdict"],
+] as const;
+export type View = (typeof VIEWS)[number][0];
+
+export function seenIn(view: View, each: Pick<BenchmarkCase, "passed" | "true_pass">): boolean {
+  if (view === "all") return true;
+  if (view === "differ") return differ(each);
+  return each.passed === { passed: true, not: false, open: null }[view];
+}

@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import { around, outcome, stepTo } from "./games";
+
+const player = (seat: number, learner: boolean) => ({ seat, uid: `p${seat}`, kind: "checkpoint", version: 1, learner });
+const players = [player(0, false), player(1, true)];
+
+test("the outcome is the learner's", () => {
+  expect(outcome({ players, rewards: { 0: -1, 1: 1 } })).toBe("won");
+  expect(outcome({ players, rewards: { 0: 1, 1: -1 } })).toBe("lost");
+  expect(outcome({ players, rewards: { 0: 0, 1: 0 } })).toBe("drew");
+  expect(outcome({ players: [player(0, false)], rewards: { 0: 1 } })).toBeNull();
+});
+
+test("of three, the learner has to beat the best", () => {
+  const three = [...players, player(2, false)];
+  expect(outcome({ players: three, rewards: { 0: -1, 1: 0, 2: 1 } })).toBe("lost");
+});
+
+test("an answer is shown around its last mention of the action", () => {
+  expect(around("not [3] but [4].", "[4]")).toEqual(["not [3] but ", "[4]", "."]);
+  expect(around("[4] or [4]", "[4]")).toEqual(["[4] or ", "[4]", ""]);
+  expect(around("four", "[4]")).toBeNull();
+  expect(around("four", "")).toBeNull();
+});
+
+test("arrow keys step and stay within the game", () => {
+  expect(stepTo("ArrowRight", 0, 4)).toBe(1);
+  expect(stepTo("ArrowRight", 4, 4)).toBe(4);
+  expect(stepTo("ArrowLeft", 0, 4)).toBe(0);
+  expect(stepTo("End", 1, 4)).toBe(4);
+  expect(stepTo("Home", 3, 4)).toBe(0);
+  expect(stepTo("Enter", 3, 4)).toBeNull();
+});

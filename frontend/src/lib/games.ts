@@ -1,0 +1,31 @@
+/** Self-play games, as people read them. */
+import type { GamePlayer, GameRow } from "../api/types";
+
+/** The seat that is learnt from, or evaluated. */
+export function learner(game: Pick<GameRow, "players">): GamePlayer | undefined {
+  return game.players.find((player) => player.learner);
+}
+
+export type Outcome = "won" | "drew" | "lost";
+
+/** How it ended for the learner: against the best of the others. */
+export function outcome(game: Pick<GameRow, "players" | "rewards">): Outcome | null {
+  const me = learner(game);
+  const own = me === undefined ? null : game.rewards[me.seat];
+  const others = game.players.filter((player) => player !== me).map((player) => game.rewards[player.seat] ?? 0);
+  if (own == null || others.length === 0) return null;
+  const best = Math.max(...others);
+  return own > best ? "won" : own < best ? "lost" : "drew";
+}
+
+/** An answer around the action that was read off it; null where the action does not stand in it. */
+export function around(answer: string, action: string): [string, string, string] | null {
+  const at = action === "" ? -1 : answer.lastIndexOf(action);
+  return at < 0 ? null : [answer.slice(0, at), action, answer.slice(at + action.length)];
+}
+
+/** The position that a key leads to; null: the key means something else. */
+export function stepTo(key: string, now: number, last: number): number | null {
+  const wanted = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[key];
+  return wanted === undefined ? null : Math.min(last, Math.max(0, wanted));
+}

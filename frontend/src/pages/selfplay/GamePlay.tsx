@@ -1,0 +1,153 @@
+import { useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, useEffect, useRef, useState } from "react";
+import { gameQuery } from "../../api/queries";
+import type { Game, GameMove } from "../../api/types";
+import { around, stepTo } from "../../lib/games";
+import { Card } from "../../ui/Card";
+import { Problem } from "../../ui/Problem";
+import { Ended } from "./Games";
+
+/** One game, move by move: with the buttons, the list, or the arrow keys. */
+export function GamePlay({ run, game: id }: { run: string; game: string }) {
+  const { data: game, error } = useQuery(gameQuery(run, id));
+  if (!game) {
+    return (
+      <Card title={id}>
+        {error ? <Problem what="The game cannot be shown" error={error} /> : <p className="muted">Loading …</p>}
+      </Card>
+    );
+  }
+  return (
+    <Card title={`${game.env_id}, ${game.id}`} aside={<Ended game={game} />}>
+      <p className="small-text muted">
+        {game.players.map((player) => `player ${player.seat}: ${player.uid}${player.learner ? " (learns)" : ""}`).join(" · ")} · update {game.step} · {game.reason}
+      </p>
+      {game.moves.length === 0 ? <p className="muted">It ended before the first move.</p> : <Stepper game={game} />}
+    </Card>
+  );
+}
+
+function Stepper({ game }: { game: Game }) {
+  const [at, setAt] = useState(0);
+  const last = game.moves.length - 1;
+  const move = game.moves[at];
+  function onKeyDown(event: KeyboardEvent<HTMLDivElement>): void {
+    const next = stepTo(event.key, at, last);
+    if (next === null) return;
+    event.preventDefault();
+    setAt(next);
+  }
+  return (
+    <div className="stepper" role="group" aria-label="Moves; the arrow keys step through them" tabIndex={0} onKeyDown={onKeyDown}>
+      <div className="row spread">
+        <div className="row">
+          <Step title="First" to={0} at={at} last={last} onStep={setAt} />
+          <Step title="← Back" to={at - 1} at={at} last={last} onStep={setAt} />
+          <Step title="Next →" to={at + 1} at={at} last={last} onStep={setAt} primary />
+          <Step title="Last" to={last} at={at} last={last} onStep={setAt} />
+        </div>
+        <span className="small-text muted" aria-live="polite">
+          move {at + 1} of {last + 1}
+        </span>
+      </div>
+      <div className="game-view">
+        {move && <Move move={move} name={nameOf(game, move.seat)} />}
+        <MoveList game={game} at={at} onChoose={setAt} />
+      </div>
+    </div>
+  );
+}
+
+interface StepProps {
+  title: string;
+  to: number;
+  at: number;
+  last: number;
+  onStep: (to: number) => void;
+  primary?: boolean;
+}
+
+/** Never disabled, only without effect: a disabled button would swallow the arrow keys. */
+function Step({ title, to, at, last, onStep, primary = false }: StepProps) {
+  const leads = to !== at && to >= 0 && to <= last;
+  return (
+    <button type="button" className={primary ? "button primary" : "button"} aria-disabled={!leads} onClick={() => leads && onStep(to)}>
+      {title}
+    </button>
+  );
+}
+
+function Move({ move, name }: { move: GameMove; name: string }) {
+  const parts = around(move.answer, move.action);
+  return (
+    <div className="stack">
+      <p className="row">
+        <b>
+          Player {move.seat}: {name}
+        </b>
+        {move.opening && <span className="badge">random opening</span>}
+        {!move.legal && <span className="badge bad">illegal</span>}
+      </p>
+      {move.board && <Text label="The board after the move" text={move.board} />}
+      <Text label="It was shown" text={move.observation} />
+      {!move.opening && (
+        <figure className="game-text">
+          <figcaption className="small-text muted">It answered; what the game took of it is marked</figcaption>
+          <pre className="code" tabIndex={0} role="group" aria-label="The raw answer">
+            {parts ? (
+              <>
+                {parts[0]}
+                <mark className={move.legal ? "" : "bad"}>{parts[1]}</mark>
+                {parts[2]}
+              </>
+            ) : (
+              move.answer || "(nothing)"
+            )}
+          </pre>
+        </figure>
+      )}
+      <p className="small-text">
+        The game was given <code>{move.action || "nothing"}</code>
+        {!move.legal && ", which it did not allow"}.
+      </p>
+    </div>
+  );
+}
+
+function Text({ label, text }: { label: string; text: string }) {
+  return (
+    <figure className="game-text">
+      <figcaption className="small-text muted">{label}</figcaption>
+      <pre className="code" tabIndex={0} role="group" aria-label={label}>
+        {text}
+      </pre>
+    </figure>
+  );
+}
+
+function MoveList({ game, at, onChoose }: { game: Game; at: number; onChoose: (at: number) => void }) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const [list, item] = [box.current, box.current?.querySelector<HTMLElement>('[aria-current="true"]')];
+    if (list && item) list.scrollTop = item.offsetTop - list.clientHeight / 2;
+  }, [at]);
+  return (
+    <div className="moves" ref={box} tabIndex={0} role="group" aria-label="All moves">
+      <ol>
+        {game.moves.map((move, index) => (
+          <li key={index}>
+            <button type="button" tabIndex={-1} aria-current={index === at} onClick={() => onChoose(index)}>
+              <span className="muted">{index + 1}</span>
+              <span className="mono clamp-1">{move.action || "(nothing)"}</span>
+              <span className={`small-text ${move.legal ? "muted" : "illegal"}`}>{move.legal ? `player ${move.seat}` : "illegal"}</span>
+            </button>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+function nameOf(game: Game, seat: number): string {
+  return game.players.find((player) => player.seat === seat)?.uid ?? "";
+}

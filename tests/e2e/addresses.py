@@ -1,0 +1,38 @@
+"""The dashboard's pages, each with the heading that says it is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shown_runs import BENCHMARK, SELFPLAY, SESSION
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+    from visiting import Visitor
+
+SESSION_PAGE = f"/e2e/{SESSION}"
+PAGES = {
+    "/e2e": "Sessions",
+    "/e2e/new": "New session",
+    SESSION_PAGE: "run forward fast",
+    f"{SESSION_PAGE}?tab=judgment": "run forward fast",
+    f"{SESSION_PAGE}?tab=reward": "run forward fast",
+    f"{SESSION_PAGE}?tab=training": "run forward fast",
+    f"{SESSION_PAGE}?tab=lessons": "run forward fast",
+    f"{SESSION_PAGE}?tab=events": "run forward fast",
+    "/benchmark": "Benchmark",
+    f"/benchmark/{BENCHMARK}": "tests.csv, 3 prompts",
+    f"/benchmark/job/{BENCHMARK}/case/1": "reach fast",
+    "/self-play": "Self-play",
+    f"/self-play/{SELFPLAY}": SELFPLAY,
+    "/monitor": "Monitor",
+    "/trash": "Trash",
+}
+
+
+def open_whole(visitor: Visitor, path: str) -> Page:
+    """Open a page and wait until everything that it asked for is there."""
+    page = visitor.open(path)
+    page.get_by_role("heading", level=1, name=PAGES[path]).wait_for()
+    page.get_by_text("Loading …").wait_for(state="detached")
+    return page

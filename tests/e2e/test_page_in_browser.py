@@ -1,0 +1,38 @@
+"""The dashboard in a real browser: it opens without a complaint, and videos play."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from addresses import PAGES, SESSION_PAGE, open_whole
+from shown_runs import LABELS
+
+if TYPE_CHECKING:
+    from visiting import Visitor
+
+HAVE_PLAYED = """
+() => {
+  const videos = [...document.querySelectorAll("video")];
+  return videos.length === 3 && videos.every((video) => video.currentTime > 0.3);
+}
+"""
+
+
+def test_every_page_opens_without_an_error_and_within_the_content_policy(visitor: Visitor) -> None:
+    for path in PAGES:
+        page = open_whole(visitor, path)
+        assert page.locator(".problem").count() == 0, path
+        assert visitor.complaints == [], path
+
+
+def test_a_session_is_found_in_the_list_and_its_videos_play_in_step(visitor: Visitor) -> None:
+    page = visitor.open("/e2e")
+    page.get_by_role("link", name="run forward fast").click()
+    page.wait_for_url(f"**{SESSION_PAGE}")
+    for label in LABELS:
+        page.get_by_label(label, exact=True).wait_for()
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(HAVE_PLAYED)
+    page.get_by_role("button", name="Pause").click()
+    times = page.locator("video").evaluate_all("all => all.map((video) => video.currentTime)")
+    assert max(times) - min(times) < 0.3

@@ -1,0 +1,122 @@
+"""What people do with sessions, in a real browser, on trainings that really run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from addresses import SESSION_PAGE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+    from visiting import Visitor
+
+pytestmark = pytest.mark.slow
+SMALL = """
+num_envs=4
+num_steps=32
+num_minibatches=4
+update_epochs=2
+max_episode_steps=50
+num_evals=2
+num_eval_rounds=1
+"""
+A_TRAINING_MS = 240_000
+
+
+def fill_in(page: Page, sentence: str, body: str, *, steps: int) -> None:
+    """The form of a new session, for a training that is as short as `steps`."""
+    page.get_by_role("textbox", name="What should it do?").fill(sentence)
+    page.get_by_role("radio", name=body).check(force=True)
+    page.get_by_label("Model", exact=True).fill("builtin")
+    page.get_by_label("Steps of each training run").fill(str(steps))
+    page.get_by_label("Iterations at most").fill("1")
+    page.get_by_text("Advanced").click()
+    page.get_by_label("Fixed training settings").fill(SMALL)
+
+
+def start(page: Page) -> None:
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.wait_for_url(re.compile(r"/e2e/session_"))
+
+
+def status(page: Page, word: str) -> None:
+    """Wait until the session's badge says so."""
+    page.locator("main .badge").get_by_text(word, exact=True).first.wait_for(timeout=A_TRAINING_MS)
+
+
+def test_a_session_with_an_edited_criterion_is_started_and_watched_until_it_passes(
+    visitor: Visitor,
+) -> None:
+    page = visitor.open("/e2e")
+    page.get_by_role("link", name="New session").click()
+    fill_in(page, "balance the pole", "InvertedPendulum", steps=30_000)
+    page.get_by_role("button", name="Propose criteria").click()
+    criteria = page.get_by_role("group", name="Criteria")
+    threshold = criteria.get_by_label("Threshold").first
+    threshold.fill("0.5")
+    command = page.locator(".command code").inner_text()
+    assert command.startswith("p2p run 'balance the pole' --env InvertedPendulum-v5")
+    assert "--criteria" in command
+    start(page)
+    page.get_by_text("Training", exact=True).wait_for()
+    status(page, "passed")
+    page.get_by_text("≥ 0.5").first.wait_for()
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('video')].some((v) => v.currentTime > 0.2)"
+    )
+    page.get_by_role("tab", name="Training").click()
+    page.get_by_role("img", name=re.compile("Return while training")).wait_for()
+    with page.expect_download() as policy:
+        page.get_by_role("link", name="policy.zip").click()
+    assert policy.value.path().stat().st_size > 1000
+
+
+def test_a_running_session_is_steered_stopped_put_away_and_taken_back(visitor: Visitor) -> None:
+    page = visitor.open("/e2e/new")
+    fill_in(page, "balance upright", "InvertedPendulum", steps=50_000_000)
+    start(page)
+    page.locator(".phases .current").get_by_text("Training").wait_for(timeout=A_TRAINING_MS)
+    page.get_by_label("Remark").fill("smaller steps")
+    page.get_by_role("button", name="Edit the criteria").click()
+    page.get_by_label("Threshold").first.fill("0.7")
+    page.get_by_role("button", name="Give the order").click()
+    page.get_by_text("One order waits").wait_for()
+    page.get_by_role("button", name="Stop", exact=True).click()
+    status(page, "cancelled")
+    session = page.url.rpartition("/")[2]
+    page.get_by_role("button", name="To the trash").click()
+    page.get_by_role("heading", name="Sessions").wait_for()
+    assert page.get_by_role("link", name="balance upright").count() == 0
+    page.get_by_role("link", name="Trash").click()
+    item = page.get_by_role("listitem").filter(has_text=session)
+    item.get_by_role("button", name="Restore").click()
+    page.get_by_text("The trash is empty").wait_for()
+    page.get_by_role("link", name="E2E").click()
+    page.get_by_role("link", name="balance upright").wait_for()
+
+
+def test_iterations_are_compared_by_video_by_score_and_by_code(visitor: Visitor) -> None:
+    page = visitor.open(SESSION_PAGE)
+    page.get_by_role("group", name="Side by side").get_by_role("button", name="Iterations").click()
+    shown = page.locator("figure video")
+    page.get_by_label("iteration 1", exact=True).wait_for()
+    assert shown.count() == 2
+    page.get_by_role("tab", name="Reward").click()
+    page.get_by_label("The reward's code against its parent's").wait_for()
+    assert "2 * info" in page.locator(".code-line.added").inner_text()
+    assert "1 * info" in page.locator(".code-line.removed").inner_text()
+    page.get_by_role("button", name=re.compile("^Iteration 1")).click()
+    page.get_by_role("heading", name="Criteria, iteration 1").wait_for()
+    page.get_by_role("tab", name="Judgment").click()
+    page.get_by_text("it is slow").wait_for()
+
+
+def test_the_monitor_shows_the_cores_and_says_whether_a_node_can_be_used(visitor: Visitor) -> None:
+    page = visitor.open("/monitor")
+    page.get_by_role("meter", name="Core 0").wait_for()
+    page.get_by_role("meter", name="Memory").wait_for()
+    page.get_by_role("button", name="Look").first.click()
+    page.get_by_text("usable", exact=True).wait_for()
