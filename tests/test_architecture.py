@@ -29,7 +29,7 @@ UNSTABLE_FLOORS = (
     {"reward_transformations", "algorithms", "engines", "games", "tiny", "utils"},
     {
         "buffer", "stores", "model_pool", "ratings", "samplers", "trackers", "writers",
-        "evaluation", "actor", "learners",
+        "transcripts", "evaluation", "actor", "learners",
     },
     {"collection"},
     {"collector"},

@@ -1,1 +1,0 @@
-import{B as e,H as t,V as n}from"./index-CimGTa9d.js";var r=t(n(),1),i=e();function a({title:e,aside:t,children:n,className:a=``}){let o=(0,r.useId)();return(0,i.jsxs)(`section`,{className:`card ${a}`,"aria-labelledby":o,children:[(0,i.jsxs)(`div`,{className:`card-head`,children:[(0,i.jsx)(`h2`,{id:o,children:e}),t]}),n]})}export{a as t};
