@@ -158,7 +158,7 @@ class RunConfig(_Section):
     """Games of an evaluation per environment; half in each seat."""
     keep_states: Positive = 2
     """How many of the newest states to continue from are kept."""
-    keep_checkpoints: Count = 20
+    keep_checkpoints: Count = 0
     """How many of the newest checkpoints are kept, and as many again spread over the run; those
     that play and the best evaluated ones stay too. 0: all of them."""
     wandb_project: str | None = None

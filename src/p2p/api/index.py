@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from p2p.api.rows import SessionRow, read_row, run_names
+from p2p.scheduler.schema import transaction
 from p2p.session.iteration_record import SessionRecord
 from p2p.settings import is_benchmark_case
 
@@ -159,7 +160,7 @@ class SessionIndex:
         again = [*gone, *(each.session_id for each in found)]
         runs = [(each.session_id, name) for each in found for name in each.runs]
         lines = [(each.session_id, each.line) for each in found]
-        with self._lock, _transaction(self._database) as database:
+        with self._lock, transaction(self._database) as database:
             for table in _TABLES:
                 database.executemany(
                     f"DELETE FROM {table} WHERE session_id = ?",  # noqa: S608 - our own names
@@ -250,17 +251,6 @@ def _found(row: SessionRow, changed: int, folder: Path) -> Found:
         "tags": "".join(f"\n{tag}\n" for tag in row.tags),
     }
     return Found(values, row.model_dump_json(), run_names(folder))
-
-
-@contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield database
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
 
 
 def _conditions(wanted: Wanted) -> tuple[str, Mapping[str, Any]]:
