@@ -16,6 +16,7 @@ from learner_parts import ENV, make_game, make_model
 from unstable.algorithms import A2C, GRPO, PPO, Reinforce
 from unstable.buffer import StepBuffer
 from unstable.core import BaseAlgo, Step, Trajectory
+from unstable.learners.policy import choose_pack_tokens
 from unstable.learners.standard_learner import NonFiniteError, StandardLearner
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
@@ -393,3 +394,21 @@ def test_pool_and_tracker_are_told(folder, tmp_path):
     tracker.close()
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert any("learner/grad_norm" in line for line in lines)
+
+
+@pytest.mark.parametrize(("free_gib", "tokens"), [(0.5, 512), (24, 4161), (139, 16_384)])
+def test_a_pass_on_a_gpu_is_as_long_as_half_of_its_free_memory_allows(
+    monkeypatch, free_gib, tokens
+):
+    """In the shape of Qwen3-1.7B, of which a token keeps 3 MB."""
+    from transformers import Qwen3Config
+
+    class Model:
+        config = Qwen3Config(
+            hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16,
+            head_dim=128,
+        )  # fmt: skip
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (int(free_gib * 2**30), 0))
+    assert choose_pack_tokens(Model(), torch.device("cuda")) == tokens
+    assert choose_pack_tokens(Model(), torch.device("cpu")) == 4096

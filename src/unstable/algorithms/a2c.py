@@ -117,7 +117,8 @@ class A2C(PolicyGradient):
         asked = {_prompt(sample): replace(sample, tokens=_prompt(sample)) for sample in trained}
         found: dict[tuple[int, ...], float] = {}
         for some, (row, *_, ends) in self.rows(list(asked.values())):
-            values = self._value(hidden_states(self.trunk, row), ends).tolist()
+            hidden = hidden_states(self.trunk, row, asked=ends)
+            values = self._value(hidden, ends).tolist()
             found |= {one.tokens: value for one, value in zip(some, values, strict=True)}
         return [found[_prompt(sample)] if sample.trained else 0.0 for sample in samples]
 

@@ -15,14 +15,23 @@ LOGITS_AT_ONCE = 2**25
 """Logits that exist at the same time: 134 MB in float32."""
 
 
+def trunk_of(model: Any) -> Any:
+    """A causal language model up to its hidden states."""
+    causal = _causal(model)
+    return getattr(causal, causal.base_model_prefix)
+
+
+def _causal(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def trunk_and_head(model: Any) -> tuple[Any, Callable[[Tensor], Tensor]]:
     """A causal language model's two parts: up to the hidden states, and from there to logits.
 
     Raises:
         ValueError: its logits are made in a way that is not known here.
     """
-    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    trunk = getattr(causal, causal.base_model_prefix)
+    causal, trunk = _causal(model), trunk_of(model)
     head = causal.get_output_embeddings()
     config = causal.config.get_text_config()
     for unknown in ("logit_scale", "logits_scaling"):

@@ -7,7 +7,7 @@ is no mask that could be wrong, and nothing quadratic in the length of the row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Layout:
     ends: Tensor
     """0 and the end of each sequence, on the device: what the kernel for a GPU asks for."""
     longest: int
+    asked: Tensor | None = None
+    """Places whose last hidden states are wanted; None: all."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,13 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> Row:
     )
 
 
-def hidden_states(trunk: Any, row: Row, *, use_cache: bool = False) -> Tensor:
-    """The last hidden state of every token of the row, (tokens, hidden)."""
+def hidden_states(
+    trunk: Any, row: Row, *, asked: Tensor | None = None, use_cache: bool = False
+) -> Tensor:
+    """The last hidden state of every token of the row, (tokens, hidden).
+
+    Where `asked` says which places matter, what stands in the others means nothing.
+    """
     # A mask of four dimensions is taken as it is: the layout says it all, so none is built.
     no_mask = torch.zeros((1, 1, 1, 1), device=row.input_ids.device)
     out = trunk(
@@ -84,7 +91,7 @@ def hidden_states(trunk: Any, row: Row, *, use_cache: bool = False) -> Tensor:
         position_ids=row.position_ids,
         attention_mask=no_mask,
         use_cache=use_cache,
-        packed_layout=row.layout,
+        packed_layout=row.layout if asked is None else replace(row.layout, asked=asked),
     )
     states: Tensor = out.last_hidden_state[0]
     return states
@@ -138,12 +145,15 @@ def packed_attention(
     if query.is_cuda and half and not dropout and not window:
         return _by_kernel(query, key, value, packed_layout, scaling), None
     parts = []
-    for run in packed_layout.runs:
+    # Split, not sliced: the gradient of many slices is as many tensors as long as the row.
+    sizes = [run.count * run.length for run in packed_layout.runs]
+    rows = zip(*(torch.split(states[0], sizes, 1) for states in (query, key, value)), strict=True)
+    for run, (queries, keys, values) in zip(packed_layout.runs, rows, strict=True):
         mask = None if window is None else _band(run.length, window, query.device)
         out = functional.scaled_dot_product_attention(
-            _batch(query, run),
-            _batch(key, run),
-            _batch(value, run),
+            _batch(queries, run),
+            _batch(keys, run),
+            _batch(values, run),
             attn_mask=mask,
             dropout_p=dropout,
             is_causal=mask is None,
@@ -155,10 +165,9 @@ def packed_attention(
 
 
 def _batch(states: Tensor, run: Run) -> Tensor:
-    """A run as (count, heads, length, size): a view."""
-    end = run.start + run.count * run.length
-    heads, size = states.shape[1], states.shape[3]
-    return states[0, :, run.start : end].view(heads, run.count, run.length, size).transpose(0, 1)
+    """A run's states, (heads, tokens, size), as (count, heads, length, size): a view."""
+    heads, _, size = states.shape
+    return states.view(heads, run.count, run.length, size).transpose(0, 1)
 
 
 def _band(length: int, window: int, device: torch.device) -> Tensor:

@@ -148,7 +148,8 @@ class PolicyGradient(BaseAlgo):
         metrics["advantage_mean"] = _mean([s.advantage for s in batch.samples])
         if batch.row is None:
             return {**metrics, "loss": 0.0}
-        hidden = hidden_states(self.trunk, batch.row, use_cache=self.use_cache)
+        # The last token of a prompt says the first of its answer: the critic's places are in it.
+        hidden = hidden_states(self.trunk, batch.row, asked=batch.before, use_cache=self.use_cache)
         unique, spread = token_logprobs(
             hidden[batch.before], self.head, batch.targets, entropy=bool(self.entropy_coef)
         )
@@ -196,7 +197,8 @@ class PolicyGradient(BaseAlgo):
         was_training = model.training
         model.eval()
         for some, (row, before, targets, which, _) in self.rows(samples):
-            unique, _ = token_logprobs(hidden_states(trunk, row)[before], head, targets)
+            hidden = hidden_states(trunk, row, asked=before)
+            unique, _ = token_logprobs(hidden[before], head, targets)
             values, start = unique[which].tolist(), 0
             for sample in some:
                 found[id(sample)] = tuple(values[start : start + sample.trained])

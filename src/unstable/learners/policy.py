@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from unstable.algorithms.logprobs import trunk_and_head
+from unstable.algorithms.last_layer import skip_unasked
+from unstable.algorithms.logprobs import trunk_of
 from unstable.algorithms.packing import use_packed_attention
+from unstable.learners.fused import fuse
 from unstable.utils.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ LORA_DEFAULTS = {
     "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"],
 }
 """What `lora_cfg` does not say."""
+PACK_TOKENS = 4096
+LEAST_PACK_TOKENS, MOST_PACK_TOKENS = 512, 16_384
+"""Of a GPU: less than this is slow, and more is no faster."""
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -43,6 +49,26 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise ValueError(f"no dtype {dtype!r}; there are auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+def choose_pack_tokens(model: Any, device: torch.device) -> int:
+    """Tokens of a forward pass that trains: what fits into half of a GPU's free memory.
+
+    On a GPU longer passes are faster up to a point; on a CPU they leave the caches.
+    """
+    if device.type != "cuda":
+        return PACK_TOKENS
+    free, _ = torch.cuda.mem_get_info(device)
+    fitting = int(free / 2 / _bytes_per_token(model.config.get_text_config()))
+    return max(LEAST_PACK_TOKENS, min(fitting, MOST_PACK_TOKENS))
+
+
+def _bytes_per_token(config: Any) -> int:
+    """About what a training pass keeps of a token, two bytes a number, nothing computed twice."""
+    heads = config.num_attention_heads
+    attention = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
+    numbers = 8 * config.hidden_size + 4 * attention + 5 * config.intermediate_size
+    return int(2 * numbers * config.num_hidden_layers)
 
 
 def load_policy(
@@ -77,6 +103,8 @@ def load_policy(
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+    fuse(model)
+    skip_unasked(trunk_of(model))
     return model, tokenizer
 
 
@@ -120,17 +148,14 @@ def enable_full_activation_ckpt(model: Any) -> None:
 
     It goes with gradient checkpointing, which keeps none within whole layers.
     """
-    trunk, _ = trunk_and_head(model)
-    for layer in trunk.layers:
+    for layer in trunk_of(model).layers:
         for block in layer.children():
             if any(True for _ in block.children()):  # norms are cheap to keep
-                block.forward = _recomputed(block.forward)
+                # A partial, not a closure: it is copied with its block, and leads to the copy.
+                block.forward = partial(_recomputed, block.forward)
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def recomputed(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return recomputed
+def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, **kwargs)

@@ -18,6 +18,7 @@ from unstable.learners.checkpoints import adapter_bytes, save_checkpoint
 from unstable.learners.policy import (
     choose_device,
     choose_dtype,
+    choose_pack_tokens,
     enable_full_activation_ckpt,
     load_policy,
 )
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 MAX_SKIPPED = 3
 """Optimiser steps in a row that may come to nothing."""
-PACK_TOKENS = 4096
 
 
 class NonFiniteError(RuntimeError):
@@ -86,9 +86,8 @@ class StandardLearner:
         lr_floor: the rate's factor at the end.
         weight_decay: of AdamW.
         seed: of new adapters, dropout, and the order within a batch.
-        pack_tokens: tokens of a forward pass: more are faster on a GPU with the memory for them
-            (about 3 MB each for a model of 1.7 B without checkpointing). 0: `mini_batch_size`
-            alone counts.
+        pack_tokens: tokens of a forward pass. None: on a GPU what fits into half of its free
+            memory, up to 16,384; else 4,096. 0: `mini_batch_size` alone counts.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class StandardLearner:
         lr_floor: float = 0.0,
         weight_decay: float = 0.0,
         seed: int = 0,
-        pack_tokens: int = PACK_TOKENS,
+        pack_tokens: int | None = None,
     ) -> None:
         _at_least_one(
             batch_size=batch_size, mini_batch_size=mini_batch_size, save_every=save_every,
@@ -160,7 +159,6 @@ class StandardLearner:
         self.epochs = epochs
         self.seed = seed
         self.device = choose_device(device)
-        self.pack_tokens = pack_tokens
         self._schedule = (lr_schedule, lr_total, lr_warmup, lr_floor)
         self._step = 0
         self._samples_seen = 0
@@ -180,6 +178,9 @@ class StandardLearner:
             algorithm.initialize(
                 self.model, self.tokenizer, self.device, max_generation_len, max_train_len
             )
+        if pack_tokens is None:
+            pack_tokens = choose_pack_tokens(self.model, self.device)
+        self.pack_tokens = pack_tokens
         self._groups = self._trained()
         self.optimizer = torch.optim.AdamW(
             [
