@@ -40,6 +40,7 @@ def learner(folder: str, tmp_path: Path, buffer: Any, **options: Any) -> Standar
     chosen: dict[str, Any] = {
         "model_pool": None, "algorithm": Reinforce(), "batch_size": 16, "max_generation_len": 8,
         "learning_rate": 1e-2, "lora_cfg": LORA, "ckpt_root": tmp_path / "checkpoints",
+        "device": "cpu",
         **options,
     }  # fmt: skip
     return StandardLearner(folder, buffer, **chosen)
