@@ -41,4 +41,5 @@ test("a status that nobody knows looks like bad news", () => {
   expect(tone("exploded")).toBe("bad");
   expect(statusWord("max_iterations")).toBe("did not pass");
   expect(statusWord("cancelled")).toBe("cancelled");
+  expect([tone("time_exhausted"), statusWord("time_exhausted")]).toEqual(["warn", "time used up"]);
 });
