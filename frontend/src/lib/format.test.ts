@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, dollars, duration, number, score, short, statusWord, ticks, tone } from "./format";
+import { SESSION_STATUSES, ago, dollars, duration, number, score, short, statusWord, ticks, tone } from "./format";
 
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
@@ -34,6 +34,12 @@ test("small sums are not shown as nothing", () => {
   expect(dollars(0)).toBe("$0");
   expect(dollars(0.001)).toBe("< $0.01");
   expect(dollars(1.5)).toBe("$1.50");
+});
+
+test("sessions are looked for by the words of their badges, each a word of its own", () => {
+  const words = SESSION_STATUSES.map(statusWord);
+  expect(words.filter((word) => word.includes("_"))).toEqual([]);
+  expect(new Set(words).size).toBe(words.length);
 });
 
 test("a status that nobody knows looks like bad news", () => {

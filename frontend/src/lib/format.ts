@@ -86,6 +86,12 @@ const WORDS: Record<string, string> = {
   gate_passed: "gate passed", gate_failed: "gate failed",
 };
 
+/** How a session can stand, for who looks for some. */
+export const SESSION_STATUSES = [
+  "running", "queued", "paused", "passed", "max_iterations", "budget_exhausted", "time_exhausted",
+  "rate_limited", "auth_error", "invalid_code", "cancelled", "stale", "error",
+] as const;
+
 export function statusWord(status: string): string {
   return WORDS[status] ?? status.replaceAll("_", " ");
 }
