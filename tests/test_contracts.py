@@ -129,7 +129,7 @@ def test_a_time_keeps_its_zone():
 def test_an_unknown_status_is_an_error():
     with pytest.raises(ValidationError):
         StatusData(status="dancing", updated_at=contracts.utc_now())
-    for name in ("paused", "budget_exhausted", "stale", "gate_failed"):
+    for name in ("paused", "budget_exhausted", "time_exhausted", "stale", "gate_failed"):
         assert name in contracts.STATUSES
 
 

@@ -252,6 +252,8 @@ class LoopConfig(BaseModel):
     """Who looks at the frames; empty: nobody does."""
     thinking_effort: Literal["", "low", "medium", "high"] = ""
     budget_usd: Annotated[float, Field(ge=0)] | None = None
+    max_minutes: Annotated[float, Field(gt=0)] | None = None
+    """How long it may be worked on, all its processes together; None: as long as it takes."""
     review_reward: bool = True
     review_judge: bool = True
     hp_tuning: bool = True

@@ -31,6 +31,7 @@ StatusLiteral = Literal[
     "unknown",
     "max_iterations",
     "budget_exhausted",
+    "time_exhausted",
     "rate_limited",
     "auth_error",
     "invalid_code",

@@ -73,6 +73,37 @@ def test_a_session_is_stopped_while_it_runs_and_goes_on_when_resumed(cleanly: Te
     wait_until(lambda: cleanly.get(there).json()["status"] == "running", 120)
 
 
+def test_a_session_out_of_time_is_a_job_done_and_goes_on_with_more(cleanly: TestClient) -> None:
+    started = cleanly.post("/api/sessions", json={**SHORT, "max_minutes": 0.01}).json()
+    there = f"/api/sessions/{started['session_id']}"
+
+    def ended(job_id: str) -> dict[str, Any]:
+        job = f"/api/scheduler/jobs/{job_id}"
+        unended = ("pending", "starting", "running")
+        wait_until(lambda: cleanly.get(job).json()["state"] not in unended, 300)
+        assert cleanly.get(job).json()["state"] == "succeeded"
+        found: dict[str, Any] = cleanly.get(there).json()
+        return found
+
+    first = ended(started["job_id"])
+    assert (first["status"], first["phase"]) == ("time_exhausted", "ended")
+    assert first["resumable"]
+    assert "its time of 0.01 minutes is used up" in first["error"]
+    assert "--max-minutes 0.01" in first["command"]
+    so = {"status": "time_exhausted"}
+    wait_until(lambda: len(cleanly.get("/api/sessions", params=so).json()) == 1)
+    more = first["minutes_to_go_on"]
+    assert more * 60 >= first["result"]["seconds"] + 0.6
+    # Without a number it is given as much again; with one, that.
+    second = ended(cleanly.post(f"{there}/resume").json()["job_id"])
+    assert (second["status"], second["config"]["max_minutes"]) == ("time_exhausted", more)
+    assert cleanly.post(f"{there}/resume", json={"max_minutes": 0}).status_code == 422
+    assert cleanly.post(f"{there}/resume", json={"max_minutes": 60}).status_code == 200
+    last = cleanly.get(there).json()
+    assert last["minutes_to_go_on"] == last["config"]["max_minutes"] == 60
+    wait_until(lambda: cleanly.get(there).json()["phase"] not in ("ended", "intent"), 300)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -84,6 +115,7 @@ def test_a_session_is_stopped_while_it_runs_and_goes_on_when_resumed(cleanly: Te
         ({"settings": {"learning_rat": 1}}, "learning_rate"),
         ({"settings": {"unsafe_local": True}}, "unsafe_local"),
         ({"budget_usd": -1}, "budget_usd"),
+        ({"max_minutes": 0}, "max_minutes"),
         ({"seeds": 0}, "seeds"),
         ({"criteria": [{"id": "x"}]}, "criteria"),
         ({"unknown": 1}, "unknown"),

@@ -99,6 +99,8 @@ def intent_of(record: SessionRecord) -> Intent:
         (("balance", *POLE, "--threshold", "7"), 2, "--threshold: Input should be less than"),
         (("balance", *POLE, "--threshold", "nan"), 2, "--threshold: Input should be a finite"),
         (("balance", *POLE, "--budget-usd", "-1"), 2, "--budget-usd: Input should be greater"),
+        (("balance", *POLE, "--max-minutes", "0"), 2, "--max-minutes: Input should be greater"),
+        (("balance", *POLE, "--max-minutes", "inf"), 2, "--max-minutes: Input should be a finite"),
         (("balance", *POLE, "--iterations", "0"), 2, "--iterations: Input should be greater"),
         (("balance", *POLE, "--timesteps", "-5"), 2, "--timesteps: Input should be greater"),
         (("balance", *POLE, "--set", "lerning_rate=1"), 2, "did you mean learning_rate"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,15 @@ import pytest
 from scripted_thinking import ScriptedThinking, criterion, reward, work_on
 
 from p2p.config import TrainConfig
-from p2p.contracts import SessionResult, SteeringOrder, utc_now
+from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
 from p2p.event_log import read_events
+from p2p.session.clock import worked_s
 from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.loop import run_loop
 from p2p.session.run_session import create_session, open_config
 from p2p.session.session_config import loop_config
 from p2p.session.steering import give_order
+from p2p.session.stopping import StopSwitch
 from p2p.training.runner import RunOptions, run_training
 
 TINY = TrainConfig(
@@ -250,6 +255,72 @@ def test_what_a_provider_refuses_has_a_status_of_its_own_and_can_go_on(
     assert made.read_judge() is not None
     assert run(made).status == "max_iterations"
     assert calls(made).count("write_judge upright") == calls(made).count("elicit") == 1
+
+
+def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=1)
+    assert run(made, scores={"1": [0.6, 0.6]}).status == "max_iterations"
+    before = calls(made)
+    open_config(made, {"max_iterations": 2, "max_minutes": (worked_s(made) + 1.5) / 60})
+    result = run(made, resume=True, slow=120.0)
+    assert result.status == status(made) == "time_exhausted"
+    assert (result.best_iteration, result.score, result.iterations) == (1, 0.6, 1)
+    assert result.policy is not None
+    assert calls(made) == [*before, "revise 1"]
+    assert not made.iteration(2).path.exists()
+    told = made.read_status()
+    assert told is not None
+    assert told.error == result.message
+    assert f"`p2p resume {made.session_id} --max-minutes" in result.message
+    assert "time_exhausted" in made.report_path.read_text()
+    last = read_events(made.events_path, limit=1000)[-1]
+    assert (last.event, last.data["message"]) == ("session.ended", result.message)
+    # The time that it took is taken: nothing more is asked.
+    assert run(made, resume=True).status == "time_exhausted"
+    assert calls(made) == [*before, "revise 1"]
+    open_config(made, {"max_minutes": 60})
+    assert run(made, resume=True, scores={"2": [0.9, 0.9]}).status == "passed"
+    assert made.validate() == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [(StopSwitch.time_is_over, "time_exhausted"), (StopSwitch.ask, "cancelled")],
+)
+def test_what_an_interruption_made_fail_is_no_fault(
+    session: Made, ask: Callable[[StopSwitch], None], expected: str
+) -> None:
+    made = session(max_minutes=60)
+    work = work_on(made, {})
+
+    def imported(*_: object) -> Intent:
+        try:
+            ask(work.switch)
+            threading.Event().wait(60)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+        raise AssertionError("nobody interrupted it")
+
+    work.thinking.elicit = imported  # type: ignore[method-assign]
+    result = run_loop(work)
+    assert result.status == status(made) == expected
+    assert "initialization" not in result.message
+
+
+def test_a_person_who_edits_the_criteria_takes_none_of_the_time(
+    session: Made, trained: Path
+) -> None:
+    made = session(max_iterations=1, max_minutes=1 / 60)
+
+    def edited(intent: Intent) -> Intent:
+        time.sleep(2.0)
+        order(made, pause=True)
+        return intent
+
+    assert run_loop(replace(work_on(made, {}, trained), review_intent=edited)).status == "paused"
+    assert worked_s(made) < 2.0
 
 
 def test_a_fault_of_ours_is_an_error_with_its_trace_kept_and_raised(

@@ -16,6 +16,7 @@ from processes import is_there, kill_process, wait_until
 from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
 from p2p.event_log import read_events
+from p2p.session.clock import worked_s
 from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.stopping import descendants
 
@@ -186,6 +187,41 @@ def test_a_cancel_in_the_status_file_is_heard_and_stands(sessions: Sessions) -> 
     assert not any(map(is_there, family))
 
 
+def test_out_of_time_it_ends_by_itself_and_given_more_it_comes_to_the_same(
+    sessions: Sessions, undisturbed: SessionRecord
+) -> None:
+    process = sessions.new("session_t", {**TWO_ROUNDS, "max_minutes": 0.02})
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 10, err
+    assert "time_exhausted: its time of 0.02 minutes is used up" in err
+    record = sessions.record("session_t")
+    assert worked_s(record) >= 1.2
+    again = sessions.resume("session_t", "--max-minutes", "60")
+    _, err = again.communicate(timeout=240)
+    assert again.returncode == 3, err
+    same(record, undisturbed)
+
+
+def test_out_of_time_a_training_under_way_is_stopped_and_is_no_result(sessions: Sessions) -> None:
+    process, record, family = under_way(sessions)
+    process.kill()  # its training goes on; its own time is in its files
+    process.wait()
+    worked = worked_s(record)
+    assert worked > 0
+    again = sessions.resume("session_s", "--max-minutes", str((worked + 8.0) / 60))
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 10, err
+    assert status(record) == "time_exhausted"
+    wait_until(lambda: not any(map(is_there, family)), 30)
+    (run,) = record.iteration(1).runs()
+    assert status(run) == "cancelled"  # type: ignore[arg-type]
+    assert not record.iteration(1).aggregation_path.exists()
+    assert not list(record.path.rglob("judgment.json"))
+    result = record.read_result()
+    assert result is not None
+    assert (result.score, result.best_iteration) == (None, None)
+
+
 def test_one_process_works_on_a_session_and_a_killed_one_is_followed(sessions: Sessions) -> None:
     process, record, family = under_way(sessions)
     second = sessions.resume("session_s")
@@ -268,6 +304,9 @@ def test_a_key_in_the_prompt_does_not_reach_the_disk(sessions: Sessions) -> None
         (("--prompt", "balance", "--env", "Antt-v5"), 2, "did you mean Ant-v5"),
         (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "'seeds'"),
         (("--prompt", "x", "--loop-config", "none.json"), 2, "none.json does not exist"),
+        (("--prompt", "x", "--env", "Ant-v5", "--loop-config", '{"max_minutes": 0}'), 2,
+         "max_minutes: Input should be greater than 0"),
+        (("--prompt", "x", "--max-minutes", "5"), 2, "go with --resume"),
         (("--resume",), 2, "--session-id"),
         (("--resume", "--session-id", "session_z"), 2, "is no session"),
         (("--prompt", "frobnicate", "--env", "Ant-v5", "--loop-config", '{"model": "builtin"}'),

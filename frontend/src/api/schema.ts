@@ -147,9 +147,10 @@ export interface paths {
         put?: never;
         /**
          * Resume Session
-         * @description Go on with a session that has ended, with another budget or more iterations if you like.
+         * @description Go on with a session that has ended, with other bounds if you like.
          *
-         *     One that has passed needs an order (steer) that asks for more.
+         *     One that is out of time is given as much again as at first. One that has passed needs an order
+         *     (steer) that asks for more.
          */
         post: operations["resume_session_api_sessions__session_id__resume_post"];
         delete?: never;
@@ -1385,7 +1386,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Message
              * @default
@@ -2100,7 +2101,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Final Episodic Return */
             final_episodic_return?: number | null;
             /**
@@ -2160,7 +2161,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Error
              * @default
@@ -2203,7 +2204,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Final Episodic Return */
             final_episodic_return?: number | null;
             /**
@@ -2619,6 +2620,8 @@ export interface components {
             thinking_effort: "" | "low" | "medium" | "high";
             /** Budget Usd */
             budget_usd?: number | null;
+            /** Max Minutes */
+            max_minutes?: number | null;
             /**
              * Review Reward
              * @default true
@@ -2699,7 +2702,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Progress */
             progress?: number | null;
             /** Parent */
@@ -3064,6 +3067,8 @@ export interface components {
             max_iterations?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
+            /** Max Minutes */
+            max_minutes?: number | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
             /** Model */
@@ -3223,7 +3228,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Final Return */
             final_return?: number | null;
             /** Error */
@@ -3311,7 +3316,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Error
              * @default
@@ -3404,6 +3409,8 @@ export interface components {
              * @default false
              */
             resumable: boolean;
+            /** Minutes To Go On */
+            minutes_to_go_on?: number | null;
             /**
              * Command
              * @default
@@ -3419,7 +3426,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Message
              * @default
@@ -3499,7 +3506,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Error
              * @default
@@ -3621,6 +3628,8 @@ export interface components {
             pass_threshold?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
+            /** Max Minutes */
+            max_minutes?: number | null;
             /** Num Configs */
             num_configs?: number | null;
             /** Num Envs */
@@ -3693,6 +3702,8 @@ export interface components {
             pass_threshold?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
+            /** Max Minutes */
+            max_minutes?: number | null;
             /** Videos */
             videos?: boolean | null;
             /** Criteria */

@@ -14,6 +14,7 @@ const FLAGS: readonly (readonly [keyof StartBenchmarkRequest, string])[] = [
   ["max_iterations", "--max-iterations"],
   ["total_timesteps", "--total-timesteps"],
   ["budget_usd", "--budget-usd"],
+  ["max_minutes", "--max-minutes"],
   ["max_parallel", "--max-parallel"],
   ["mode", "--mode"],
   ["num_stages", "--num-stages"],

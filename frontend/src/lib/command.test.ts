@@ -8,6 +8,12 @@ test("only what was chosen stands on the command line", () => {
   );
 });
 
+test("the bounds on money and time stand side by side", () => {
+  const asked = { prompt: "spin", budget_usd: 2, max_minutes: 7.5 };
+  expect(commandLine(asked)).toBe("p2p run spin --budget-usd 2 --max-minutes 7.5");
+  expect(tidy({ ...asked, max_minutes: null })).toEqual({ prompt: "spin", budget_usd: 2 });
+});
+
 test("no word of the sentence reaches the shell as more than text", () => {
   expect(commandLine({ prompt: "don't $(rm) `x`" })).toBe(`p2p run 'don'"'"'t $(rm) \`x\`'`);
 });

@@ -11,6 +11,7 @@ const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
   ["seeds", "--seeds"],
   ["pass_threshold", "--threshold"],
   ["budget_usd", "--budget-usd"],
+  ["max_minutes", "--max-minutes"],
 ];
 
 /** The request without what was left open. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, dollars, duration, number, score, short, statusWord, ticks, tone } from "./format";
+import { SESSION_STATUSES, ago, dollars, duration, number, score, short, statusWord, ticks, tone } from "./format";
 
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
@@ -36,9 +36,16 @@ test("small sums are not shown as nothing", () => {
   expect(dollars(1.5)).toBe("$1.50");
 });
 
+test("sessions are looked for by the words of their badges, each a word of its own", () => {
+  const words = SESSION_STATUSES.map(statusWord);
+  expect(words.filter((word) => word.includes("_"))).toEqual([]);
+  expect(new Set(words).size).toBe(words.length);
+});
+
 test("a status that nobody knows looks like bad news", () => {
   expect(tone("passed")).toBe("good");
   expect(tone("exploded")).toBe("bad");
   expect(statusWord("max_iterations")).toBe("did not pass");
   expect(statusWord("cancelled")).toBe("cancelled");
+  expect([tone("time_exhausted"), statusWord("time_exhausted")]).toEqual(["warn", "time used up"]);
 });

@@ -70,8 +70,8 @@ export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
 const TONES: Record<string, Tone> = {
   passed: "good", completed: "good", gate_passed: "good", succeeded: "good", done: "good",
   running: "busy", pending: "busy", queued: "busy", starting: "busy",
-  paused: "warn", max_iterations: "warn", budget_exhausted: "warn", rate_limited: "warn", stale: "warn",
-  not_passed: "warn", incomplete: "warn",
+  paused: "warn", max_iterations: "warn", budget_exhausted: "warn", time_exhausted: "warn",
+  rate_limited: "warn", stale: "warn", not_passed: "warn", incomplete: "warn",
   cancelled: "quiet", unknown: "quiet", skipped: "quiet", waiting: "quiet", unfinished: "quiet", not_run: "quiet",
 };
 
@@ -81,10 +81,16 @@ export function tone(status: string): Tone {
 }
 
 const WORDS: Record<string, string> = {
-  max_iterations: "did not pass", budget_exhausted: "budget used up", rate_limited: "rate limited",
-  auth_error: "key refused", invalid_code: "reward failed", stale: "interrupted",
+  max_iterations: "did not pass", budget_exhausted: "budget used up", time_exhausted: "time used up",
+  rate_limited: "rate limited", auth_error: "key refused", invalid_code: "reward failed", stale: "interrupted",
   gate_passed: "gate passed", gate_failed: "gate failed",
 };
+
+/** How a session can stand, for who looks for some. */
+export const SESSION_STATUSES = [
+  "running", "queued", "paused", "passed", "max_iterations", "budget_exhausted", "time_exhausted",
+  "rate_limited", "auth_error", "invalid_code", "cancelled", "stale", "error",
+] as const;
 
 export function statusWord(status: string): string {
   return WORDS[status] ?? status.replaceAll("_", " ");

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { laneCount, lanes } from "./lineage";
+import { laneCount, lanes, story } from "./lineage";
 
 test("a line of iterations stays in one lane", () => {
   const rows = lanes([{ iteration: 1, parent: null }, { iteration: 2, parent: 1 }, { iteration: 3, parent: 2 }]);
@@ -22,4 +22,12 @@ test("a second child opens a lane, and its own children follow there", () => {
 
 test("an iteration whose parent is not there is a root", () => {
   expect(lanes([{ iteration: 7, parent: 3 }])).toEqual([{ iteration: 7, lane: 0, from: null }]);
+});
+
+test("a setting that the words of a change name is not told twice", () => {
+  const changes = "total_timesteps 100000 to 200000; more of speed";
+  expect(story({ parent: 1, changes, hp_changes: { total_timesteps: 200_000, gamma: 0.98 } })).toBe(`from 1: ${changes}; gamma 0.98`);
+  expect(story({ parent: 1, changes: "gamma 0.99 to 0.9", hp_changes: { gamma: 0.95 } })).toBe("from 1: gamma 0.99 to 0.9; gamma 0.95");
+  expect(story({ parent: 2, changes: "", hp_changes: { gamma: 0.98 } })).toBe("from 2: gamma 0.98");
+  expect(story({ parent: null, changes: "", hp_changes: {} })).toBe("the first reward");
 });

@@ -1,4 +1,5 @@
-/** Where each iteration stands when the tree of iterations is drawn as lanes, one row each. */
+/** Where each iteration stands when the tree of iterations is drawn as lanes, one row each; and what led to it. */
+import { plain } from "./format";
 
 export interface LineageRow {
   iteration: number;
@@ -35,4 +36,20 @@ export function lanes(nodes: readonly Node[]): LineageRow[] {
 
 export function laneCount(rows: readonly LineageRow[]): number {
   return Math.max(0, ...rows.map((row) => row.lane)) + 1;
+}
+
+interface Edge {
+  parent?: number | null;
+  changes: string;
+  hp_changes: Record<string, unknown>;
+}
+
+/** What changed on the way to an iteration: in its author's words, then the settings that those do not name. */
+export function story({ parent, changes, hp_changes }: Edge): string {
+  const words = new Set(changes.match(/\w+/g));
+  const numbers = new Set(changes.match(/-?\d+(\.\d+)?(e[+-]?\d+)?/g)?.map(Number));
+  const told = (name: string, value: unknown) => words.has(name) && (typeof value !== "number" || numbers.has(value));
+  const settings = Object.entries(hp_changes).filter(([name, value]) => !told(name, value));
+  const changed = [changes, ...settings.map(([name, value]) => `${name} ${plain(value)}`)].filter(Boolean).join("; ");
+  return parent == null ? changed || "the first reward" : `from ${parent}: ${changed || "no change"}`;
 }

@@ -7,5 +7,6 @@ test("every phase says what happens, and waiting goes first", () => {
 });
 
 test("a session that has ended says how to go on", () => {
-  expect(nowAndNext({ status: "paused", phase: "ended", waiting: "" })).toContain("Continue");
+  for (const status of ["paused", "budget_exhausted", "time_exhausted"])
+    expect(nowAndNext({ status, phase: "ended", waiting: "" })).toContain("Continue");
 });

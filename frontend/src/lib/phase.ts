@@ -25,6 +25,7 @@ const ENDED: Record<string, string> = {
   cancelled: "Stopped. `Continue` goes on from where it was.",
   stale: "Its process is gone. `Continue` goes on from where it was.",
   budget_exhausted: "The budget is used up. `Continue` with a higher one.",
+  time_exhausted: "The time is used up; the best policy so far is kept. `Continue` gives it as much again, or what you say.",
   rate_limited: "The provider asks to come back later. `Continue` when it lets you.",
   auth_error: "The provider refused the key. Set it, then `Continue`.",
   invalid_code: "No reward could be made to run; the events say why.",

@@ -3,12 +3,12 @@ import { useDeferredValue } from "react";
 import { Link, useSearchParams } from "react-router";
 import { useLive } from "../api/live";
 import { sessionsQuery } from "../api/queries";
+import { SESSION_STATUSES, statusWord } from "../lib/format";
 import { Empty } from "../ui/Empty";
 import { Problem } from "../ui/Problem";
 import { SessionList } from "./SessionList";
 
 const PAGE = 50;
-const STATUSES = ["running", "queued", "paused", "passed", "max_iterations", "cancelled", "error"];
 const SORTS = [
   ["created_at", "newest"],
   ["updated_at", "last changed"],
@@ -61,8 +61,10 @@ export function SessionsPage() {
         />
         <select aria-label="Status" value={params.get("status") ?? ""} onChange={(event) => set("status", event.target.value)}>
           <option value="">every status</option>
-          {STATUSES.map((status) => (
-            <option key={status}>{status}</option>
+          {SESSION_STATUSES.map((status) => (
+            <option key={status} value={status}>
+              {statusWord(status)}
+            </option>
           ))}
         </select>
         <select aria-label="Order" value={params.get("sort") ?? "created_at"} onChange={(event) => set("sort", event.target.value)}>

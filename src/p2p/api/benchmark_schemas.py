@@ -140,6 +140,8 @@ class StartBenchmarkRequest(Record):
     pass_threshold: float | None = None
     budget_usd: float | None = None
     """For each prompt."""
+    max_minutes: float | None = None
+    """For each prompt."""
     num_configs: int | None = None
     num_envs: int | None = None
     seeds: tuple[int, ...] | None = None

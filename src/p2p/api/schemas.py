@@ -70,6 +70,8 @@ class SessionDetail(SessionRow):
     orders: tuple[SteeringOrder, ...] = ()
     """What a person has ordered and the session has not taken up yet."""
     resumable: bool = False
+    minutes_to_go_on: float | None = None
+    """The bound on its time, in all, with which it goes on where no other is named."""
     command: str = ""
     """The same on a command line."""
 
@@ -190,6 +192,8 @@ class StartSessionRequest(Record):
     seeds: int | tuple[int, ...] | None = None
     pass_threshold: float | None = None
     budget_usd: float | None = None
+    max_minutes: float | None = None
+    """How long it may be worked on."""
     videos: bool | None = None
     criteria: tuple[Criterion, ...] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -223,6 +227,8 @@ class ResumeRequest(Record):
 
     max_iterations: Annotated[int, Field(ge=1)] | None = None
     budget_usd: Annotated[float, Field(ge=0)] | None = None
+    max_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """In all; not given, a session out of time gets as much again as it was given at first."""
     pass_threshold: Score | None = None
     model: str | None = None
     vlm_model: str | None = None

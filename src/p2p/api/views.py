@@ -18,8 +18,10 @@ from p2p.api.schemas import (
     Video,
 )
 from p2p.contracts import EvalResult
+from p2p.session.clock import worked_s
 from p2p.session.endings import RESUMABLE
 from p2p.session.loop_files import SteeringTaken
+from p2p.session.session_config import minutes_to_go_on
 from p2p.session.snapshot import snapshot
 from p2p.session.steering import merge, not_taken
 
@@ -53,6 +55,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
         lineage=record.read_lineage(),
         orders=tuple(waiting.values()),
         resumable=asked is not None and can_go_on(now.status, waiting),
+        minutes_to_go_on=minutes_to_go_on(asked, worked_s(record)) if asked else None,
         command=command_line(asked) if asked else "",
     )
 
@@ -81,6 +84,7 @@ def command_line(asked: SessionConfig) -> str:
         "--vlm": asked.loop.vlm_model or None,
         "--iterations": asked.loop.max_iterations,
         "--budget-usd": asked.loop.budget_usd,
+        "--max-minutes": asked.loop.max_minutes,
         "--threshold": asked.loop.pass_threshold,
     }
     plain = {

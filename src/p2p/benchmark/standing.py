@@ -20,6 +20,7 @@ _OUTCOMES: dict[StatusLiteral, Outcome] = {
     "passed": "passed",
     "max_iterations": "not_passed",
     "budget_exhausted": "not_passed",
+    "time_exhausted": "not_passed",
     "error": "error",
     "failed": "error",
     "invalid_code": "error",

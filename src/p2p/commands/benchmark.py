@@ -76,6 +76,9 @@ def benchmark(
     budget_usd: Annotated[
         float | None, typer.Option(metavar="USD", help="Spend at most so much on each prompt.")
     ] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="Work at most so long on each prompt.")
+    ] = None,
     num_configs: Annotated[
         int | None, typer.Option(metavar="N", help="Hyperparameter settings side by side.")
     ] = None,
@@ -156,6 +159,7 @@ def benchmark(
             "max_iterations": max_iterations,
             "pass_threshold": pass_threshold,
             "budget_usd": budget_usd,
+            "max_minutes": max_minutes,
             "configs": num_configs,
             "num_envs": num_envs,
             "seeds": [seed] if seed is not None else numbers(seeds),

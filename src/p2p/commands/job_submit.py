@@ -18,6 +18,7 @@ from p2p.commands.session_options import (
     ConfigsOption,
     EnvOption,
     IterationsOption,
+    MinutesOption,
     ModelOption,
     SeedsOption,
     SettingOption,
@@ -83,6 +84,7 @@ def submit(
     seeds: SeedsOption = None,
     threshold: ThresholdOption = None,
     budget_usd: BudgetOption = None,
+    max_minutes: MinutesOption = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --reward: TrainConfig as JSON.")
     ] = None,
@@ -121,6 +123,7 @@ def submit(
         "seeds": read_seeds(seeds),
         "pass_threshold": threshold,
         "budget_usd": budget_usd,
+        "max_minutes": max_minutes,
         "videos": videos,
         "unsafe_local": unsafe_local or None,
     }
@@ -134,6 +137,7 @@ def submit(
         "--seeds": seeds,
         "--threshold": threshold,
         "--budget-usd": budget_usd,
+        "--max-minutes": max_minutes,
         "--set": setting,
         "--no-videos": not videos,
         "--unsafe-local": unsafe_local,

@@ -40,6 +40,7 @@ from p2p.commands.session_options import (
     ConfigsOption,
     EnvOption,
     IterationsOption,
+    MinutesOption,
     ModelOption,
     SeedsOption,
     SettingOption,
@@ -71,6 +72,7 @@ def run(
     seeds: SeedsOption = None,
     threshold: ThresholdOption = None,
     budget_usd: BudgetOption = None,
+    max_minutes: MinutesOption = None,
     criteria: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Judge by these criteria; none are asked.")
     ] = None,
@@ -98,13 +100,15 @@ def run(
 
     Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
     iterations, 4 paused, 5 rate limited, 6 key refused, 7 no reward could be
-    made to run, 8 budget used up, 9 the session is busy, 130 cancelled.
+    made to run, 8 budget used up, 9 the session is busy, 10 time used up,
+    130 cancelled.
 
     [bold]Examples[/]
 
       p2p run "run forward fast"
       p2p run "spin in place" --env Ant-v5 --seeds 3 --iterations 8
       p2p run "hop like a rabbit" --model anthropic:claude-sonnet-4-5 --budget-usd 5
+      p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
       p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
     """
     text = read_prompt(prompt)
@@ -117,6 +121,7 @@ def run(
         "seeds": read_seeds(seeds),
         "pass_threshold": threshold,
         "budget_usd": budget_usd,
+        "max_minutes": max_minutes,
         "videos": videos,
         "trainer": trainer,
         "unsafe_local": unsafe_local or None,
@@ -146,13 +151,16 @@ def resume(
     budget_usd: Annotated[
         float | None, typer.Option(metavar="USD", help="Another budget, in all.")
     ] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(metavar="MINUTES", help="Another time limit, in all.")
+    ] = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="PROVIDER:MODEL", help="Another model.")
     ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with a session that was stopped, paused, killed or ran out of money.
+    """Go on with a session that was stopped, paused, killed or ran out of money or time.
 
     What is done is not done again, and no answer of a model is paid for twice.
 
@@ -160,6 +168,7 @@ def resume(
 
       p2p resume last
       p2p resume last --budget-usd 10 --iterations 8
+      p2p resume last --max-minutes 60
     """
     record = open_session(session, runs_dir)
     if not (record.path / "session.json").is_file():
@@ -170,7 +179,12 @@ def resume(
     if model is not None:
         check_models_named(model, None)
     err.print(f"{escape(shown(record.path))}", soft_wrap=True)
-    changes = {"max_iterations": iterations, "budget_usd": budget_usd, "model": model}
+    changes = {
+        "max_iterations": iterations,
+        "budget_usd": budget_usd,
+        "max_minutes": max_minutes,
+        "model": model,
+    }
     _work(record, as_json=as_json, resumed=True, changes=changes)
 
 
@@ -227,10 +241,22 @@ def _work(
     else:
         report(record, _with_its_end(snapshot(record), result))
     if result.status in RESUMABLE and result.status != "max_iterations":
-        err.print(f"go on with: p2p resume {record.session_id}", soft_wrap=True)
+        err.print(f"go on with: p2p resume {record.session_id}{_more(record)}", soft_wrap=True)
     status = EXIT_CODES.get(result.status, 1)
     if status:
         raise typer.Exit(status)
+
+
+def _more(record: SessionRecord) -> str:
+    """What a session needs to go on that has used up its time."""
+    from p2p.session.clock import worked_s
+    from p2p.session.session_config import minutes_to_go_on
+
+    config = record.read_session()
+    minutes = minutes_to_go_on(config, worked_s(record)) if config else None
+    if config is None or minutes == config.loop.max_minutes:
+        return ""
+    return f" --max-minutes {minutes:g}"
 
 
 def _with_its_end(now: SessionSnapshot, result: SessionResult) -> SessionSnapshot:

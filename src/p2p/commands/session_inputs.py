@@ -16,6 +16,7 @@ FLAGS = {
     "total_timesteps": "--timesteps",
     "pass_threshold": "--threshold",
     "budget_usd": "--budget-usd",
+    "max_minutes": "--max-minutes",
     "vlm_model": "--vlm",
     "seeds": "--seeds",
     "configs": "--configs",

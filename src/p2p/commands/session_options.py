@@ -41,6 +41,9 @@ ThresholdOption = Annotated[
 BudgetOption = Annotated[
     float | None, typer.Option(metavar="USD", help="Spend at most so much on models.")
 ]
+MinutesOption = Annotated[
+    float | None, typer.Option(metavar="MINUTES", help="Work on it at most so long, in all.")
+]
 SettingOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Fix a TrainConfig field; repeatable."),

@@ -30,6 +30,7 @@ COLOURS = {
     "max_iterations": "yellow",
     "cancelled": "yellow",
     "budget_exhausted": "yellow",
+    "time_exhausted": "yellow",
     "rate_limited": "yellow",
 }
 """Anything else is red."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import utc_now
 from p2p.scheduler.records import JobSpec, RunSpec
+from p2p.session.endings import EXIT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from p2p.session.iteration_record import SessionRecord
     from unstable.config import RunConfig
 
-SESSION_DONE = (0, 3)
-"""A pass, or none within the iterations: either way there is a result."""
+SESSION_DONE = tuple(
+    EXIT_CODES[status]
+    for status in ("passed", "max_iterations", "budget_exhausted", "time_exhausted")
+)
+"""A pass, or none within what it was given: either way there is a result."""
 
 VARIABLES: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),

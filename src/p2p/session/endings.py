@@ -27,6 +27,10 @@ class SessionPaused(Exception):
     """Someone asked the session to stop after an iteration."""
 
 
+class TimeExhausted(Exception):
+    """The session has been worked on for as long as it may be."""
+
+
 class NoEnvironment(Exception):
     """None that is known can do what is asked, or not as it is asked."""
 
@@ -49,6 +53,7 @@ _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
     (AskingCancelled, "cancelled"),
     (SessionPaused, "paused"),
     (BudgetExhausted, "budget_exhausted"),
+    (TimeExhausted, "time_exhausted"),
     (RateLimited, "rate_limited"),
     (AuthenticationFailed, "auth_error"),
     (InvalidCode, "invalid_code"),
@@ -70,6 +75,7 @@ EXIT_CODES: dict[StatusLiteral, int] = {
     "auth_error": 6,
     "invalid_code": 7,
     "budget_exhausted": 8,
+    "time_exhausted": 10,
     "cancelled": 130,
 }
 """Of a process that runs a session; 2 is for what it was given, 9 for a session that is busy."""
@@ -86,6 +92,14 @@ def is_expected(error: BaseException) -> bool:
 def status_of(error: BaseException) -> StatusLiteral:
     """The status of a session that ended with this."""
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), "error")
+
+
+def came_of_interrupt(error: BaseException) -> bool:
+    """Whether something was interrupted and made another error of it, as a C module's import."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__cause__ or found.__context__
+    return found is not None
 
 
 def message_of(error: BaseException) -> str:

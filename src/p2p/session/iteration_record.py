@@ -29,7 +29,7 @@ from p2p.contracts import (
 )
 from p2p.jsonl import lines_backward, parse_line
 from p2p.session.iteration_paths import IterationPaths, names
-from p2p.session.loop_files import BestRun, IterationPlan, SteeringTaken
+from p2p.session.loop_files import BestRun, ClockReading, IterationPlan, SteeringTaken
 from p2p.session.record_checks import iteration_problems, session_problems
 from p2p.session.record_files import (
     UnreadableError,
@@ -330,6 +330,11 @@ class SessionRecord(_WithStatus):
         return self.path / "result.json"
 
     @property
+    def clock_path(self) -> Path:
+        """clock.json: how long it has been worked on."""
+        return self.path / "clock.json"
+
+    @property
     def report_path(self) -> Path:
         """report.md."""
         return self.path / "report.md"
@@ -480,6 +485,7 @@ class SessionRecord(_WithStatus):
             self.lineage_path.name: LineageData,
             self.result_path.name: SessionResult,
             self.steering_path.name: SteeringTaken,
+            self.clock_path.name: ClockReading,
         }
         iterations = {found.iteration_id: found.validate() for found in self.iteration_records()}
         return session_problems(self.path, files, iterations)

@@ -3,22 +3,25 @@
 `intent -> (reward | judge) -> [train -> judge -> confirm -> orders -> revise -> reward]*`
 
 Every phase leaves a file, and one whose file is there is not done again. So a session that was
-killed, paused, cancelled or ran out of money goes on by the same call.
+killed, paused, cancelled or ran out of money or time goes on by the same call.
 """
 
 from __future__ import annotations
 
 import traceback
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from p2p.atomic import locked
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
+from p2p.session.clock import Clock, time_exhausted
 from p2p.session.endings import (
     InvalidCode,
     SessionBusy,
     SessionCancelled,
+    came_of_interrupt,
     is_expected,
     message_of,
     status_of,
@@ -33,14 +36,15 @@ from p2p.session.phases import (
     propose_intent,
     take_orders,
 )
-from p2p.session.publishing import Clock, publish
+from p2p.session.publishing import publish
 from p2p.session.record_files import read_model
-from p2p.session.stopping import heartbeat
+from p2p.session.stopping import cancel_trainings, heartbeat
 from p2p.session.view import RecordedSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from p2p.contracts import Intent
     from p2p.session.iteration_record import SessionRecord
     from p2p.session.outcome import Outcome
 
@@ -64,22 +68,49 @@ def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
         gave_up = resume and stated is not None and stated.status == "invalid_code"
         if not _begin(session, resume=resume):
             return session.read_result() or SessionResult(status="cancelled")
-        earlier = session.read_result()
-        clock = Clock(earlier.seconds if earlier else 0.0)
-        with heartbeat(session, work.switch):
+        clock = Clock.of(session, work.config)
+        work = replace(work, review_intent=_off_the_clock(work.review_intent, clock))
+        with heartbeat(session, work.switch, clock):
             try:
-                emit("session.started", resumed=earlier is not None)
+                emit("session.started", resumed=session.read_result() is not None)
+                _needs_time(work, clock)
                 work = on_an_environment(work)
                 forgiven = _look_again(work) if gave_up else 0
                 status, message = _phases(work, clock, forgiven)
             except BaseException as error:
                 with work.switch.polled():
-                    result = _end(work, status_of(error), message_of(error), clock, error)
-                if not is_expected(error):
+                    ended = _why(work, error, clock)
+                    result = _end(work, status_of(ended), message_of(ended), clock, ended)
+                if not is_expected(ended):
                     raise
                 return result
             with work.switch.polled():
                 return _end(work, status, message, clock)
+
+
+def _off_the_clock(review: Callable[[Intent], Intent], clock: Clock) -> Callable[[Intent], Intent]:
+    """The time that a person takes to look at the criteria is not the session's."""
+
+    def reviewed(intent: Intent) -> Intent:
+        with clock.held():
+            return review(intent)
+
+    return reviewed
+
+
+def _needs_time(work: Work, clock: Clock) -> None:
+    if clock.is_over():
+        raise time_exhausted(work.session, work.config, clock.seconds())
+
+
+def _why(work: Work, error: BaseException, clock: Clock) -> BaseException:
+    """What ended the session: what was stopped does not know why, and may have failed of it."""
+    failed_of_it = work.switch.cancelled() and came_of_interrupt(error)
+    if status_of(error) != "cancelled" and not failed_of_it:
+        return error
+    if work.switch.out_of_time:
+        return time_exhausted(work.session, work.config, clock.seconds())
+    return SessionCancelled() if failed_of_it else error
 
 
 @contextmanager
@@ -222,6 +253,8 @@ def _end(
         result = SessionResult(status=status, message=message, seconds=clock.seconds())
     told = None if status in {"passed", "max_iterations"} else message
     with suppress(OSError):
+        if status == "time_exhausted":
+            cancel_trainings(session)
         session.set_status(status, told)
         emit("session.ended", status=status, message=message, score=result.score)
     return result

@@ -41,6 +41,12 @@ class BestRun(Record):
         return iteration / self.run_id / "checkpoints" / f"step_{self.step}"
 
 
+class ClockReading(Record):
+    """clock.json: how long a session has been worked on, by whoever works on it, as it goes on."""
+
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class SteeringTaken(Record):
     """steering.json: the orders that were taken up after an iteration, and what they amount to.
 

@@ -7,8 +7,6 @@ be behind or ahead of those for longer than that.
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from p2p.agents.reward_source import reward_digest
@@ -22,19 +20,9 @@ from p2p.session.report import report_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from p2p.session.clock import Clock
+
 DIAGNOSIS_LENGTH = 2000
-
-
-@dataclass
-class Clock:
-    """How long the session's processes have worked on it, this one and those before it."""
-
-    before_s: float
-    started: float = field(default_factory=time.monotonic)
-
-    def seconds(self) -> float:
-        """All of it."""
-        return round(self.before_s + time.monotonic() - self.started, 3)
 
 
 def outcomes(work: Work) -> list[Outcome]:

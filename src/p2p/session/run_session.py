@@ -42,8 +42,13 @@ EPILOG = """examples:
 
 exit status: 0 passed, 1 error, 2 bad arguments or files, 3 no pass within the iterations, 4 paused,
 5 rate limited, 6 a key is missing or refused, 7 no reward could be made to run, 8 budget used up,
-9 another process works on the session, 130 cancelled. All but 0 and 2 go on with --resume.
+9 another process works on the session, 10 time used up, 130 cancelled. All but 0 and 2 go on with
+--resume.
 """
+
+
+CHANGES = ("max_iterations", "budget_usd", "max_minutes")
+"""What has a flag, for a session that goes on."""
 
 
 class BadInput(Exception):
@@ -71,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--resume", action="store_true", help="go on with a session that has ended")
     made.add_argument("--max-iterations", type=int, help="with --resume: another number")
     made.add_argument("--budget-usd", type=float, help="with --resume: another budget")
+    made.add_argument("--max-minutes", type=float, help="with --resume: another limit, in all")
     return made
 
 
@@ -190,6 +196,10 @@ def _options(given: str | None) -> dict[str, Any]:
     return found
 
 
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in CHANGES}
+
+
 def _session(arguments: argparse.Namespace) -> SessionRecord:
     """The session that the arguments describe, made if it is new."""
     runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
@@ -197,8 +207,9 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
         if arguments.session_id is None:
             raise BadInput("--resume: name the session with --session-id")
         return SessionRecord(runs_dir / session_path(arguments.session_id))
-    if arguments.max_iterations is not None or arguments.budget_usd is not None:
-        raise BadInput("--max-iterations and --budget-usd go with --resume; else --loop-config")
+    if any(value is not None for value in _changes(arguments).values()):
+        flags = "--max-iterations, --budget-usd and --max-minutes"
+        raise BadInput(f"{flags} go with --resume; else --loop-config")
     if arguments.prompt == arguments.loop_config == "-":
         raise BadInput("only one of --prompt and --loop-config can come from standard input")
     prompt, options = _prompt(arguments), _options(arguments.loop_config)
@@ -227,11 +238,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     arguments = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
-    changes = {"max_iterations": arguments.max_iterations, "budget_usd": arguments.budget_usd}
     try:
         session = _session(arguments)
         _tell(f"session: {session.path}")
-        result = run(session, resume=arguments.resume, **changes)
+        result = run(session, resume=arguments.resume, **_changes(arguments))
     except (BadInput, ValueError) as error:
         _tell(f"error: {in_a_line(error) if isinstance(error, ValueError) else error}")
         return EXIT_BAD_INPUT

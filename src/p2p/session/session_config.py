@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +25,8 @@ ALIASES: Mapping[str, str] = {
 """How people name some of the options."""
 
 CHANGEABLE = (
-    "max_iterations", "budget_usd", "model", "vlm_model", "thinking_effort", "pass_threshold",
-    "trainer", "max_parallel", "cores_per_run", "videos",
+    "max_iterations", "budget_usd", "max_minutes", "model", "vlm_model", "thinking_effort",
+    "pass_threshold", "trainer", "max_parallel", "cores_per_run", "videos",
 )  # fmt: skip
 """What may be changed when a session goes on: nothing that was trained or written depends on it."""
 
@@ -54,6 +55,8 @@ class SessionConfig(Record):
     a stand-in, and of it only who thinks and for how much counts."""
     env_reason: str = ""
     """Why this environment, where it was chosen and not named."""
+    first_minutes: float | None = None
+    """The first `max_minutes` it was given, once that has been changed."""
     created_at: datetime
     version: str
     """Of this package, when the session began."""
@@ -180,4 +183,18 @@ def with_changes(config: SessionConfig, changes: Mapping[str, Any]) -> SessionCo
             f"{', '.join(CHANGEABLE)}"
         )
     loop = LoopConfig.model_validate({**config.loop.model_dump(), **given})
-    return config.model_copy(update={"loop": loop})
+    first = config.first_minutes
+    if first is None and loop.max_minutes != config.loop.max_minutes:
+        first = config.loop.max_minutes or loop.max_minutes
+    return config.model_copy(update={"loop": loop, "first_minutes": first})
+
+
+def minutes_to_go_on(config: SessionConfig, worked_s: float) -> float | None:
+    """The bound on its time for a session to go on with, where nobody names another.
+
+    While there is time left it stays; then it is given as much again as it was given at first.
+    """
+    bound, worked = config.loop.max_minutes, worked_s / 60
+    if bound is None or worked < bound:
+        return bound
+    return math.ceil(100 * (worked + (config.first_minutes or bound))) / 100

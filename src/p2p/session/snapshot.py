@@ -26,7 +26,7 @@ Phase = Literal["intent", "authoring", "training", "judging", "confirming", "rev
 
 ENDED: frozenset[StatusLiteral] = frozenset({
     "passed", "max_iterations", "cancelled", "error", "failed", "invalid_code", "rate_limited",
-    "auth_error", "budget_exhausted", "completed", "stale", "paused",
+    "auth_error", "budget_exhausted", "time_exhausted", "completed", "stale", "paused",
 })  # fmt: skip
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from p2p.contracts import StatusLiteral
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.session.clock import Clock
+    from p2p.session.iteration_record import IterationRecord, SessionRecord
 
 UNDER_WAY: tuple[StatusLiteral, ...] = ("running", "paused", "queued", "pending")
 HEARTBEAT_S = 5.0
@@ -32,8 +33,7 @@ def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
 
     Gives the processes that were told, with the times they started.
     """
-    # A training outlives a session that was killed: it hears of the cancel in its own file.
-    parts = [session, *(run for found in session.iteration_records() for run in found.runs())]
+    parts = [session, *_runs(session)]
     before = [part.read_status() for part in parts]
     told = [part.set_status_if("cancelled", UNDER_WAY) for part in parts]
     if not any(told):
@@ -43,6 +43,17 @@ def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
         for status, hit in zip(before, told, strict=True)
         if hit and status is not None and status.pid is not None
     ]
+
+
+def cancel_trainings(session: SessionRecord) -> None:
+    """Tell what a killed process of the session has left running to end."""
+    for run in _runs(session):
+        run.set_status_if("cancelled", UNDER_WAY)
+
+
+def _runs(session: SessionRecord) -> list[IterationRecord]:
+    """A training outlives a session that was killed: it hears of a cancel in its own file."""
+    return [run for found in session.iteration_records() for run in found.runs()]
 
 
 class StopSwitch:
@@ -55,12 +66,19 @@ class StopSwitch:
 
     def __init__(self) -> None:
         self._asked_at: float | None = None
+        self._time_is_over = False
+        self._ringing = False
         self._polled = 0
         self._has_signals = False
 
     def cancelled(self) -> bool:
         """Whether to stop."""
-        return self._asked_at is not None
+        return self._asked_at is not None or self._time_is_over
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether it is to stop for want of time alone: what a person says counts more."""
+        return self._time_is_over and self._asked_at is None
 
     def check(self) -> None:
         """Raise SessionCancelled if it is time to stop."""
@@ -77,15 +95,22 @@ class StopSwitch:
             self._polled -= 1
 
     def ask(self) -> None:
-        """Ask from another thread."""
-        if self.cancelled():
+        """Ask from another thread, for a person."""
+        if self._asked_at is not None:
             return
         if self._has_signals:
-            main = threading.main_thread().ident
-            assert main is not None
-            signal.pthread_kill(main, signal.SIGTERM)
+            _wake_main_thread()
         else:
             self._asked_at = time.monotonic()
+
+    def time_is_over(self) -> None:
+        """Ask from another thread, because there is no time left."""
+        if self.cancelled():
+            return
+        self._time_is_over = True
+        if self._has_signals:
+            self._ringing = True
+            _wake_main_thread()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -102,21 +127,30 @@ class StopSwitch:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._asked_at is not None:
-            if now - self._asked_at > SAME_KEYSTROKE_S:
-                kill_descendants()
-                os._exit(EXIT_KILLED)
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        now, stopping = time.monotonic(), self._time_is_over
+        if self._ringing and number == signal.SIGTERM:
+            self._ringing = stopping = False
+        elif self._asked_at is None:
+            self._asked_at = now
+        elif now - self._asked_at > SAME_KEYSTROKE_S:
+            kill_descendants()
+            os._exit(EXIT_KILLED)
+        else:
             return
-        self._asked_at = now
-        if not self._polled:
+        if not self._polled and not stopping:
             raise KeyboardInterrupt
 
 
+def _wake_main_thread() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGTERM)
+
+
 @contextmanager
-def heartbeat(session: SessionRecord, switch: StopSwitch) -> Iterator[None]:
-    """While this lasts, the session shows that it goes on, and hears a cancel in status.json."""
+def heartbeat(session: SessionRecord, switch: StopSwitch, clock: Clock) -> Iterator[None]:
+    """While this lasts, the session shows that it goes on, for how long, and hears when to stop."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -125,9 +159,13 @@ def heartbeat(session: SessionRecord, switch: StopSwitch) -> Iterator[None]:
             status = session.read_status()
             if status is not None and status.status == "cancelled":
                 switch.ask()
+            if clock.is_over():
+                switch.time_is_over()
             if time.monotonic() - touched > HEARTBEAT_S:
                 touched = time.monotonic()
                 session.touch_heartbeat()
+                with suppress(OSError):  # a full disk must not keep it from hearing a cancel
+                    clock.save(session)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()

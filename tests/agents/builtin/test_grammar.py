@@ -12,6 +12,8 @@ from p2p.agents.builtin.criteria import OPPOSITES, RULES
 from p2p.agents.builtin.grammar import Amount, Goal, parse
 from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
 
+UPRIGHT = ("upright", "", "")
+
 
 def said(sentence: str) -> list[list[tuple[str, str, str]]]:
     return [[(g.motion, g.direction, g.speed) for g in part] for part in parse(sentence).parts]
@@ -50,6 +52,32 @@ def said(sentence: str) -> list[list[tuple[str, str, str]]]:
 def test_a_sentence_becomes_its_goals(sentence: str, goals: list[tuple[str, str, str]]) -> None:
     assert said(sentence) == [goals]
     assert parse(sentence).unused == ()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "goals", "unused"),
+    [
+        ("Run forward fast, with the back straight", [("run", "forward", "fast"), UPRIGHT], ()),
+        ("walk with its back kept upright", [("go", "", ""), UPRIGHT], ()),
+        ("walk forward with a straight back", [("go", "forward", ""), UPRIGHT], ()),
+        ("trot, and keep your back flat", [("go", "", ""), ("level", "", "")], ()),
+        ("run forward and turn your back", [("run", "forward", ""), ("turn", "", "")], ("back",)),
+        ("walk forward, the back loose", [("go", "forward", "")], ("back", "loose")),
+        ("lie on its back", [("lie", "", ""), ("on_back", "", "")], ()),
+        ("raise the back left leg", [("raise", "", "")], ()),
+        ("do the back flip", [("flip", "backward", "")], ()),
+        ("go back", [("go", "backward", "")], ()),
+        ("back up slowly", [("go", "backward", "slow")], ()),
+        ("walk back", [("go", "backward", "")], ()),
+        ("walk straight back", [("go", "backward", ""), ("straight", "", "")], ()),
+        ("walk to the back", [("go", "backward", "")], ()),
+    ],
+)  # fmt: skip
+def test_a_back_that_is_somebodys_is_a_part_of_the_body_and_no_direction(
+    sentence: str, goals: list[tuple[str, str, str]], unused: tuple[str, ...]
+) -> None:
+    assert said(sentence) == [goals]
+    assert parse(sentence).unused == unused
 
 
 def test_then_separates_what_comes_after() -> None:

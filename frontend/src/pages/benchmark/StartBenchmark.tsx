@@ -87,6 +87,7 @@ export function StartBenchmark() {
           <div className="fields advanced">
             <NumberField label="Steps of each training run" placeholder="by the body" min={1000} step={1000} value={form.total_timesteps} onChange={(value) => change({ total_timesteps: value })} />
             <NumberField label="Budget of each prompt, USD" placeholder="no limit" min={0} step="any" value={form.budget_usd} onChange={(value) => change({ budget_usd: value })} />
+            <NumberField label="Time for each prompt, minutes" placeholder="no limit" min={0} step="any" value={form.max_minutes} onChange={(value) => change({ max_minutes: value })} />
             <label className="row small-text">
               <input type="checkbox" checked={form.mode === "staged"} onChange={(event) => change(event.target.checked ? { mode: "staged", num_stages: 5, gate_threshold: 0.5 } : { mode: "flat", num_stages: Number.NaN, gate_threshold: Number.NaN })} />
               In stages, easy prompts first

@@ -1,6 +1,6 @@
 import type { Iteration } from "../../api/types";
-import { plain, score } from "../../lib/format";
-import { type LineageRow, laneCount, lanes } from "../../lib/lineage";
+import { score } from "../../lib/format";
+import { type LineageRow, laneCount, lanes, story } from "../../lib/lineage";
 import { Card } from "../../ui/Card";
 
 const LANE = 18;
@@ -56,10 +56,4 @@ function edge(row: LineageRow, index: number): string {
   if (row.from === null) return "";
   const [fromX, fromY, toX, toY] = [x(row.from.lane), y(row.from.row), x(row.lane), y(index)];
   return `M ${fromX} ${fromY} C ${fromX} ${fromY + ROW / 2}, ${toX} ${toY - ROW / 2}, ${toX} ${toY}`;
-}
-
-function story(each: Iteration): string {
-  const settings = Object.entries(each.hp_changes).map(([name, value]) => `${name} ${plain(value)}`);
-  const changed = [each.changes, ...settings].filter(Boolean).join("; ");
-  return each.parent == null ? changed || "the first reward" : `from ${each.parent}: ${changed || "no change"}`;
 }

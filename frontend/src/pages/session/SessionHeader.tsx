@@ -14,6 +14,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
   const path = `/api/sessions/${session.session_id}`;
   const navigate = useNavigate();
   const [more, setMore] = useState<number | null>(null);
+  const [minutes, setMinutes] = useState<number | null>(null);
   const act = useMutation({
     mutationFn: ([method, where, body]: ["POST" | "DELETE", string, (ResumeRequest | SteerRequest)?]) => send(method, path + where, body),
   });
@@ -40,7 +41,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
               className="row"
               onSubmit={(event) => {
                 event.preventDefault();
-                act.mutate(["POST", "/resume", { max_iterations: limit }]);
+                act.mutate(["POST", "/resume", { max_iterations: limit, max_minutes: minutes }], { onSuccess: () => setMinutes(null) });
               }}
             >
               <label className="small-text row">
@@ -56,6 +57,22 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
                 />
                 iterations
               </label>
+              {session.minutes_to_go_on != null && (
+                <label className="small-text row">
+                  and
+                  <input
+                    type="number"
+                    className="narrow"
+                    aria-label="Minutes in all"
+                    min={0}
+                    step="any"
+                    placeholder={String(session.minutes_to_go_on)}
+                    value={minutes ?? ""}
+                    onChange={(event) => setMinutes(event.target.value === "" ? null : event.target.valueAsNumber)}
+                  />
+                  minutes
+                </label>
+              )}
               <button type="submit" className="button primary" disabled={act.isPending}>
                 Continue
               </button>
@@ -79,7 +96,12 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
             {session.confirmed_score != null && ` · ${score(session.confirmed_score)} on fresh starts`}
           </span>
         )}
-        {session.result && <span>{duration(session.seconds)}</span>}
+        {session.result && (
+          <span>
+            {duration(session.seconds)}
+            {session.config?.max_minutes != null && ` of ${duration(session.config.max_minutes * 60)}`}
+          </span>
+        )}
         {session.result && (
           <span>
             {session.result.model_calls} model calls · {number(session.tokens)} tokens · {dollars(session.cost_usd)}

@@ -22,6 +22,7 @@ export function MainSettings({ request, onChange }: Pick<Props, "request" | "onC
         onChange={(model) => onChange({ vlm_model: model })}
       />
       <NumberField label="Budget, USD" placeholder="no limit" min={0} step="any" value={request.budget_usd} onChange={(value) => onChange({ budget_usd: value })} />
+      <NumberField label="Time, minutes" placeholder="no limit" min={0} step="any" value={request.max_minutes} onChange={(value) => onChange({ max_minutes: value })} />
       <NumberField label="Iterations at most" placeholder="5" min={1} max={1000} value={request.max_iterations} onChange={(value) => onChange({ max_iterations: value })} />
       <NumberField label="Steps of each training run" placeholder="by the body" min={1000} step={1000} value={request.total_timesteps} onChange={(value) => onChange({ total_timesteps: value })} />
     </div>

@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from p2p.agents.builtin.lexicon import (
+    BACK_POSTURES,
+    HELD,
     LEXICON,
     LIMBS,
     LONGEST_PHRASE,
+    OWNERS,
     REMARKS,
     SEQUENCE,
     SIDES,
@@ -117,7 +120,8 @@ class _Reader:
         while i < len(tokens):
             rest = tokens[i:]
             i += (
-                self._phrase(rest, 2)
+                self._back(rest)
+                or self._phrase(rest, 2)
                 or self._limb(rest)
                 or self._phrase(rest)
                 or self._single(rest[0])
@@ -144,6 +148,23 @@ class _Reader:
         elif said[-1] not in ("torso", "pole", "cart", "fingertip"):
             self.unused += words[: sides + 1]
         return sides + 1
+
+    def _back(self, tokens: Sequence[re.Match[str]]) -> int:
+        """`the back` is a part of the body and no way to go; what is asked of it is a posture."""
+        words = [token["word"] or "" for token in tokens[:5]]
+        if words[0] not in OWNERS or words[1:2] != ["back"]:
+            return 0
+        following = [*words[2:], "", ""]
+        said = following[0] in HELD
+        posture = BACK_POSTURES.get(following[said])
+        if posture is not None:
+            self._take(Entry("quality", posture), ("back", following[said]))
+            return 3 + said
+        which = next((word for word in following if word not in SIDES), "")
+        if which in self.limbs or which in ("flip", "flips"):
+            return 0
+        self.unused.append("back")
+        return 2
 
     def _phrase(self, tokens: Sequence[re.Match[str]], shortest: int = 1) -> int:
         for size in range(min(LONGEST_PHRASE, len(tokens)), shortest - 1, -1):

@@ -107,7 +107,7 @@ _SPEEDS = {
 }
 
 _QUALITIES = {
-    "upright": "upright, erect, vertical, head up, straight up, torso up",
+    "upright": "upright, erect, vertical, head up, straight up, torso up, a straight back",
     "level": "level, horizontal, flat, back level, torso level",
     "low": "low, near the ground, close to the ground, close to the floor, low to the ground,"
     "near the floor, low down, hugging the ground",
@@ -172,6 +172,23 @@ SIDES = {
     "second": "second",
 }
 """Words that say which of several limbs; they count only before a limb's name."""
+
+OWNERS = frozenset({"the", "its", "your", "his", "her", "their", "my"})
+"""Before `back` they make it a part of the body: `run with the back straight` goes nowhere back."""
+
+HELD = frozenset({"is", "kept", "held"})
+"""May stand between a back and how it is."""
+
+BACK_POSTURES = {
+    "straight": "upright",
+    "upright": "upright",
+    "erect": "upright",
+    "vertical": "upright",
+    "level": "level",
+    "flat": "level",
+    "horizontal": "level",
+}
+"""What is asked of a back, as the quality of the whole body that it is."""
 
 LIMBS = {
     **dict.fromkeys(("leg", "legs", "limb", "limbs"), "leg"),

@@ -49,8 +49,8 @@ from p2p.settings import get_settings
 
 router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])
 OPTIONS = (
-    "total_timesteps", "max_iterations", "pass_threshold", "budget_usd", "num_envs", "seeds",
-    "side_info", "hp_tuning", "use_code_judge", "videos",
+    "total_timesteps", "max_iterations", "pass_threshold", "budget_usd", "max_minutes", "num_envs",
+    "seeds", "side_info", "hp_tuning", "use_code_judge", "videos",
 )  # fmt: skip
 """Those of every session that have the same name there."""
 

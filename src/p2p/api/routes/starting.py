@@ -13,8 +13,9 @@ from p2p.api.views import can_go_on, waiting_orders
 from p2p.inference.question import InferenceError
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import ensure_scheduler
+from p2p.session.clock import worked_s
 from p2p.session.run_session import open_config
-from p2p.session.session_config import in_a_line, loop_config
+from p2p.session.session_config import in_a_line, loop_config, minutes_to_go_on
 from p2p.session.snapshot import standing
 from p2p.session.thinking import check_models
 
@@ -56,18 +57,20 @@ def start_session(house: TheHouse, wanted: StartSessionRequest) -> StartSessionR
 def resume_session(
     house: TheHouse, session_id: str, wanted: ResumeRequest | None = None
 ) -> StartSessionResponse:
-    """Go on with a session that has ended, with another budget or more iterations if you like.
+    """Go on with a session that has ended, with other bounds if you like.
 
-    One that has passed needs an order (steer) that asks for more.
+    One that is out of time is given as much again as at first. One that has passed needs an order
+    (steer) that asks for more.
     """
     record = house.session(session_id)
-    status = standing(record)
-    if record.read_session() is None:
+    status, asked = standing(record), record.read_session()
+    if asked is None:
         raise WrongState(f"{session_id} is a training run, not a session")
     if not can_go_on(status, waiting_orders(record)):
         hint = ": order what to do differently first (steer)" if status == "passed" else ""
         raise WrongState(f"session {session_id} is {status}{hint}")
     changes = wanted.model_dump(exclude_none=True) if wanted else {}
+    changes.setdefault("max_minutes", minutes_to_go_on(asked, worked_s(record)))
     # Before anything is changed; no name means what the settings give.
     check_models(changes.get("model", ""), changes.get("vlm_model", ""))
     try:

@@ -1,0 +1,137 @@
+"""The time of a session: counted over its processes, bounded, and given anew."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from p2p.contracts import SessionResult, utc_now
+from p2p.session.clock import Clock, time_exhausted, worked_s
+from p2p.session.iteration_record import SessionRecord
+from p2p.session.record_files import save_model
+from p2p.session.session_config import (
+    SessionConfig,
+    loop_config,
+    minutes_to_go_on,
+    with_changes,
+)
+from p2p.session.stopping import StopSwitch, heartbeat
+
+
+def config(minutes: float | None) -> SessionConfig:
+    return SessionConfig(
+        session_id="session_x",
+        prompt="run",
+        loop=loop_config("Ant-v5", max_minutes=minutes),
+        created_at=utc_now(),
+        version="1",
+    )
+
+
+def clock_at(seconds: float) -> Clock:
+    return Clock(seconds, started=time.monotonic())
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), "soon"])
+def test_a_time_that_is_none_is_refused_by_name(minutes: object) -> None:
+    with pytest.raises(ValueError, match="max_minutes"):
+        loop_config("Ant-v5", max_minutes=minutes)
+
+
+def test_without_a_bound_the_time_is_never_over(tmp_path: Path) -> None:
+    session = SessionRecord(tmp_path)
+    clock_at(1e9).save(session)
+    assert not Clock.of(session, config(None)).is_over()
+    assert Clock.of(session, config(0.5)).is_over()
+
+
+def test_time_counts_from_what_the_last_process_has_left_whether_it_ended_or_was_killed(
+    tmp_path: Path,
+) -> None:
+    session = SessionRecord(tmp_path)
+    assert worked_s(session) == 0
+    save_model(session.result_path, SessionResult(status="running", seconds=100.0))
+    assert worked_s(session) == 100.0
+    clock_at(160.0).save(session)  # it worked on, and was killed
+    assert worked_s(session) == pytest.approx(160.0, abs=5)
+    save_model(session.result_path, SessionResult(status="paused", seconds=300.0))
+    following = Clock.of(session, config(5))
+    assert following.seconds() >= 300.0
+    assert following.is_over()
+    assert not Clock.of(session, config(60)).is_over()
+    session.clock_path.write_text("{")
+    assert worked_s(session) == 300.0
+
+
+def test_the_reading_of_a_clock_is_a_file_of_the_session(tmp_path: Path) -> None:
+    session = SessionRecord(tmp_path)
+    session.set_status("running")
+    clock_at(1.0).save(session)
+    assert session.validate() == []
+    session.clock_path.write_text('{"seconds": -1}')
+    assert any("clock.json" in problem for problem in session.validate())
+
+
+def test_a_person_who_thinks_takes_no_time() -> None:
+    clock = Clock()
+    with clock.held():
+        before = clock.seconds()
+        time.sleep(0.3)
+        assert clock.seconds() == before
+    assert before <= clock.seconds()
+    late = Clock(started=time.monotonic() - 100)
+    with late.held():
+        pass
+    assert late.seconds() >= 100
+
+
+def test_out_of_time_it_is_given_as_much_again_as_at_first() -> None:
+    asked = config(10)
+    assert minutes_to_go_on(asked, 9 * 60) == 10
+    assert minutes_to_go_on(asked, 10 * 60) == 20
+    longer = with_changes(asked, {"max_minutes": 20})
+    assert minutes_to_go_on(longer, 20 * 60) == 30, "not twice what it has by now"
+    longest = with_changes(longer, {"max_minutes": 100})
+    assert minutes_to_go_on(longest, 100 * 60) == 110
+    assert minutes_to_go_on(asked, 12.001 * 60) == 22.01, "a bound that leaves it all of it"
+    assert minutes_to_go_on(config(None), 1e9) is None
+    # One that had no bound at first has that of later.
+    assert minutes_to_go_on(with_changes(config(None), {"max_minutes": 5}), 300) == 10
+    assert with_changes(asked, {"max_minutes": 10}) == asked
+
+
+def test_the_end_says_how_long_it_was_and_how_to_go_on(tmp_path: Path) -> None:
+    told = str(time_exhausted(SessionRecord(tmp_path / "session_x"), config(1), 60))
+    assert told == (
+        "its time of 1 minute is used up; `p2p resume session_x --max-minutes 2` goes on"
+    )
+
+
+def test_the_end_of_the_time_interrupts_what_the_session_waits_for(tmp_path: Path) -> None:
+    session = SessionRecord(tmp_path)
+    session.set_status("running")
+    switch, clock = StopSwitch(), Clock(limit_s=0.1)
+    with switch.listening(), heartbeat(session, switch, clock):
+        with pytest.raises(KeyboardInterrupt):
+            threading.Event().wait(60)
+        assert switch.out_of_time
+        # What comes after is not interrupted a second time; a person's word still counts.
+        os.kill(os.getpid(), signal.SIGINT)
+        assert switch.cancelled()
+        assert not switch.out_of_time
+
+
+def test_a_cancel_before_the_end_of_the_time_stays_one(tmp_path: Path) -> None:
+    session = SessionRecord(tmp_path)
+    session.set_status("running")
+    switch = StopSwitch()
+    with switch.listening(), switch.polled():
+        os.kill(os.getpid(), signal.SIGTERM)
+        switch.time_is_over()
+        assert switch.cancelled()
+        assert not switch.out_of_time
