@@ -1,11 +1,11 @@
 import { useMutation } from "@tanstack/react-query";
-import { useState } from "react";
 import { useNavigate } from "react-router";
 import { send } from "../../api/client";
 import type { ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
 import { Problem } from "../../ui/Problem";
 import { Status } from "../../ui/Status";
+import { Continue } from "./Continue";
 
 const GOES_ON = ["running", "queued", "pending"];
 
@@ -13,14 +13,11 @@ const GOES_ON = ["running", "queued", "pending"];
 export function SessionHeader({ session }: { session: SessionDetail }) {
   const path = `/api/sessions/${session.session_id}`;
   const navigate = useNavigate();
-  const [more, setMore] = useState<number | null>(null);
-  const [minutes, setMinutes] = useState<number | null>(null);
   const act = useMutation({
     mutationFn: ([method, where, body]: ["POST" | "DELETE", string, (ResumeRequest | SteerRequest)?]) => send(method, path + where, body),
   });
   const goesOn = GOES_ON.includes(session.status);
   const pausing = session.orders.some((order) => order.pause);
-  const limit = more ?? Math.max(session.max_iterations ?? 0, session.iterations + (session.status === "max_iterations" ? 3 : 0));
   return (
     <div className="stack">
       <div className="row spread">
@@ -37,46 +34,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
             </button>
           )}
           {!goesOn && session.resumable && (
-            <form
-              className="row"
-              onSubmit={(event) => {
-                event.preventDefault();
-                act.mutate(["POST", "/resume", { max_iterations: limit, max_minutes: minutes }], { onSuccess: () => setMinutes(null) });
-              }}
-            >
-              <label className="small-text row">
-                up to
-                <input
-                  type="number"
-                  className="narrow"
-                  aria-label="Iterations in all"
-                  min={1}
-                  max={1000}
-                  value={limit}
-                  onChange={(event) => setMore(event.target.valueAsNumber || 1)}
-                />
-                iterations
-              </label>
-              {session.minutes_to_go_on != null && (
-                <label className="small-text row">
-                  and
-                  <input
-                    type="number"
-                    className="narrow"
-                    aria-label="Minutes in all"
-                    min={0}
-                    step="any"
-                    placeholder={String(session.minutes_to_go_on)}
-                    value={minutes ?? ""}
-                    onChange={(event) => setMinutes(event.target.value === "" ? null : event.target.valueAsNumber)}
-                  />
-                  minutes
-                </label>
-              )}
-              <button type="submit" className="button primary" disabled={act.isPending}>
-                Continue
-              </button>
-            </form>
+            <Continue session={session} disabled={act.isPending} onContinue={(wanted) => act.mutate(["POST", "/resume", wanted])} />
           )}
           {!goesOn && (
             <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate(["DELETE", ""], { onSuccess: () => void navigate("/e2e") })}>
