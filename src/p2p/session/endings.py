@@ -80,12 +80,21 @@ RESUMABLE: frozenset[StatusLiteral] = frozenset(EXIT_CODES.keys() - {"passed"})
 
 def is_expected(error: BaseException) -> bool:
     """Whether the table has an entry for it."""
-    return any(isinstance(error, kind) for kind, _ in _STATUS_OF)
+    return any(isinstance(_behind(error), kind) for kind, _ in _STATUS_OF)
 
 
 def status_of(error: BaseException) -> StatusLiteral:
     """The status of a session that ended with this."""
-    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), "error")
+    found = _behind(error)
+    return next((status for kind, status in _STATUS_OF if isinstance(found, kind)), "error")
+
+
+def _behind(error: BaseException) -> BaseException:
+    """Compiled code that is interrupted while it is imported says that it cannot be imported."""
+    found: BaseException | None = error
+    while isinstance(found, ImportError):
+        found = found.__cause__
+    return found if isinstance(found, KeyboardInterrupt) else error
 
 
 def message_of(error: BaseException) -> str:
