@@ -143,7 +143,7 @@ def make_job(runs: Path) -> None:
         for name, state in ends.items():
             message = "exit code 3" if state == "failed" else ""
             end(store, f"{JOB}_{name}", state, message)
-        log = saved_log(store, f"{JOB}_broken.0")
+        log = saved_log(store, f"{JOB}_broken.1")
         log.parent.mkdir(exist_ok=True)
         log.write_text("a line that is wider than a phone is, so that it has to be scrolled\n" * 40)
 

@@ -8,10 +8,9 @@ from p2p.session.endings import is_expected, message_of, status_of
 
 
 def raised_from(cause: BaseException | None) -> ImportError:
-    try:
-        raise ImportError("initialization failed") from cause
-    except ImportError as error:
-        return error
+    error = ImportError("initialization failed")
+    error.__cause__ = cause
+    return error
 
 
 def test_an_interrupt_in_the_middle_of_an_import_is_a_cancel() -> None:

@@ -6,6 +6,7 @@ import type { JobDetail } from "../api/types";
 import { duration } from "../lib/format";
 import { Card } from "../ui/Card";
 import { Code } from "../ui/Code";
+import { NotYet } from "../ui/NotYet";
 import { Problem } from "../ui/Problem";
 import { Scroll } from "../ui/Scroll";
 import { Status } from "../ui/Status";
@@ -22,7 +23,7 @@ export default function JobPage() {
     mutationFn: (what: "cancel" | "retry") => send("POST", `/api/scheduler/jobs/${encodeURIComponent(id)}/${what}`),
     onSuccess: () => client.invalidateQueries({ queryKey: ["job", id] }),
   });
-  if (!job) return error ? <Problem what="The job cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
+  if (!job) return <NotYet what="The job cannot be shown" error={error} />;
   const open = job.runs.filter((run) => !OVER.includes(run.state));
   const ending = open.every((run) => run.cancel_requested);
   const again = job.runs.some((run) => OVER.includes(run.state) && run.state !== "succeeded");
