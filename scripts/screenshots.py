@@ -36,17 +36,33 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 DESK, PHONE = 1440, 390
 QUALITY = 82
 SHOW_VIDEOS = """
-() => Promise.all([...document.querySelectorAll("video")].map((video) => new Promise((resolve) => {
-  const seek = () => {
-    video.onseeked = () => requestAnimationFrame(resolve);
-    video.currentTime = video.duration * 0.4;
-  };
-  video.preload = "auto";
-  if (video.readyState >= 1) seek();
-  else { video.onloadedmetadata = seek; video.load(); }
-})))
+async () => {
+  const videos = [...document.querySelectorAll("video")];
+  for (const video of videos) video.scrollIntoView();
+  await Promise.all(videos.map((video) => new Promise((resolve) => {
+    if (video.readyState >= 2) resolve();
+    else { video.preload = "auto"; video.onloadeddata = resolve; }
+  })));
+  const next = () => new Promise(requestAnimationFrame);
+  for (const time of document.querySelectorAll(".player input[type=range]")) {
+    while (videos.length > 0 && Number(time.max) <= 1) await next();
+  }
+  const times = document.querySelectorAll(".player input[type=range]");
+  const arrived = videos.map((video) => new Promise((resolve) => {
+    if (times.length === 0) resolve();
+    else video.onseeked = () => requestAnimationFrame(resolve);
+  }));
+  const write = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set;
+  for (const time of times) {
+    write.call(time, time.max * 0.4);
+    time.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  await Promise.all(arrived);
+  document.activeElement.blur();
+  scrollTo(0, 0);
+}
 """
-"""Pictures from the middle of the episodes, not from their first moment."""
+"""Pictures from the middle of the episodes, not from their first moment, by the page's means."""
 Theme = Literal["light", "dark"]
 
 
@@ -55,6 +71,8 @@ class Shown:
     """A page: where it is, and what is done there before its picture is taken."""
 
     path: str
+    ready: str = "main h1"
+    """What is there when all of it is."""
     act: Callable[[Page], None] | None = None
 
 
@@ -129,25 +147,31 @@ def all_pages(browser: Browser, address: str, token: str) -> dict[str, Shown]:
     """Every page there is, of what the demo has."""
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
     ask = lambda path: context.request.get(address + path).json()  # noqa: E731
-    sessions = sorted(ask("/api/sessions"), key=lambda each: int(each["iterations"]))
+    sessions = sorted(ask("/api/sessions?cases=false"), key=lambda each: int(each["iterations"]))
     at_once, revised = (each["session_id"] for each in (sessions[0], sessions[-1]))
     benchmark = ask("/api/benchmarks")[0]["benchmark_id"]
     case = ask(f"/api/benchmarks/{benchmark}/cases")[0]["case"]["number"]
     run = ask("/api/selfplay")[0]["run_id"]
     context.close()
-    tabs = ("judgment", "reward", "training", "lessons", "events")
+    tabs = {
+        "judgment": "[role=tabpanel] table", "reward": ".katex", "training": ".charts canvas",
+        "lessons": "[role=tabpanel]", "events": "[role=tabpanel]",
+    }  # fmt: skip
     return {
-        "sessions": Shown("/e2e"),
-        "new": Shown("/e2e/new", fill_in),
-        "session": Shown(f"/e2e/{at_once}"),
-        "session-revised": Shown(f"/e2e/{revised}"),
-        **{f"session-{tab}": Shown(f"/e2e/{revised}?tab={tab}") for tab in tabs},
-        "benchmarks": Shown("/benchmark"),
-        "benchmark": Shown(f"/benchmark/{benchmark}"),
-        "case": Shown(f"/benchmark/job/{benchmark}/case/{case}"),
-        "self-play": Shown("/self-play"),
-        "self-play-run": Shown(f"/self-play/{run}", some_moves_on),
-        "monitor": Shown("/monitor"),
+        "sessions": Shown("/e2e", ".session-list li"),
+        "new": Shown("/e2e/new", act=fill_in),
+        "session": Shown(f"/e2e/{at_once}", "video"),
+        "session-revised": Shown(f"/e2e/{revised}", "video"),
+        **{
+            f"session-{tab}": Shown(f"/e2e/{revised}?tab={tab}", ready)
+            for tab, ready in tabs.items()
+        },
+        "benchmarks": Shown("/benchmark", ".interval"),
+        "benchmark": Shown(f"/benchmark/{benchmark}", "video"),
+        "case": Shown(f"/benchmark/job/{benchmark}/case/{case}", "video"),
+        "self-play": Shown("/self-play", "main li"),
+        "self-play-run": Shown(f"/self-play/{run}", ".stepper", some_moves_on),
+        "monitor": Shown("/monitor", "main table"),
         "trash": Shown("/trash"),
     }
 
@@ -181,11 +205,10 @@ def visit(browser: Browser, entrance: str, theme: Theme, width: int, height: int
 def open_page(page: Page, address: str, shown: Shown) -> None:
     """All of it, as it stands still."""
     page.goto(address + shown.path)
-    page.get_by_role("heading", level=1).first.wait_for()
+    page.locator(shown.ready).first.wait_for()
     page.get_by_text("Loading …").first.wait_for(state="detached")
     if shown.act is not None:
         shown.act(page)
-    page.evaluate("document.activeElement.blur()")
     page.evaluate(SHOW_VIDEOS)
 
 

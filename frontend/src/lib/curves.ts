@@ -40,7 +40,7 @@ export function termLines(config: AggregatedMetrics): Line[] {
   const names = Object.keys(config.series).filter((name) => name.startsWith(TERM));
   return names.map((name, index) => {
     const { mean, std } = config.series[name] ?? { mean: [], std: [] };
-    return { label: name.slice(TERM.length), values: mean, ...spreadBand(mean, std, config.run_ids.length), colour: (index % COLOURS) + 1 };
+    return { label: name.slice(TERM.length), values: mean, ...spreadBand(mean, std, config.run_ids.length), colour: (index % COLOURS) + 1, dashed: index >= COLOURS };
   });
 }
 

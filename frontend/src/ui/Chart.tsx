@@ -14,6 +14,8 @@ export interface Line {
   /** One of the six line colours; counted from 1. */
   colour: number;
   points?: boolean;
+  /** For a seventh line and beyond, whose colour is taken. */
+  dashed?: boolean;
 }
 
 interface Props {
@@ -100,6 +102,7 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
       label: line.label,
       stroke,
       width: 2,
+      ...(line.dashed ? { dash: [6, 4] } : {}),
       points: { show: (line.points ?? false) || x.length === 1, size: 8, fill: stroke },
       spanGaps: true,
       value: (plot, value, _, index) => said(value, line.band && index != null ? [plot.data[at + 1]?.[index], plot.data[at + 2]?.[index]] : undefined),
@@ -127,8 +130,13 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
     },
     cursor: { y: false, points: { size: 7 } },
     legend: { live: true },
-    hooks: { draw: [...bars, ...(mark === undefined ? [] : [(plot: uPlot) => across(plot, mark, token("--muted"))])] },
+    hooks: { ready: [atRest], setLegend: [atRest], draw: [...bars, ...(mark === undefined ? [] : [(plot: uPlot) => across(plot, mark, token("--muted"))])] },
   };
+}
+
+/** While nobody points at it, the legend has the last values. */
+function atRest(plot: uPlot): void {
+  if (plot.legend.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
 }
 
 /** A bar from edge to edge of the band, at each point of the series `at`. */
