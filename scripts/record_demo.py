@@ -1,13 +1,14 @@
-"""Pack what `p2p serve --demo` shows: sessions, a benchmark and a self-play run that really ran.
+"""Make and pack what `p2p serve --demo` shows: sessions, a benchmark and a self-play run.
 
+    python scripts/record_demo.py --make                      # all of it, in demo/
+    python scripts/record_demo.py --make selfplay             # one kind
+    python scripts/record_demo.py --selfplay outputs/.../tictactoe  # what has run already
     python scripts/record_demo.py --session runs/session_... --session runs/session_...
-    python scripts/record_demo.py --benchmark runs/bm_...
-    python scripts/record_demo.py --selfplay outputs/.../tictactoe
 
-Each kind that is given takes the place of that kind in src/p2p/api/demo.tar.xz; the others stay as
-they are there. What no page shows is left out (trajectories, weights that are not the best ones,
-locks, TensorBoard files), videos are made short and small, and of the self-play games that can be
-stepped through the newest are kept. docs/dashboard.md has the commands that made the recording.
+Each kind that is made or given takes the place of that kind in src/p2p/api/demo.tar.xz; the others
+stay as they are there. COMMANDS below has the commands that make it. What no page shows is left out
+(trajectories, weights that are not the best ones, locks, TensorBoard files), videos are made short
+and small, and of the self-play games that can be stepped through the newest are kept.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import io
 import json
 import lzma
 import math
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -31,10 +33,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TARGET = Path(__file__).parents[1] / "src" / "p2p" / "api" / "demo.tar.xz"
+PROMPTS = Path(__file__).with_name("demo_prompts.csv")
+CHEETAH = ("--env", "HalfCheetah-v5", "--model", "builtin")
+COMMANDS = {
+    "session": (
+        # The first reward of it is stood still under; the second turns over.
+        ("p2p.cli", "run", "do a backflip", *CHEETAH),
+        # This one passes at once.
+        ("p2p.cli", "run", "run forward fast", *CHEETAH),
+    ),
+    "benchmark": (
+        (
+            "p2p.cli",
+            "benchmark",
+            "--csv",
+            str(PROMPTS),
+            "--model",
+            "builtin",
+            "--max-iterations",
+            "2",
+        ),
+    ),
+    # The recipe that comes with the package: 80 updates, about seven minutes.
+    "selfplay": (("unstable.cli", "train"),),
+}
+"""Modules and their arguments, run in the folder where `runs` and `outputs` are to be."""
 KINDS = {"session": "runs/session_", "benchmark": "runs/bm_", "selfplay": "outputs/"}
 """Where in the archive each kind begins."""
 GAMES = 60
-SIDE, MAX_FPS, SECONDS, CRF = 320, 15, 5, 31
+SIDE, MAX_FPS, SECONDS, CRF = 288, 15, 8, 33
 LEFT_OUT = (".npz", ".lock", ".log", ".partial", ".txt", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 FOLDERS_LEFT_OUT = {"tensorboard", "work", "scheduler", "checkpoints", "judged", "logs", "states"}
 Entry = tuple[str, int, bytes]
@@ -49,18 +76,38 @@ def main() -> None:
     for kind in KINDS:
         parser.add_argument(f"--{kind}", type=Path, action="append", default=[], metavar="FOLDER")
     parser.add_argument("--archive", type=Path, default=TARGET)
+    parser.add_argument("--make", nargs="*", choices=KINDS, metavar="KIND", help="run COMMANDS")
+    parser.add_argument("--work", type=Path, default=Path("demo"), help="where it is made")
     given = parser.parse_args()
     folders: dict[str, list[Path]] = {kind: getattr(given, kind) for kind in KINDS}
+    for kind in given.make or (() if given.make is None else KINDS):
+        folders[kind] += make(kind, given.work)
     if not any(folders.values()):
         parser.error("nothing to record")
     entries = [*kept(given.archive, [kind for kind, found in folders.items() if not found])]
     for kind, found in folders.items():
         for folder in found:
             where = f"{KINDS[kind].partition('/')[0]}/{folder.name}"
-            if not where.startswith(KINDS[kind]):
+            if not where.startswith(KINDS[kind]) or not folder.is_dir():
                 parser.error(f"{folder} is no {kind}")
             entries += packed(folder, where)
     write(given.archive, entries)
+
+
+def make(kind: str, work: Path) -> list[Path]:
+    """Run the commands of a kind; the folders that came of it."""
+    work.mkdir(parents=True, exist_ok=True)
+    before = made(kind, work)
+    for command in COMMANDS[kind]:
+        subprocess.run([sys.executable, "-m", *command], cwd=work, check=True)
+    return sorted(made(kind, work) - before)
+
+
+def made(kind: str, work: Path) -> set[Path]:
+    """What lies there of a kind."""
+    if kind == "selfplay":
+        return {path.parent for path in work.glob("outputs/**/metrics.jsonl")}
+    return set(work.glob(f"{KINDS[kind]}*"))
 
 
 def kept(archive: Path, kinds: list[str]) -> Iterator[Entry]:
