@@ -1,11 +1,14 @@
-"""Pack what `p2p serve --demo` shows: sessions, benchmarks and self-play runs that really ran.
+"""Make and pack what `p2p serve --demo` shows: sessions, a benchmark and a self-play run.
 
-    python scripts/record_demo.py --runs runs --outputs outputs
+    python scripts/record_demo.py --make                      # all of it, in demo/
+    python scripts/record_demo.py --make selfplay             # one kind
+    python scripts/record_demo.py --selfplay outputs/.../tictactoe  # what has run already
+    python scripts/record_demo.py --session runs/session_... --session runs/session_...
 
-takes all of both folders, leaves out what no page shows (trajectories, weights that are not the
-best ones, locks, TensorBoard files), makes the videos short and small, keeps the newest of the
-self-play games that can be stepped through, and writes
-src/p2p/api/demo.tar.xz. Rarely run: when the files of a session have changed.
+Each kind that is made or given takes the place of that kind in src/p2p/api/demo.tar.xz; the others
+stay as they are there. COMMANDS below has the commands that make it. What no page shows is left out
+(trajectories, weights that are not the best ones, locks, TensorBoard files), videos are made short
+and small, and of the self-play games that can be stepped through the newest are kept.
 """
 
 from __future__ import annotations
@@ -14,52 +17,145 @@ import argparse
 import io
 import json
 import lzma
+import math
+import subprocess
 import sys
 import tarfile
 import tempfile
+from fractions import Fraction
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 TARGET = Path(__file__).parents[1] / "src" / "p2p" / "api" / "demo.tar.xz"
+PROMPTS = Path(__file__).with_name("demo_prompts.csv")
+CHEETAH = ("--env", "HalfCheetah-v5", "--model", "builtin")
+COMMANDS = {
+    "session": (
+        # The first reward of it is stood still under; the second turns over.
+        ("p2p.cli", "run", "do a backflip", *CHEETAH),
+        # This one passes at once.
+        ("p2p.cli", "run", "run forward fast", *CHEETAH),
+    ),
+    "benchmark": (
+        (
+            "p2p.cli",
+            "benchmark",
+            "--csv",
+            str(PROMPTS),
+            "--model",
+            "builtin",
+            "--max-iterations",
+            "2",
+        ),
+    ),
+    # The recipe that comes with the package: 80 updates, about seven minutes.
+    "selfplay": (("unstable.cli", "train"),),
+}
+"""Modules and their arguments, run in the folder where `runs` and `outputs` are to be."""
+KINDS = {"session": "runs/session_", "benchmark": "runs/bm_", "selfplay": "outputs/"}
+"""Where in the archive each kind begins."""
 GAMES = 60
-SIDE, FPS, SECONDS, CRF = 240, 15, 4.0, 34
+SIDE, MAX_FPS, SECONDS, CRF = 288, 15, 8, 33
 LEFT_OUT = (".npz", ".lock", ".log", ".partial", ".txt", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 FOLDERS_LEFT_OUT = {"tensorboard", "work", "scheduler", "checkpoints", "judged", "logs", "states"}
+Entry = tuple[str, int, bytes]
+"""A file of the archive: its name there, when it was last changed, what is in it."""
 
 
 def main() -> None:
-    """Pack both folders."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--outputs", type=Path, required=True)
+    """Pack what is given, beside what is there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for kind in KINDS:
+        parser.add_argument(f"--{kind}", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--archive", type=Path, default=TARGET)
+    parser.add_argument("--make", nargs="*", choices=KINDS, metavar="KIND", help="run COMMANDS")
+    parser.add_argument("--work", type=Path, default=Path("demo"), help="where it is made")
     given = parser.parse_args()
-    with tarfile.open(TARGET, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
-        for name, folder in (("runs", given.runs), ("outputs", given.outputs)):
-            kept = chosen(folder)
-            for path in sorted(kept, key=lambda path: (path.suffix, path)):
-                inside = f"{name}/{path.relative_to(folder)}"
-                data = content(path)
-                entry = tarfile.TarInfo(inside)
-                entry.size, entry.mtime = len(data), int(path.stat().st_mtime)
-                archive.addfile(entry, io.BytesIO(data))
-                sys.stderr.write(f"{len(data):>9,} {inside}\n")
-    sys.stderr.write(f"{TARGET.stat().st_size:,} bytes in {TARGET}\n")
+    folders: dict[str, list[Path]] = {kind: getattr(given, kind) for kind in KINDS}
+    for kind in given.make or (() if given.make is None else KINDS):
+        folders[kind] += make(kind, given.work)
+    if not any(folders.values()):
+        parser.error("nothing to record")
+    entries = [*kept(given.archive, [kind for kind, found in folders.items() if not found])]
+    for kind, found in folders.items():
+        for folder in found:
+            where = f"{KINDS[kind].partition('/')[0]}/{folder.name}"
+            if not where.startswith(KINDS[kind]) or not folder.is_dir():
+                parser.error(f"{folder} is no {kind}")
+            entries += packed(folder, where)
+    write(given.archive, entries)
+
+
+def make(kind: str, work: Path) -> list[Path]:
+    """Run the commands of a kind; the folders that came of it."""
+    work.mkdir(parents=True, exist_ok=True)
+    before = made(kind, work)
+    for command in COMMANDS[kind]:
+        subprocess.run([sys.executable, "-m", *command], cwd=work, check=True)
+    return sorted(made(kind, work) - before)
+
+
+def made(kind: str, work: Path) -> set[Path]:
+    """What lies there of a kind."""
+    if kind == "selfplay":
+        return {path.parent for path in work.glob("outputs/**/metrics.jsonl")}
+    return set(work.glob(f"{KINDS[kind]}*"))
+
+
+def kept(archive: Path, kinds: list[str]) -> Iterator[Entry]:
+    """What an archive has of these kinds."""
+    if not kinds or not archive.exists():
+        return
+    begins = tuple(KINDS[kind] for kind in kinds)
+    with tarfile.open(archive) as packed_before:
+        for member in packed_before:
+            stream = packed_before.extractfile(member)
+            if stream is not None and member.name.startswith(begins):
+                yield member.name, int(member.mtime), stream.read()
+
+
+def packed(folder: Path, where: str) -> Iterator[Entry]:
+    """A session, a benchmark or a self-play run, without what no page shows."""
+    for path in chosen(folder):
+        name = f"{where}/{path.relative_to(folder)}"
+        yield name, int(path.stat().st_mtime), content(path)
+
+
+def write(archive: Path, entries: list[Entry]) -> None:
+    """All of it; what is alike lies side by side, which makes it smaller."""
+    partial = archive.with_name(f".{archive.name}.partial")
+    with tarfile.open(partial, "w:xz", preset=9 | lzma.PRESET_EXTREME) as made:
+        for name, changed, data in sorted(
+            entries, key=lambda entry: (Path(entry[0]).suffix, entry)
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = len(data), changed
+            made.addfile(entry, io.BytesIO(data))
+    partial.replace(archive)
+    sys.stderr.write(f"{archive.stat().st_size:,} bytes, {len(entries)} files in {archive}\n")
 
 
 def chosen(folder: Path) -> list[Path]:
     """The files that a page shows, or that a person may download from there."""
     best = named_by_results(folder)
+    of_cases = folder.name.startswith("bm_")
     found = []
-    for path in folder.rglob("*"):
+    for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if not path.is_file() or any(part.startswith(".") for part in inside.parts):
             continue
-        of_a_case = inside.parts[0].startswith("bm_")
         too_much = (
-            path.suffix in LEFT_OUT
+            path.suffix.lower() in LEFT_OUT
             or bool(FOLDERS_LEFT_OUT & {*inside.parts[:-1]})
-            or (path.suffix == ".mp4" and of_a_case)
+            or (path.suffix == ".mp4" and of_cases)
         )
         if path in best or not too_much:
             found.append(path)
@@ -89,23 +185,23 @@ def content(path: Path) -> bytes:
 
 
 def small(video: Path) -> bytes:
-    """The first seconds of a video, smaller."""
+    """The first seconds of a video, smaller and as fast as they were: every k-th frame."""
     with tempfile.NamedTemporaryFile(suffix=".mp4") as target:
         with av.open(str(video)) as source, av.open(target.name, "w", options=FAST_START) as made:
-            stream = made.add_stream("libx264", rate=FPS)
+            rate = Fraction(source.streams.video[0].average_rate or MAX_FPS)
+            every = math.ceil(rate / MAX_FPS)
+            fps = rate / every
+            stream = made.add_stream("libx264", rate=fps)
             stream.width = stream.height = SIDE
             stream.pix_fmt = "yuv420p"
+            stream.time_base = 1 / fps
+            stream.codec_context.time_base = 1 / fps
             stream.options = {"crf": str(CRF), "preset": "veryslow"}
-            shown = -1
-            for frame in source.decode(video=0):
-                number = int((frame.time or 0.0) * FPS)
-                if (frame.time or 0.0) >= SECONDS:
-                    break
-                if number == shown:
-                    continue
-                shown = number
+            shown = islice(source.decode(video=0), 0, round(SECONDS * rate), every)
+            for number, frame in enumerate(shown):
                 picture = frame.reformat(width=SIDE, height=SIDE, format="yuv420p")
-                picture.pts = None
+                # In units of the new rate; a frame without a time would be shown at once.
+                picture.pts, picture.time_base = number, 1 / fps
                 made.mux(stream.encode(picture))
             made.mux(stream.encode())
         return Path(target.name).read_bytes()

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from p2p.api.app import create_app
 from unstable.config import RunConfig
+from unstable.evaluation import wilson
 from unstable.run.folder import RunFolder, RunStatus
 
 TOKEN = "the-token-of-this-server"
@@ -30,9 +31,12 @@ def outputs(tmp_path: Path) -> Path:
     (folder.path / "metrics.jsonl").write_text(text)
     games = folder.path / "eval_data" / "games.jsonl"
     games.parent.mkdir()
-    game = {"ckpt_uid": "ckpt-2", "env_id": "TicTacToe-v0", "opponent": "random-legal",
-            "player_id": 0, "rewards": {"0": 1.0, "1": -1.0}, "invalid": False}  # fmt: skip
-    games.write_text("".join(json.dumps({**game, "seed": seed}) + "\n" for seed in range(3)))
+    game = {"env_id": "TicTacToe-v0", "opponent": "random-legal", "player_id": 0, "invalid": False}
+    won, lost = {"0": 1.0, "1": -1.0}, {"0": -1.0, "1": 1.0}
+    played = [("ckpt--1", lost), ("ckpt--1", won), *[("ckpt-2", won)] * 3]
+    games.write_text(
+        "".join(json.dumps({**game, "ckpt_uid": u, "rewards": r}) + "\n" for u, r in played)
+    )
     return tmp_path / "outputs"
 
 
@@ -52,6 +56,15 @@ def test_a_run_is_listed_and_shown(player: TestClient) -> None:
     assert shown["status"] == "completed"
     assert shown["win_rates"][0]["win_rate"] == 1.0
     assert shown["win_rates"][0]["games"] == 3
+
+
+def test_win_rates_stand_over_updates_with_their_intervals(player: TestClient) -> None:
+    (rate,) = player.get(f"/api/selfplay/{RUN}").json()["win_rates"]
+    before, after = rate["history"]
+    assert (before["update"], before["games"], before["win_rate"]) == (0, 2, 0.5)
+    assert (after["update"], after["games"], after["win_rate"]) == (2, 3, 1.0)
+    for one, wins in ((before, 1), (after, 3)):
+        assert [one["low"], one["high"]] == list(wilson(wins, one["games"]))
 
 
 @pytest.mark.parametrize("run_id", ["..", "a~..~..~etc", "~", "/etc", "none", "x" * 5000, "\0"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shown_runs import BENCHMARK, SELFPLAY, SESSION
+from shown_runs import BENCHMARK, JOB, SELFPLAY, SESSION
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -23,6 +23,9 @@ PAGES = {
     "/benchmark": "Benchmark",
     f"/benchmark/{BENCHMARK}": "tests.csv, 3 prompts",
     f"/benchmark/job/{BENCHMARK}/case/1": "reach fast",
+    f"/benchmark/job/{BENCHMARK}": "tests.csv: 3 prompts",
+    f"/benchmark/job/{JOB}": JOB,
+    f"/benchmark/job/{JOB}?log={JOB}_broken": JOB,
     "/self-play": "Self-play",
     f"/self-play/{SELFPLAY}": SELFPLAY,
     "/monitor": "Monitor",

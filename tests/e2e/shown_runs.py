@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import closing
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
 from p2p.benchmark.measuring import TruthResult, truth_path
-from p2p.benchmark.planning import plan, prepare
+from p2p.benchmark.planning import job_of, plan, prepare
 from p2p.benchmark.records import case_record
 from p2p.benchmark.suite import Case, Difficulty
 from p2p.benchmark.truth.playing import SEEDS
@@ -23,6 +25,10 @@ from p2p.contracts import (
     StatusLiteral,
 )
 from p2p.event_log import EventLog
+from p2p.scheduler.logs import saved_log
+from p2p.scheduler.records import JobSpec, RunSpec, RunState
+from p2p.scheduler.schema import transaction
+from p2p.scheduler.store import Store, end_run
 from p2p.session.iteration_record import IterationRecord
 from p2p.session.lineage import Lineage
 from p2p.session.loop_files import BestRun
@@ -35,6 +41,8 @@ from unstable.run.folder import RunFolder, RunStatus
 SESSION = "session_20260101_000000_00000000"
 SELFPLAY = "tictactoe"
 BENCHMARK = "bm_20260101_000000_00000000"
+JOB = "nightly"
+EARLIER = datetime(2026, 1, 1, tzinfo=UTC)
 LABELS = ("p10", "median", "p90")
 PROMPTS: dict[str, Difficulty] = {"reach": "easy", "reach fast": "medium", "reach slowly": "hard"}
 A_POLICY = b"not one that is played here"
@@ -45,6 +53,7 @@ def make_runs(folder: Path) -> None:
     make_session(folder / "runs")
     make_benchmark(folder / "runs")
     make_selfplay(folder / "outputs" / SELFPLAY)
+    make_job(folder / "runs")
 
 
 def make_session(runs: Path) -> None:
@@ -106,6 +115,10 @@ def make_benchmark(runs: Path) -> None:
     planned = plan(cases, "tests.csv", {"model": "builtin", "vlm_model": ""})
     made = planned.model_copy(update={"benchmark_id": BENCHMARK})
     folder = prepare(made, runs)
+    with closing(Store(runs)) as store:
+        store.submit(job_of(made, runs))
+        for run in store.runs(BENCHMARK):
+            end(store, run.run_id, "succeeded")
     for number, (score, attained) in enumerate(((0.9, 1.0), (0.85, 0.4), (0.3, 0.2))):
         end_case(folder, number, score)
         truth = TruthResult(
@@ -114,6 +127,35 @@ def make_benchmark(runs: Path) -> None:
             seeds=SEEDS, policy=hashlib.sha256(A_POLICY).hexdigest(),
         )  # fmt: skip
         save_model(truth_path(folder, number), truth)
+
+
+def make_job(runs: Path) -> None:
+    """Runs that ended in each of the ways there are; one of them has a log."""
+    ends: dict[str, RunState] = {
+        "good": "succeeded", "broken": "failed", "stopped": "cancelled", "needed": "skipped",
+    }  # fmt: skip
+    specs = tuple(
+        RunSpec(run_id=f"{JOB}_{name}", folder=f"{JOB}/{name}", command=("true",)) for name in ends
+    )
+    with closing(Store(runs)) as store:
+        job = JobSpec(job_id=JOB, kind="command", title="nightly", runs=specs, created_at=EARLIER)
+        store.submit(job)
+        for name, state in ends.items():
+            message = "exit code 3" if state == "failed" else ""
+            end(store, f"{JOB}_{name}", state, message)
+        log = saved_log(store, f"{JOB}_broken.1")
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("a line that is wider than a phone is, so that it has to be scrolled\n" * 40)
+
+
+def end(store: Store, run_id: str, state: RunState, message: str = "") -> None:
+    """As if it had run here."""
+    with transaction(store.connection) as connection:
+        connection.execute(
+            "UPDATE runs SET node_id = 'local', started_at = ? WHERE run_id = ?",
+            (EARLIER.timestamp(), run_id),
+        )
+        end_run(connection, run_id, state, message)
 
 
 def end_case(folder: Path, number: int, score: float) -> None:
@@ -147,6 +189,17 @@ def make_selfplay(path: Path) -> None:
     lines = [{"step": number, "learner/loss": 0.5 / number} for number in (1, 2)]
     write_lines(folder.path / "metrics.jsonl", lines)
     write_lines(folder.path / "games" / "eval.jsonl", [a_game(number) for number in (1, 2, 3)])
+    won: dict[str, object] = {
+        "env_id": "TicTacToe-v0", "player_id": 0, "invalid": False, "rewards": {"0": 1, "1": -1},
+    }  # fmt: skip
+    lost = {**won, "rewards": {"0": -1, "1": 1}}
+    games = [
+        {**game, "ckpt_uid": uid, "opponent": opponent}
+        for opponent in ("random-legal", "minimax")
+        for uid, results in (("ckpt--1", [lost, lost, won]), ("ckpt-2", [won, won, lost]))
+        for game in results
+    ]
+    write_lines(folder.path / "eval_data" / "games.jsonl", games)
 
 
 def a_game(number: int) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,3 +38,13 @@ def test_training_games_are_there_too(visitor: Visitor) -> None:
     page = visitor.open(f"/self-play/{SELFPLAY}")
     page.get_by_role("button", name="Training", exact=True).click()
     page.get_by_text("No training games yet").wait_for()
+
+
+def test_win_rates_stand_over_updates_with_their_intervals(visitor: Visitor) -> None:
+    page = visitor.open(f"/self-play/{SELFPLAY}")
+    chart = page.get_by_role("img", name=re.compile("^Win rate in TicTacToe-v0"))
+    chart.wait_for()
+    said = chart.get_attribute("aria-label") or ""
+    assert "against random-legal 0.667 (0.208 to 0.939)" in said
+    assert "against minimax 0.667 (0.208 to 0.939)" in said
+    assert page.get_by_text("update", exact=True).count() > 0

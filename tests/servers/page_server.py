@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 from processes import wait_until
 
+P2P = (sys.executable, "-m", "p2p.cli")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=")
 
 
@@ -42,21 +43,10 @@ class PageServer:
 
     def start(self) -> None:
         """At any port the first time, and at that one ever after."""
-        runtime = self.folder / "runtime"
-        runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "p2p.cli",
-                "serve",
-                "--port",
-                str(self.port),
-                "--runs-dir",
-                "runs",
-            ],
+            [*P2P, "serve", "--port", str(self.port), "--runs-dir", "runs"],
             cwd=self.folder,
-            env={**os.environ, "P2P_TOKEN": self.token, "XDG_RUNTIME_DIR": str(runtime)},
+            env=self._environment(),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -65,6 +55,23 @@ class PageServer:
         found = _ADDRESS.search(said)
         assert found, f"the server said: {said!r}"
         self.port = int(found[1])
+
+    def command(self, *words: str) -> str:
+        """What `p2p` says to these words, beside the server."""
+        done = subprocess.run(
+            [*P2P, *words],
+            cwd=self.folder,
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        runtime = self.folder / "runtime"
+        runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {**os.environ, "P2P_TOKEN": self.token, "XDG_RUNTIME_DIR": str(runtime)}
 
     def stop(self) -> None:
         """As Ctrl-C does; sessions go on."""

@@ -41,7 +41,8 @@ def test_learner_steps_and_evaluation_games_are_seen_before_the_first_flush(tmp_
     view = RunFiles(tmp_path / "run").fetch()
     assert (view.run_name, view.step) == ("run", 3)
     assert view.curves[0].values == (1.0, 0.5, 1 / 3)
-    assert view.win_rates[0].history == (1.0, 1.0, 1.0)
+    assert [one.update for one in view.win_rates[0].history] == [1, 2, 3]
+    assert all(one.win_rate == 1.0 for one in view.win_rates[0].history)
 
 
 def test_a_running_run_is_followed(tmp_path):
@@ -66,7 +67,7 @@ def test_a_resumed_run_takes_back_what_lay_beyond(tmp_path):
     view = files.fetch()
     assert view.curves[0].values == (1.0, -2.0)
     assert view.step == 2
-    assert view.win_rates[0].history == (1.0,)
+    assert [one.update for one in view.win_rates[0].history] == [1]
 
 
 def test_a_torn_line_is_read_when_it_is_whole(tmp_path):

@@ -18,6 +18,7 @@ from unstable.dashboard import gpus
 from unstable.dashboard.drawing import PANELS, ago, headline, short, sparkline
 from unstable.dashboard.show import snapshot
 from unstable.dashboard.view import Gpu, Match, Number, Throughput, View, make_view
+from unstable.evaluation import wilson
 from unstable.trackers import Tracker
 from unstable.utils.files import to_json
 
@@ -78,8 +79,29 @@ def test_only_what_went_wrong_is_a_failure(tmp_path):
 def test_the_newest_checkpoint_is_the_one_shown_however_late_others_were_evaluated(tmp_path):
     (rate,) = make_view(tracker(tmp_path).get_interface_info()).win_rates
     assert (rate.env_id, rate.opponent, rate.ckpt_uid) == ("Nim-v0", "random-legal", "ckpt-10")
-    assert (rate.games, rate.win_rate, rate.history) == (2, 1.0, (0.0, 1.0))
+    assert (rate.games, rate.win_rate) == (2, 1.0)
+    assert [one.win_rate for one in rate.history] == [0.0, 1.0]
     assert rate.low < 0.5 < rate.high
+
+
+def test_every_checkpoint_keeps_its_update_and_its_interval(tmp_path):
+    made = Tracker("demo", run_dir=tmp_path / "run", flush_every=3600.0)
+    won, lost = {0: 1.0, 1: -1.0}, {0: -1.0, 1: 1.0}
+    for uid, results in (
+        ("ckpt-20", [won, won, won, lost]), ("ckpt--1", [won, lost]), ("mine", [lost]),
+    ):  # fmt: skip
+        for rewards in results:
+            made.add_eval_episode(rewards, 0, "Nim-v0", uid, "random-legal")
+    (rate,) = make_view(made.get_interface_info()).win_rates
+    assert [(one.ckpt_uid, one.update, one.games) for one in rate.history] == [
+        ("mine", None, 1), ("ckpt--1", 0, 2), ("ckpt-20", 20, 4),
+    ]  # fmt: skip
+    assert [(one.low, one.high) for one in rate.history] == [
+        wilson(0, 1),
+        wilson(1, 2),
+        wilson(3, 4),
+    ]
+    assert (rate.low, rate.high) == wilson(3, 4)
 
 
 def test_a_view_is_the_same_through_json(tmp_path):

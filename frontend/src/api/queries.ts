@@ -72,11 +72,12 @@ export const jobQuery = (id: string) =>
     refetchInterval: LOOK_EVERY_MS,
   });
 
-/** What a run has printed last. */
-export const jobLogQuery = (id: string, run: string, open: boolean) =>
+/** What a run has printed last; once more when it has ended, for its last words. */
+export const jobLogQuery = (id: string, run: JobDetail["runs"][number], open: boolean) =>
   queryOptions({
-    queryKey: ["job-log", id, run],
-    queryFn: () => get<JobLog>(`/api/scheduler/jobs/${encodeURIComponent(id)}/runs/${encodeURIComponent(run)}/log`),
+    queryKey: ["job-log", id, run.run_id, run.attempt, open],
+    queryFn: () => get<JobLog>(`/api/scheduler/jobs/${encodeURIComponent(id)}/runs/${encodeURIComponent(run.run_id)}/log`),
+    placeholderData: (before: JobLog | undefined) => (before?.run_id === run.run_id && before.attempt === run.attempt ? before : undefined),
     refetchInterval: open ? LOOK_EVERY_MS : false,
   });
 

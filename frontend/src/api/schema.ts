@@ -1677,6 +1677,24 @@ export interface components {
             std_return: number;
         };
         /**
+         * CheckpointRate
+         * @description How one checkpoint did, with the 95 % interval.
+         */
+        CheckpointRate: {
+            /** Ckpt Uid */
+            ckpt_uid: string;
+            /** Update */
+            update: number | null;
+            /** Games */
+            games: number;
+            /** Win Rate */
+            win_rate: number;
+            /** Low */
+            low: number;
+            /** High */
+            high: number;
+        };
+        /**
          * ConfigAggregation
          * @description All seeds of one configuration.
          */
@@ -4424,7 +4442,7 @@ export interface components {
             /** Invalid Rate */
             invalid_rate: number;
             /** History */
-            history: number[];
+            history: components["schemas"]["CheckpointRate"][];
         };
     };
     responses: never;

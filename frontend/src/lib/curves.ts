@@ -18,24 +18,30 @@ export const MAIN: readonly Curve[] = [
   { name: "explained_variance", title: "Variance explained by the critic" },
 ];
 
+type Values = readonly (number | null)[];
+
+/** The band of a spread to both sides; a single run has none. */
+export function spreadBand(values: Values, spread: Values, runs = 2): Pick<Line, "band"> {
+  const edge = (sign: number) => values.map((value, i) => (value === null ? null : value + sign * (spread[i] ?? 0)));
+  return runs > 1 ? { band: [edge(-1), edge(1)] } : {};
+}
+
 /** One metric, with a band over the seeds for each configuration. */
 export function bandLines(configs: readonly AggregatedMetrics[], name: string): Line[] {
   return configs.flatMap((config, index) => {
     const series = config.series[name];
     if (!series) return [];
-    return [{ label: config.config_id, values: series.mean, ...(config.run_ids.length > 1 ? { spread: series.std } : {}), colour: (index % COLOURS) + 1 }];
+    return [{ label: config.config_id, values: series.mean, ...spreadBand(series.mean, series.std, config.run_ids.length), colour: (index % COLOURS) + 1 }];
   });
 }
 
 /** What each term of the reward gave, of one configuration. */
 export function termLines(config: AggregatedMetrics): Line[] {
   const names = Object.keys(config.series).filter((name) => name.startsWith(TERM));
-  return names.map((name, index) => ({
-    label: name.slice(TERM.length),
-    values: config.series[name]?.mean ?? [],
-    ...(config.run_ids.length > 1 ? { spread: config.series[name]?.std ?? [] } : {}),
-    colour: (index % COLOURS) + 1,
-  }));
+  return names.map((name, index) => {
+    const { mean, std } = config.series[name] ?? { mean: [], std: [] };
+    return { label: name.slice(TERM.length), values: mean, ...spreadBand(mean, std, config.run_ids.length), colour: (index % COLOURS) + 1, dashed: index >= COLOURS };
+  });
 }
 
 /** The metrics that are neither drawn at once nor a term. */

@@ -21,14 +21,14 @@ function integerDigits(value: number): number {
 }
 
 /** 75776 as 75.8k: for axes and chips, where room is short. */
-export function short(value: number): string {
-  return new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 }).format(value).toLowerCase();
+export function short(value: number, digits = 1): string {
+  return new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: digits }).format(value).toLowerCase();
 }
 
 /** The numbers of an axis, with as many digits as tell them apart. */
 export function ticks(values: readonly number[]): string[] {
   const largest = Math.max(0, ...values.map(Math.abs));
-  if (largest >= 1000) return values.map(short);
+  if (largest >= 1000) return values.map((value) => short(value, 6));
   let digits = 0;
   while (digits < 6 && values.some((value) => Math.abs(Number(value.toFixed(digits)) - value) > 1e-9)) digits += 1;
   return values.map((value) => value.toFixed(digits));

@@ -1,41 +1,44 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { Link, useParams } from "react-router";
+import { Link, useParams, useSearchParams } from "react-router";
 import { send } from "../api/client";
 import { jobLogQuery, jobQuery } from "../api/queries";
 import type { JobDetail } from "../api/types";
 import { duration } from "../lib/format";
 import { Card } from "../ui/Card";
 import { Code } from "../ui/Code";
+import { NotYet } from "../ui/NotYet";
 import { Problem } from "../ui/Problem";
 import { Scroll } from "../ui/Scroll";
 import { Status } from "../ui/Status";
 
-const OVER = ["succeeded", "failed", "cancelled", "skipped", "lost"];
+const OVER = ["succeeded", "failed", "cancelled", "skipped"];
 
 /** A job of the scheduler and its runs. */
 export default function JobPage() {
   const { id = "" } = useParams();
   const client = useQueryClient();
-  const [log, setLog] = useState("");
+  const [params, setParams] = useSearchParams();
   const { data: job, error } = useQuery(jobQuery(id));
   const act = useMutation({
     mutationFn: (what: "cancel" | "retry") => send("POST", `/api/scheduler/jobs/${encodeURIComponent(id)}/${what}`),
     onSuccess: () => client.invalidateQueries({ queryKey: ["job", id] }),
   });
-  if (!job) return error ? <Problem what="The job cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
-  const open = job.runs.some((run) => !OVER.includes(run.state));
-  const logged = job.runs.find((run) => run.run_id === log);
+  if (!job) return <NotYet what="The job cannot be shown" error={error} />;
+  const open = job.runs.filter((run) => !OVER.includes(run.state));
+  const ending = open.every((run) => run.cancel_requested);
+  const again = job.runs.some((run) => OVER.includes(run.state) && run.state !== "succeeded");
+  const logged = job.runs.find((run) => run.run_id === params.get("log"));
   return (
     <>
       <div className="row spread">
         <h1>{job.title || job.job_id}</h1>
         <div className="row">
-          {open ? (
-            <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate("cancel")}>
-              Cancel
+          {open.length > 0 && (
+            <button type="button" className="button danger" disabled={act.isPending || ending} onClick={() => act.mutate("cancel")}>
+              {ending ? "Being cancelled …" : "Cancel"}
             </button>
-          ) : (
+          )}
+          {open.length === 0 && again && (
             <button type="button" className="button" disabled={act.isPending} onClick={() => act.mutate("retry")}>
               Run again what did not succeed
             </button>
@@ -49,7 +52,7 @@ export default function JobPage() {
         <span className="mono">{job.job_id}</span>
       </div>
       <Problem what="That was not done" error={act.error} />
-      <Runs job={job} onLog={setLog} />
+      <Runs job={job} onLog={(run) => setParams({ log: run }, { replace: true })} />
       {logged && <Log job={job} run={logged} />}
     </>
   );
@@ -109,7 +112,7 @@ function RunLink({ job, run }: { job: JobDetail; run: Run }) {
 
 /** The end of what a run has printed, as it goes on. */
 function Log({ job, run }: { job: JobDetail; run: Run }) {
-  const { data, error } = useQuery(jobLogQuery(job.job_id, run.run_id, !OVER.includes(run.state)));
+  const { data, error } = useQuery(jobLogQuery(job.job_id, run, !OVER.includes(run.state)));
   return (
     <Card title={`Log of ${run.run_id}`}>
       <Problem what="The log cannot be shown" error={error} />

@@ -1,10 +1,10 @@
 import { Link } from "react-router";
-import { Empty } from "../ui/Empty";
 
 export function Missing() {
   return (
-    <Empty title="There is nothing at this address">
+    <div className="empty">
+      <h1>There is nothing at this address</h1>
       <Link to="/e2e">All sessions</Link>
-    </Empty>
+    </div>
   );
 }

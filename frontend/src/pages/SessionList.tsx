@@ -2,7 +2,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { send } from "../api/client";
 import type { SessionRow } from "../api/types";
-import { NOTHING, ago, dollars, score } from "../lib/format";
+import { ago, dollars, score } from "../lib/format";
 import { Meter } from "../ui/Meter";
 import { Problem } from "../ui/Problem";
 import { Status } from "../ui/Status";
@@ -43,7 +43,7 @@ export function SessionList({ sessions }: { sessions: readonly SessionRow[] }) {
               {row.iterations}
               {row.max_iterations ? ` of ${row.max_iterations}` : ""} iter.
             </span>
-            <span className="small-text muted session-cost">{row.cost_usd ? dollars(row.cost_usd) : NOTHING}</span>
+            <span className="small-text muted session-cost">{dollars(row.cost_usd)}</span>
             <Status status={row.status} />
           </li>
         ))}

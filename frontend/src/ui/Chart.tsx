@@ -9,11 +9,13 @@ type Values = readonly (number | null)[];
 export interface Line {
   label: string;
   values: Values;
-  /** Drawn as a band around the line. */
-  spread?: Values;
+  /** The lower and the upper edge of a band around the line; with points, each has a bar as well. */
+  band?: readonly [Values, Values];
   /** One of the six line colours; counted from 1. */
   colour: number;
   points?: boolean;
+  /** For a seventh line and beyond, whose colour is taken. */
+  dashed?: boolean;
 }
 
 interface Props {
@@ -58,17 +60,22 @@ export function Chart({ title, x, xLabel, lines, height = 220, range, mark, whol
 }
 
 function summary(title: string, lines: readonly Line[]): string {
-  const ends = lines.map((line) => `${line.label} ${number(line.values.findLast((value) => value !== null))}`);
+  const ends = lines.map((line) => {
+    const last = line.values.findLastIndex((value) => value !== null);
+    return `${line.label} ${said(line.values[last], line.band?.map((edge) => edge[last]))}`;
+  });
   return `${title}; last values: ${ends.join(", ")}`;
+}
+
+/** A value, with its interval where it has one. */
+function said(value: number | null | undefined, edges?: readonly (number | null | undefined)[]): string {
+  const [low, high] = edges ?? [];
+  return low == null || high == null ? number(value) : `${number(value)} (${number(low)} to ${number(high)})`;
 }
 
 /** uPlot's columns: x, and for each line its values and the two edges of its band. */
 function table(x: readonly number[], lines: readonly Line[]): uPlot.AlignedData {
-  const edge = (line: Line, sign: number) =>
-    line.values.map((value, i) => (value === null ? null : value + sign * (line.spread?.[i] ?? 0)));
-  const columns = lines.flatMap((line) =>
-    line.spread ? [[...line.values], edge(line, 1), edge(line, -1)] : [[...line.values]],
-  );
+  const columns = lines.flatMap((line) => [line.values, ...(line.band ?? [])].map((values) => [...values]));
   return [[...x], ...columns] as uPlot.AlignedData;
 }
 
@@ -87,22 +94,25 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
   const axis = { stroke: token("--muted"), grid: { stroke: token("--border"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const series: uPlot.Series[] = [{ label: xLabel, value: (_, value) => (value == null ? "" : whole ? String(value) : short(value)) }];
   const bands: uPlot.Band[] = [];
+  const bars: ((plot: uPlot) => void)[] = [];
   for (const line of lines) {
     const stroke = token(`--line-${line.colour}`);
+    const at = series.length;
     series.push({
       label: line.label,
       stroke,
       width: 2,
+      ...(line.dashed ? { dash: [6, 4] } : {}),
       points: { show: (line.points ?? false) || x.length === 1, size: 8, fill: stroke },
       spanGaps: true,
-      value: (_, value) => number(value),
+      value: (plot, value, _, index) => said(value, line.band && index != null ? [plot.data[at + 1]?.[index], plot.data[at + 2]?.[index]] : undefined),
     });
-    if (line.spread) {
-      const at = series.length;
-      for (const side of ["+", "−"]) {
-        series.push({ label: `${line.label} ${side}`, stroke: "transparent", points: { show: false }, class: "band-edge" });
+    if (line.band) {
+      for (const side of ["low", "high"]) {
+        series.push({ label: `${line.label} ${side}`, stroke: "transparent", points: { show: false }, spanGaps: true, class: "band-edge" });
       }
-      bands.push({ series: [at, at + 1], fill: `${stroke}33` });
+      bands.push({ series: [at + 2, at + 1], fill: `${stroke}33` });
+      if (line.points) bars.push((plot) => intervals(plot, at, stroke));
     }
   }
   return {
@@ -120,8 +130,37 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
     },
     cursor: { y: false, points: { size: 7 } },
     legend: { live: true },
-    hooks: mark === undefined ? {} : { draw: [(plot) => across(plot, mark, token("--muted"))] },
+    hooks: { ready: [atRest], setLegend: [atRest], draw: [...bars, ...(mark === undefined ? [] : [(plot: uPlot) => across(plot, mark, token("--muted"))])] },
   };
+}
+
+/** While nobody points at it, the legend has the last values. */
+function atRest(plot: uPlot): void {
+  if (plot.legend.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
+}
+
+/** A bar from edge to edge of the band, at each point of the series `at`. */
+function intervals(plot: uPlot, at: number, colour: string): void {
+  const { ctx, data } = plot;
+  const cap = 4 * devicePixelRatio;
+  ctx.save();
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = devicePixelRatio;
+  ctx.beginPath();
+  data[0].forEach((value, index) => {
+    const [low, high] = [data[at + 1]?.[index], data[at + 2]?.[index]];
+    if (low == null || high == null) return;
+    const x = Math.round(plot.valToPos(value, "x", true));
+    const [bottom, top] = [plot.valToPos(low, "y", true), plot.valToPos(high, "y", true)];
+    ctx.moveTo(x, bottom);
+    ctx.lineTo(x, top);
+    for (const y of [bottom, top]) {
+      ctx.moveTo(x - cap, y);
+      ctx.lineTo(x + cap, y);
+    }
+  });
+  ctx.stroke();
+  ctx.restore();
 }
 
 function across(plot: uPlot, value: number, colour: string): void {

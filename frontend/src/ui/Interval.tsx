@@ -18,6 +18,6 @@ export function Interval({ rate, label, colour }: { rate: Rate; label: string; c
 
 export function spoken(rate: Rate): string {
   if (rate.rate === null) return "nothing to count yet";
-  const interval = rate.low !== null && rate.high !== null ? `, ${percent(rate.low)} to ${percent(rate.high)}` : "";
+  const interval = rate.low !== null && rate.high !== null ? ` (${percent(rate.low)} to ${percent(rate.high)})` : "";
   return `${rate.passed} of ${rate.total}${interval}`;
 }

@@ -132,7 +132,7 @@ def draw_evaluation(view: View, width: int, _: int) -> RenderableType:
 
 def _win_rate(rate: WinRate, width: int) -> Text:
     numbers = f"{rate.win_rate:.1%} ({rate.low:.0%} to {rate.high:.0%})"
-    curve = sparkline(rate.history, max(6, width - len(numbers) - 1))
+    curve = sparkline([one.win_rate for one in rate.history], max(6, width - len(numbers) - 1))
     shares = f"draws {rate.draw_rate:.0%}, invalid {rate.invalid_rate:.1%}"
     return Text.assemble(
         f"{rate.env_id} against {rate.opponent or '?'}\n",

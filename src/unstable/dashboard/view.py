@@ -59,6 +59,19 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class CheckpointRate:
+    """How one checkpoint did, with the 95 % interval."""
+
+    ckpt_uid: str
+    update: int | None
+    """How often the learner had updated it; None where its name does not say."""
+    games: int
+    win_rate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class WinRate:
     """How checkpoints did against one opponent in one environment."""
 
@@ -72,8 +85,8 @@ class WinRate:
     high: float
     draw_rate: float
     invalid_rate: float
-    history: tuple[float, ...]
-    """The win rate of every checkpoint so far."""
+    history: tuple[CheckpointRate, ...]
+    """Every checkpoint so far, the oldest first."""
 
 
 @dataclass(frozen=True)
@@ -238,9 +251,23 @@ def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
             high=float(found[-1]["win_rate_high"]),
             draw_rate=float(found[-1]["draw_rate"]),
             invalid_rate=float(found[-1]["invalid_rate"]),
-            history=tuple(float(one["win_rate"]) for one in found),
+            history=tuple(_checkpoint_rate(one) for one in found),
         )
         for (env_id, opponent), found in groups.items()
+    )
+
+
+def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
+    uid = str(evaluation["ckpt_uid"])
+    number = iteration(uid)
+    return CheckpointRate(
+        ckpt_uid=printable(uid),
+        # What the learner starts from is numbered -1.
+        update=max(0, int(number)) if math.isfinite(number) else None,
+        games=int(evaluation["games"]),
+        win_rate=float(evaluation["win_rate"]),
+        low=float(evaluation["win_rate_low"]),
+        high=float(evaluation["win_rate_high"]),
     )
 
 

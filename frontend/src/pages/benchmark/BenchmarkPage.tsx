@@ -10,6 +10,7 @@ import { Empty } from "../../ui/Empty";
 import { Facts } from "../../ui/Facts";
 import { spoken } from "../../ui/Interval";
 import { Meter } from "../../ui/Meter";
+import { NotYet } from "../../ui/NotYet";
 import { Problem } from "../../ui/Problem";
 import { Status } from "../../ui/Status";
 import { Agreement } from "./Agreement";
@@ -29,7 +30,7 @@ export default function BenchmarkPage() {
       </Empty>
     );
   }
-  if (!benchmark) return error ? <Problem what="The benchmark cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
+  if (!benchmark) return <NotYet what="The benchmark cannot be shown" error={error} />;
   return (
     <>
       <Header benchmark={benchmark} />

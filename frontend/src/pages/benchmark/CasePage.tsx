@@ -8,7 +8,7 @@ import { Card } from "../../ui/Card";
 import { Empty } from "../../ui/Empty";
 import { Facts } from "../../ui/Facts";
 import { Meter } from "../../ui/Meter";
-import { Problem } from "../../ui/Problem";
+import { NotYet } from "../../ui/NotYet";
 import { SyncedPlayer } from "../session/SyncedPlayer";
 import { useBenchmarkStream } from "./BenchmarkPage";
 import { CaseState } from "./CaseGrid";
@@ -18,7 +18,7 @@ export default function CasePage() {
   const { id = "", number: wanted = "" } = useParams();
   const { data: cases, error } = useQuery(benchmarkCasesQuery(id));
   useBenchmarkStream(id);
-  if (!cases) return error ? <Problem what="The case cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
+  if (!cases) return <NotYet what="The case cannot be shown" error={error} />;
   const at = cases.findIndex((each) => String(each.case.number) === wanted);
   const found = cases[at];
   if (!found) {

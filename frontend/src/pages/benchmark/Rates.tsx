@@ -2,7 +2,7 @@ import { useState } from "react";
 import type { Benchmark, Group } from "../../api/types";
 import { Card } from "../../ui/Card";
 import { Choice } from "../../ui/Choice";
-import { Interval, spoken } from "../../ui/Interval";
+import { Interval } from "../../ui/Interval";
 
 const BY = [
   ["by_env", "Environment"],
@@ -56,5 +56,5 @@ function Row({ group }: { group: Group }) {
 }
 
 function short(rate: Group["judged"]): string {
-  return rate.total === 0 ? "–" : (spoken(rate).split(",")[0] ?? "");
+  return rate.total === 0 ? "–" : `${rate.passed} of ${rate.total}`;
 }

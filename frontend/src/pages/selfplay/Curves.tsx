@@ -1,10 +1,11 @@
 import { useMemo } from "react";
 import type { SelfPlayRun } from "../../api/types";
+import { winRateCharts } from "../../lib/winrates";
 import { Card } from "../../ui/Card";
 import { Chart, type Line } from "../../ui/Chart";
 
 const SHOWN = 8;
-const SHARE = [0, 1] as const;
+const SHARE = [0, 1.02] as const;
 
 /** What the learner says of itself, step by step. */
 export function Curves({ run }: { run: SelfPlayRun }) {
@@ -26,13 +27,15 @@ function OneCurve({ name, values, last }: { name: string; values: readonly (numb
   return <Chart title={name} x={x} xLabel="update" lines={lines} height={150} whole />;
 }
 
-/** The win rate of every checkpoint that was evaluated, by opponent. */
+/** The win rate of every checkpoint that was evaluated, over the updates that made it. */
 export function WinRateCurves({ run }: { run: SelfPlayRun }) {
-  const longest = Math.max(0, ...run.win_rates.map((rate) => rate.history.length));
-  const x = useMemo(() => Array.from({ length: longest }, (_, index) => index + 1), [longest]);
-  const lines = useMemo<Line[]>(
-    () => run.win_rates.map((rate, index) => ({ label: `${rate.env_id} · ${rate.opponent}`, values: x.map((_, at) => rate.history[at] ?? null), colour: (index % 6) + 1, points: true })),
-    [run.win_rates, x],
+  const charts = useMemo(() => winRateCharts(run.win_rates), [run.win_rates]);
+  if (charts.length === 0) return null;
+  return (
+    <div className="charts">
+      {charts.map(({ env, x, lines }) => (
+        <Chart key={env} title={`Win rate in ${env}, with 95 % intervals`} x={x} xLabel="update" lines={lines} range={SHARE} whole />
+      ))}
+    </div>
   );
-  return longest > 1 ? <Chart title="Win rate of each checkpoint evaluated" x={x} xLabel="evaluation" lines={lines} range={SHARE} whole /> : null;
 }

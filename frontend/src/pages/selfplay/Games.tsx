@@ -47,7 +47,7 @@ export function Games({ id }: { id: string }) {
                 {games.map((game) => (
                   <tr key={game.id} aria-current={game.id === chosen}>
                     <td>
-                      <button type="button" className="link" onClick={() => setParams({ game: game.id }, { replace: true })}>
+                      <button type="button" className="link nowrap" onClick={() => setParams({ game: game.id }, { replace: true })}>
                         {game.id}
                       </button>
                       <div className="small-text muted nowrap">update {game.step}</div>

@@ -6,7 +6,7 @@ import { number, percent } from "../../lib/format";
 import { Card } from "../../ui/Card";
 import { Empty } from "../../ui/Empty";
 import { Facts } from "../../ui/Facts";
-import { Problem } from "../../ui/Problem";
+import { NotYet } from "../../ui/NotYet";
 import { Scroll } from "../../ui/Scroll";
 import { Status } from "../../ui/Status";
 import { Curves, WinRateCurves } from "./Curves";
@@ -16,7 +16,7 @@ import { Games } from "./Games";
 export default function SelfPlayPage() {
   const { id = "" } = useParams();
   const { data: run, error } = useQuery(selfPlayQuery(id));
-  if (!run) return error ? <Problem what="The run cannot be shown" error={error} /> : <p className="muted">Loading …</p>;
+  if (!run) return <NotYet what="The run cannot be shown" error={error} />;
   return (
     <>
       <div className="stack">

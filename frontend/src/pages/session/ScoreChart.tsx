@@ -1,5 +1,6 @@
 import { useMemo } from "react";
 import type { Iteration, SessionDetail } from "../../api/types";
+import { spreadBand } from "../../lib/curves";
 import { Card } from "../../ui/Card";
 import { Chart, type Line } from "../../ui/Chart";
 
@@ -9,15 +10,9 @@ export function ScoreChart({ session, iterations }: { session: SessionDetail; it
   const threshold = session.config?.pass_threshold;
   const x = useMemo(() => iterations.map((each) => each.iteration), [iterations]);
   const lines = useMemo(() => {
-    const drawn: Line[] = [
-      {
-        label: "score",
-        values: iterations.map((each) => each.intent_score ?? null),
-        spread: iterations.map((each) => each.score_std ?? null),
-        colour: 1,
-        points: true,
-      },
-    ];
+    const scores = iterations.map((each) => each.intent_score ?? null);
+    const spread = iterations.map((each) => each.score_std ?? null);
+    const drawn: Line[] = [{ label: "score", values: scores, ...spreadBand(scores, spread), colour: 1, points: true }];
     if (iterations.some((each) => each.confirmed_score != null)) {
       drawn.push({ label: "on fresh starts", values: iterations.map((each) => each.confirmed_score ?? null), colour: 2, points: true });
     }

@@ -5,6 +5,7 @@ import { useLive } from "../../api/live";
 import { bandsQuery, eventsQuery, iterationsQuery, sessionQuery } from "../../api/queries";
 import type { Iteration, SessionDetail, SessionEvent } from "../../api/types";
 import { Empty } from "../../ui/Empty";
+import { NotYet } from "../../ui/NotYet";
 import { Problem } from "../../ui/Problem";
 import { Criteria } from "./Criteria";
 import { IterationView } from "./IterationView";
@@ -30,7 +31,7 @@ export default function SessionPage() {
     );
   }
   if (!session.data) {
-    return session.error ? <Problem what="The session cannot be shown" error={session.error} /> : <p className="muted">Loading …</p>;
+    return <NotYet what="The session cannot be shown" error={session.error} />;
   }
   const all = iterations.data ?? [];
   const current = all.find((each) => String(each.iteration) === params.get("iteration")) ?? bestOf(session.data, all);

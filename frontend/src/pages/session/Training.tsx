@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { bandsQuery } from "../../api/queries";
 import type { AggregatedMetrics, Iteration, SessionDetail } from "../../api/types";
-import { MAIN, bandLines, otherNames, termLines } from "../../lib/curves";
+import { MAIN, bandLines, otherNames, spreadBand, termLines } from "../../lib/curves";
 import { plain, short } from "../../lib/format";
 import { Chart } from "../../ui/Chart";
 import { Empty } from "../../ui/Empty";
@@ -57,7 +57,7 @@ function Evaluations({ configs }: { configs: readonly AggregatedMetrics[] }) {
       configs.map((config, index) => ({
         label: config.config_id,
         values: config.evaluation.mean,
-        ...(config.run_ids.length > 1 ? { spread: config.evaluation.std } : {}),
+        ...spreadBand(config.evaluation.mean, config.evaluation.std, config.run_ids.length),
         colour: (index % 6) + 1,
         points: true,
       })),

@@ -30,6 +30,7 @@ _lock = threading.Lock()
 @router.get("/selfplay")
 def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
     """The runs, newest first."""
+    from unstable.dashboard.files import METRICS
     from unstable.run.folder import RunFolder
 
     rows = []
@@ -43,7 +44,7 @@ def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
                     step=status.step if status else 0,
                     updates=status.updates if status else None,
                     message=status.message if status else "",
-                    changed_at=path.stat().st_mtime,
+                    changed_at=(path / METRICS).stat().st_mtime,
                 )
             )
     return sorted(rows, key=lambda row: row.changed_at, reverse=True)

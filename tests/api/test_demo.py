@@ -1,0 +1,139 @@
+"""What `p2p serve --demo` shows: it is in the package, and its videos last as long as they ran."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import av
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from p2p.api.app import create_app
+from p2p.api.demo import RECORDING, demo_folders
+from p2p.training.video.encode import write_video
+
+TOKEN = "the-token-of-this-server"
+SMALL_ENOUGH = 2_000_000
+SCRIPT = Path(__file__).parents[2] / "scripts" / "record_demo.py"
+
+
+class Played(NamedTuple):
+    """A video, as a browser sees it."""
+
+    frames: int
+    fps: Fraction
+    seconds: Fraction
+    """From its first picture to the end of its last."""
+    even: bool
+    """Whether all pictures are shown equally long."""
+
+
+def played(video: Path | bytes) -> Played:
+    with av.open(io.BytesIO(video) if isinstance(video, bytes) else str(video)) as file:
+        stream = file.streams.video[0]
+        times = [frame.pts * frame.time_base for frame in file.decode(stream)]
+        assert stream.duration is not None
+        steps = {late - early for early, late in pairwise(times)}
+        fps = Fraction(stream.average_rate or 0)
+        return Played(len(times), fps, stream.duration * stream.time_base, len(steps) == 1)
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("record_demo", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.modules.pop("record_demo", None)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[tuple[Path, Path]]:
+    with demo_folders() as folders:
+        yield folders
+
+
+def test_every_video_lasts_as_long_as_its_frames_and_that_is_seconds(
+    demo: tuple[Path, Path],
+) -> None:
+    videos = sorted(demo[0].rglob("*.mp4"))
+    assert videos
+    for path in videos:
+        video = played(path)
+        assert video.even, path
+        assert 8 <= video.fps <= 30, path
+        assert abs(video.seconds - video.frames / video.fps) <= 1 / video.fps, path
+        assert video.seconds >= 3, path
+
+
+def test_the_demo_is_small_and_its_videos_are_what_the_pages_name(demo: tuple[Path, Path]) -> None:
+    assert RECORDING.stat().st_size < SMALL_ENOUGH
+    for path in demo[0].rglob("result.json"):
+        result = json.loads(path.read_text())
+        for named in (*result["videos"], result["policy"]):
+            assert (path.parent / named).exists(), (path, named)
+
+
+def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) -> None:
+    app = create_app(*demo, token=TOKEN)
+    with TestClient(app, base_url="http://localhost") as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        sessions = client.get("/api/sessions?cases=false").json()
+        assert {each["status"] for each in sessions} == {"passed"}
+        # One passed at once; another only when its reward had been revised.
+        assert min(each["iterations"] for each in sessions) == 1
+        assert max(each["iterations"] for each in sessions) > 1
+        assert client.get("/api/benchmarks").json()
+        (run,) = client.get("/api/selfplay").json()
+        shown = client.get(f"/api/selfplay/{run['run_id']}").json()
+        assert len(shown["win_rates"][0]["history"]) > 1
+        assert client.get(f"/api/selfplay/{run['run_id']}/games").json()
+
+
+@pytest.mark.parametrize("fps", [Fraction(10), Fraction(20), Fraction(25), Fraction(30)])
+def test_a_video_is_made_smaller_and_stays_as_fast(
+    recorder: ModuleType, tmp_path: Path, fps: Fraction
+) -> None:
+    frames = np.random.default_rng(0).integers(0, 255, (10 * int(fps), 64, 64, 3), np.uint8)
+    write_video(tmp_path / "long.mp4", frames, fps)
+    video = played(recorder.small(tmp_path / "long.mp4"))
+    assert video.even
+    assert video.fps <= recorder.MAX_FPS
+    assert float(video.seconds) == pytest.approx(recorder.SECONDS, abs=1 / float(video.fps))
+
+
+def test_what_is_recorded_takes_the_place_of_its_kind_and_leaves_the_others(
+    recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "demo.tar.xz"
+    run = tmp_path / "outputs" / "nim"
+    (run / "states").mkdir(parents=True)
+    (run / "games").mkdir()
+    (run / "config.json").write_text("{}")
+    (run / "states" / "optimiser.safetensors").write_text("large")
+    (run / "games" / "eval.jsonl").write_text("".join(f"{n}\n" for n in range(100)))
+    recorder.write(archive, [("runs/session_a/x", 0, b"1"), ("outputs/old/x", 0, b"2")])
+    monkeypatch.setattr(
+        "sys.argv", ["record_demo", "--archive", str(archive), "--selfplay", str(run)]
+    )
+    recorder.main()
+    with tarfile.open(archive) as packed:
+        assert sorted(packed.getnames()) == [
+            "outputs/nim/config.json", "outputs/nim/games/eval.jsonl", "runs/session_a/x",
+        ]  # fmt: skip
+        games = packed.extractfile("outputs/nim/games/eval.jsonl")
+        assert games is not None
+        assert games.read().split() == [str(n).encode() for n in range(40, 100)]
