@@ -54,7 +54,7 @@ async () => {
   }));
   const write = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set;
   for (const time of times) {
-    write.call(time, time.max * 0.4);
+    write.call(time, time.max * 0.65);
     time.dispatchEvent(new Event("input", { bubbles: true }));
   }
   await Promise.all(arrived);
@@ -87,11 +87,11 @@ class Picture:
 
 
 DOCUMENTS = {
-    "dashboard-passed": Picture("session", 1000),
-    "dashboard-session": Picture("session-revised", 1080),
+    "dashboard-passed": Picture("session", 1310),
+    "dashboard-session": Picture("session-revised", 1270),
     "dashboard-new": Picture("new", 1120),
     "dashboard-training": Picture("session-training", 1000, "dark"),
-    "dashboard-benchmark": Picture("benchmark", 1240),
+    "dashboard-benchmark": Picture("benchmark", 1450),
     "dashboard-selfplay": Picture("self-play-run", 860),
     "dashboard-game": Picture("self-play-run", 760, begin=".columns.wide-first"),
 }
