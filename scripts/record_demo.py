@@ -132,7 +132,10 @@ def packed(folder: Path, where: str) -> Iterator[Entry]:
 def write(archive: Path, entries: list[Entry]) -> None:
     """All of it; what is alike lies side by side, which makes it smaller."""
     partial = archive.with_name(f".{archive.name}.partial")
-    with tarfile.open(partial, "w:xz", preset=9 | lzma.PRESET_EXTREME) as made:
+    with (
+        lzma.open(partial, "wb", preset=9 | lzma.PRESET_EXTREME) as stream,
+        tarfile.open(fileobj=stream, mode="w") as made,
+    ):
         for name, changed, data in sorted(
             entries, key=lambda entry: (Path(entry[0]).suffix, entry)
         ):
