@@ -37,8 +37,8 @@ PROMPTS = Path(__file__).with_name("demo_prompts.csv")
 CHEETAH = ("--env", "HalfCheetah-v5", "--model", "builtin")
 COMMANDS = {
     "session": (
-        # The first reward of it is stood still under; the second turns over.
-        ("p2p.cli", "run", "do a backflip", *CHEETAH),
+        # Under its first reward it stands still; under the second it turns over and over.
+        ("p2p.cli", "run", "do a backflip", *CHEETAH, "--seeds", "2,3"),
         # This one passes at once.
         ("p2p.cli", "run", "run forward fast", *CHEETAH),
     ),
@@ -132,7 +132,10 @@ def packed(folder: Path, where: str) -> Iterator[Entry]:
 def write(archive: Path, entries: list[Entry]) -> None:
     """All of it; what is alike lies side by side, which makes it smaller."""
     partial = archive.with_name(f".{archive.name}.partial")
-    with tarfile.open(partial, "w:xz", preset=9 | lzma.PRESET_EXTREME) as made:
+    with (
+        lzma.open(partial, "wb", preset=9 | lzma.PRESET_EXTREME) as stream,
+        tarfile.open(fileobj=stream, mode="w") as made,
+    ):
         for name, changed, data in sorted(
             entries, key=lambda entry: (Path(entry[0]).suffix, entry)
         ):
@@ -147,6 +150,10 @@ def chosen(folder: Path) -> list[Path]:
     """The files that a page shows, or that a person may download from there."""
     best = named_by_results(folder)
     of_cases = folder.name.startswith("bm_")
+    best_runs = {
+        path.parent / json.loads(path.read_text("utf-8"))["run_id"]
+        for path in folder.rglob("best_run.json")
+    }
     found = []
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
@@ -155,7 +162,7 @@ def chosen(folder: Path) -> list[Path]:
         too_much = (
             path.suffix.lower() in LEFT_OUT
             or bool(FOLDERS_LEFT_OUT & {*inside.parts[:-1]})
-            or (path.suffix == ".mp4" and of_cases)
+            or (path.suffix == ".mp4" and (of_cases or path.parents[1] not in best_runs))
         )
         if path in best or not too_much:
             found.append(path)

@@ -21,7 +21,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -35,6 +35,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 DESK, PHONE = 1440, 390
 QUALITY = 82
+MOVES = 4
 SHOW_VIDEOS = """
 async () => {
   const videos = [...document.querySelectorAll("video")];
@@ -54,7 +55,7 @@ async () => {
   }));
   const write = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set;
   for (const time of times) {
-    write.call(time, time.max * 0.4);
+    write.call(time, time.max * 0.65);
     time.dispatchEvent(new Event("input", { bubbles: true }));
   }
   await Promise.all(arrived);
@@ -87,11 +88,11 @@ class Picture:
 
 
 DOCUMENTS = {
-    "dashboard-passed": Picture("session", 1000),
-    "dashboard-session": Picture("session-revised", 1080),
+    "dashboard-passed": Picture("session", 1310),
+    "dashboard-session": Picture("session-revised", 1270),
     "dashboard-new": Picture("new", 1120),
     "dashboard-training": Picture("session-training", 1000, "dark"),
-    "dashboard-benchmark": Picture("benchmark", 1240),
+    "dashboard-benchmark": Picture("benchmark", 1450),
     "dashboard-selfplay": Picture("self-play-run", 860),
     "dashboard-game": Picture("self-play-run", 760, begin=".columns.wide-first"),
 }
@@ -146,12 +147,17 @@ def demo_server() -> Iterator[tuple[str, str]]:
 def all_pages(browser: Browser, address: str, token: str) -> dict[str, Shown]:
     """Every page there is, of what the demo has."""
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
-    ask = lambda path: context.request.get(address + path).json()  # noqa: E731
+
+    def ask(path: str) -> Any:
+        return context.request.get(address + path).json()
+
     sessions = sorted(ask("/api/sessions?cases=false"), key=lambda each: int(each["iterations"]))
     at_once, revised = (each["session_id"] for each in (sessions[0], sessions[-1]))
     benchmark = ask("/api/benchmarks")[0]["benchmark_id"]
     case = ask(f"/api/benchmarks/{benchmark}/cases")[0]["case"]["number"]
     run = ask("/api/selfplay")[0]["run_id"]
+    games = ask(f"/api/selfplay/{run}/games")
+    game = max(games, key=lambda each: (won(each), each["turns"] > MOVES, each["time"]))["id"]
     context.close()
     tabs = {
         "judgment": "[role=tabpanel] table", "reward": ".katex", "training": ".charts canvas",
@@ -170,10 +176,16 @@ def all_pages(browser: Browser, address: str, token: str) -> dict[str, Shown]:
         "benchmark": Shown(f"/benchmark/{benchmark}", "video"),
         "case": Shown(f"/benchmark/job/{benchmark}/case/{case}", "video"),
         "self-play": Shown("/self-play", "main li"),
-        "self-play-run": Shown(f"/self-play/{run}", ".stepper", some_moves_on),
+        "self-play-run": Shown(f"/self-play/{run}?game={game}", ".stepper", some_moves_on),
         "monitor": Shown("/monitor", "main table"),
         "trash": Shown("/trash"),
     }
+
+
+def won(game: dict[str, Any]) -> bool:
+    """Whether the learner did."""
+    (seat,) = (str(player["seat"]) for player in game["players"] if player["learner"])
+    return bool((game["rewards"][seat] or 0) > 0)
 
 
 def fill_in(page: Page) -> None:
@@ -187,7 +199,7 @@ def fill_in(page: Page) -> None:
 
 def some_moves_on(page: Page) -> None:
     """In the middle of a game."""
-    for _ in range(3):
+    for _ in range(MOVES):
         page.get_by_role("button", name="Next →").click()
 
 

@@ -20,6 +20,8 @@ test("an answer is shown around its last mention of the action", () => {
   expect(around("not [3] but [4].", "[4]")).toEqual(["not [3] but ", "[4]", "."]);
   expect(around("[4] or [4]", "[4]")).toEqual(["[4] or ", "[4]", ""]);
   expect(around("four", "[4]")).toBeNull();
+  expect(around("so 4", "[4]")).toEqual(["so ", "4", ""]);
+  expect(around("four", "[]")).toBeNull();
   expect(around("four", "")).toBeNull();
 });
 

@@ -18,10 +18,12 @@ export function outcome(game: Pick<GameRow, "players" | "rewards">): Outcome | n
   return own > best ? "won" : own < best ? "lost" : "drew";
 }
 
-/** An answer around the action that was read off it; null where the action does not stand in it. */
+/** An answer around the action that was read off it, with its brackets or without; null where it does not stand there. */
 export function around(answer: string, action: string): [string, string, string] | null {
-  const at = action === "" ? -1 : answer.lastIndexOf(action);
-  return at < 0 ? null : [answer.slice(0, at), action, answer.slice(at + action.length)];
+  const found = [action, action.replace(/^\[(.*)\]$/, "$1")].find((each) => each !== "" && answer.includes(each));
+  if (found === undefined) return null;
+  const at = answer.lastIndexOf(found);
+  return [answer.slice(0, at), found, answer.slice(at + found.length)];
 }
 
 /** The position that a key leads to; null: the key means something else. */

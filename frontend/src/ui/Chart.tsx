@@ -70,7 +70,7 @@ function summary(title: string, lines: readonly Line[]): string {
 /** A value, with its interval where it has one. */
 function said(value: number | null | undefined, edges?: readonly (number | null | undefined)[]): string {
   const [low, high] = edges ?? [];
-  return low == null || high == null ? number(value) : `${number(value)} (${number(low)} to ${number(high)})`;
+  return low == null || high == null || number(low) === number(high) ? number(value) : `${number(value)} (${number(low)} to ${number(high)})`;
 }
 
 /** uPlot's columns: x, and for each line its values and the two edges of its band. */

@@ -4,7 +4,7 @@ import { type LineageRow, laneCount, lanes, story } from "../../lib/lineage";
 import { Card } from "../../ui/Card";
 
 const LANE = 18;
-const ROW = 64;
+const ROW = 68;
 
 interface Props {
   iterations: readonly Iteration[];
