@@ -22,6 +22,7 @@ def skip_unasked(trunk: Any) -> bool:
     if not layers or not isinstance(getattr(layers[-1], "mlp", None), torch.nn.Module):
         return False
     last = layers[-1]
+    last.mlp.asked = None
     last.register_forward_pre_hook(_note_asked, with_kwargs=True)
     last.mlp.register_forward_pre_hook(_take)
     last.mlp.register_forward_hook(_put_back)
