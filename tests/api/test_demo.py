@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import re
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -85,6 +86,15 @@ def test_the_demo_is_small_and_its_videos_are_what_the_pages_name(demo: tuple[Pa
         result = json.loads(path.read_text())
         for named in (*result["videos"], result["policy"]):
             assert (path.parent / named).exists(), (path, named)
+
+
+def test_the_demo_names_no_folder_of_the_machine_it_was_recorded_on(
+    demo: tuple[Path, Path],
+) -> None:
+    texts = [path for folder in demo for path in folder.rglob("*.json*")]
+    assert texts
+    for path in texts:
+        assert not re.search(r'"/(tmp|root|home|work)/', path.read_text()), path
 
 
 def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) -> None:
