@@ -77,7 +77,7 @@ format: $(VENV)/.dev ## format the code and mend what the linter can
 	$(BIN)/ruff format
 
 bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/results/
-	$(BIN)/python benchmarks/jail_startup.py --write
+	$(BIN)/python benchmarks/sandbox_startup.py --write
 	$(BIN)/python benchmarks/ppo_throughput.py --write
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write

@@ -270,7 +270,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="sessions side by side, one core each")
     parser.add_argument("--fresh", action="store_true", help="do not take over finished jobs")
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
-    parser.add_argument("--unsafe-local", action="store_true", help="without a jail")
+    parser.add_argument("--unsafe-local", action="store_true", help="without a sandbox")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:

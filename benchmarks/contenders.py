@@ -99,7 +99,7 @@ def stable_baselines3(given: dict[str, Any], library: str, vec_env: str) -> None
 
 
 def ours(given: dict[str, Any], threads: int) -> None:
-    """The trainer itself, as it runs in the jail; it is held up where it reports a rollout."""
+    """The trainer itself, as it runs in the sandbox; it is held up where it reports a rollout."""
     from p2p.config import TrainConfig
     from p2p.contracts import ScalarsReady, WorkerMessage
     from p2p.training.context import TrainContext

@@ -11,7 +11,7 @@ from p2p.benchmark.planning import plan, prepare
 from p2p.benchmark.records import Benchmark, case_record
 from p2p.benchmark.suite import Case
 from p2p.contracts import JudgmentResult, SessionResult, StatusLiteral
-from p2p.session.record_files import save_model
+from p2p.files import save_model
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
 

@@ -11,7 +11,7 @@ from hypothesis import settings
 from p2p.config import TrainConfig
 
 if TYPE_CHECKING:
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,7 +43,7 @@ def small_config() -> TrainConfig:
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> IterationRecord:
     """A finished run with videos, shared by all tests: to be read, never changed."""
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.training.runner import run_training
 
     record = IterationRecord(tmp_path_factory.mktemp("shared") / "session_shared" / "iter_1")

@@ -24,12 +24,11 @@ from p2p.contracts import (
     TrainScalars,
     utc_now,
 )
+from p2p.files import save_model
 from p2p.inference.question import Answer, AskAgain, BadReply, Conversation, Output, Question
-from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.loop_files import IterationPlan, SessionConfig, SteeringTaken
 from p2p.session.lineage import Lineage
-from p2p.session.loop_files import IterationPlan, SteeringTaken
-from p2p.session.record_files import save_model
-from p2p.session.session_config import SessionConfig
 from p2p.session.view import RecordedSession
 from p2p.training.metrics.scalars_file import JsonlWriter
 

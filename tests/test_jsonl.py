@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p import jsonl
+from p2p import files
 
 
 def _lines(*values: object) -> bytes:
@@ -18,48 +18,48 @@ def _lines(*values: object) -> bytes:
 def test_a_new_line_never_continues_a_torn_one(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(_lines({"a": 1}) + b'{"a": 2, "b')
-    size = jsonl.append_line(path, b'{"a": 3}')
+    size = files.append_line(path, b'{"a": 3}')
     assert size == path.stat().st_size
-    lines, _ = jsonl.read_from(path)
-    assert [jsonl.parse_line(line) for line in lines] == [{"a": 1}, None, {"a": 3}]
+    lines, _ = files.read_from(path)
+    assert [files.parse_line(line) for line in lines] == [{"a": 1}, None, {"a": 3}]
 
 
 def test_a_torn_last_line_is_read_when_it_is_complete_and_not_before(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(_lines({"a": 1}) + b'{"a"')
-    lines, offset = jsonl.read_from(path)
+    lines, offset = files.read_from(path)
     assert len(lines) == 1
     with path.open("ab") as stream:
         stream.write(b": 2}\n")
-    assert jsonl.read_from(path, offset)[0] == [b'{"a": 2}']
+    assert files.read_from(path, offset)[0] == [b'{"a": 2}']
 
 
 def test_a_replaced_shorter_file_is_read_anew(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(_lines({"a": 1}))
-    assert jsonl.read_from(path, offset=1000)[0] == [b'{"a": 1}']
+    assert files.read_from(path, offset=1000)[0] == [b'{"a": 1}']
 
 
 def test_a_line_longer_than_the_chunk_is_read_whole(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(_lines({"a": "z" * 1000}, {"b": 1}))
-    lines, offset = jsonl.read_from(path, 0, max_bytes=10)
+    lines, offset = files.read_from(path, 0, max_bytes=10)
     while len(lines) < 2:
-        more, offset = jsonl.read_from(path, offset, max_bytes=10)
+        more, offset = files.read_from(path, offset, max_bytes=10)
         lines += more
     assert [len(line) for line in lines] == [1009, 8]
 
 
 def test_an_absent_file_or_a_folder_has_no_lines(tmp_path):
-    assert jsonl.read_from(tmp_path / "no") == ([], 0)
-    assert jsonl.read_from(tmp_path) == ([], 0)
-    assert list(jsonl.lines_backward(tmp_path / "no")) == []
-    assert jsonl.last_record(tmp_path) is None
+    assert files.read_from(tmp_path / "no") == ([], 0)
+    assert files.read_from(tmp_path) == ([], 0)
+    assert list(files.lines_backward(tmp_path / "no")) == []
+    assert files.last_record(tmp_path) is None
 
 
 @pytest.mark.parametrize("line", [b"", b"[1]", b"3", b"{", b"\xff", b"[" * 100_000, b'"\\ud8"'])
 def test_what_is_not_an_object_is_none(line):
-    assert jsonl.parse_line(line) is None
+    assert files.parse_line(line) is None
 
 
 @given(
@@ -71,9 +71,9 @@ def test_backward_is_forward_reversed(tmp_path_factory, lines, torn, block):
     path = tmp_path_factory.mktemp("jsonl") / "x"
     path.write_bytes(b"".join(line + b"\n" for line in lines) + torn)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "_BLOCK", block)
-        assert list(jsonl.lines_backward(path)) == lines[::-1]
-        with_torn = list(jsonl.lines_backward(path, unfinished=True))
+        patch.setattr(files, "_BLOCK", block)
+        assert list(files.lines_backward(path)) == lines[::-1]
+        with_torn = list(files.lines_backward(path, unfinished=True))
     assert with_torn == ([torn] if torn else []) + lines[::-1]
 
 
@@ -82,4 +82,4 @@ def test_the_last_record_of_a_big_file_is_found_without_reading_it_all(tmp_path)
     with path.open("wb") as stream:
         stream.seek(1 << 33)  # a hole of 8 GiB that no test could read
         stream.write(b"\n" + _lines({"a": 1}) + b"foreign\n[]\ntorn")
-    assert jsonl.last_record(path) == {"a": 1}
+    assert files.last_record(path) == {"a": 1}

@@ -118,7 +118,7 @@ class TrainSummary(Record):
     selected_step: int | None = None
     """The checkpoint that stands for the run, by TrainConfig.judgment_select."""
     warnings: tuple[str, ...] = ()
-    """What the guardrails, the renderer and the jail had to say."""
+    """What the guardrails, the renderer and the sandbox had to say."""
 
 
 Score = Annotated[float, Field(ge=0, le=1)]
@@ -187,7 +187,7 @@ class AuthoredCode(Record):
     explanation: str = ""
     author: str
     valid: bool
-    """Whether it ran, in the jail and on the real environment, without an error."""
+    """Whether it ran, in the sandbox and on the real environment, without an error."""
     steps: tuple[AuthoringStep, ...] = ()
 
 
@@ -514,7 +514,7 @@ class TrainScalars(Record):
                 **self.values}  # fmt: skip
 
 
-# --- what the jailed trainer tells the process that started it -----------------------------------
+# --- what the sandboxed trainer tells the process that started it -----------------------------
 
 
 class Started(Record):
@@ -537,7 +537,7 @@ class ScalarsReady(Record):
 
 
 class EvalReady(Record):
-    """A checkpoint was evaluated; its arrays lie in the jail's folder under these names."""
+    """A checkpoint was evaluated; its arrays lie in the sandbox's folder under these names."""
 
     type: Literal["eval"] = "eval"
     result: EvalResult
@@ -546,7 +546,7 @@ class EvalReady(Record):
 
 
 class StateSaved(Record):
-    """A state to continue from lies in the jail's folder.
+    """A state to continue from lies in the sandbox's folder.
 
     It counts from the moment the parent adopts it, which is after everything that was sent before
     it has been published: a run that is killed then loses nothing that came before its state.

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from p2p.atomic import locked
 from p2p.contracts import Event, utc_now
-from p2p.jsonl import append_line, lines_backward, parse_line, read_from
+from p2p.files import append_line, lines_backward, locked, parse_line, read_from
 from p2p.settings import redact
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from p2p.inference.question import (
     ProviderUnavailable,
     Question,
 )
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.evaluation import evaluation_seed
 from p2p.training.recording import record_episodes
 from p2p.training.trajectory import Trajectory

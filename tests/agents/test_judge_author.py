@@ -1,4 +1,4 @@
-"""Judges: drafted, tried on real episodes in the jail, attacked, mended."""
+"""Judges: drafted, tried on real episodes in the sandbox, attacked, mended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge code in the real jail: what it says is taken, what it does to harm is a reason."""
+"""Judge code in the real sandbox: what it says is taken, what it does to harm is a reason."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_megabytes_of_output_are_dropped(recorded: Recorded) -> None:
         "os.remove('{episode}')",
     ],
 )
-def test_what_leads_out_of_the_jail_is_refused(
+def test_what_leads_out_of_the_sandbox_is_refused(
     recorded: Recorded, tmp_path: Path, attempt: str
 ) -> None:
     secret, target = tmp_path / "secret", tmp_path / "written"
@@ -203,7 +203,7 @@ def test_a_check_returns_what_it_finds(recorded: Recorded) -> None:
     assert "no function check_fn" in run_check("", recorded.files[0], recorded.summaries[0])
 
 
-def test_the_jailed_side_imports_nothing_heavy() -> None:
+def test_the_sandboxed_side_imports_nothing_heavy() -> None:
     heavy = ("mujoco", "gymnasium", "jax", "torch", "pydantic", "pydantic_ai")
     code = (
         "import p2p.agents.judging.judge_worker, sys; "

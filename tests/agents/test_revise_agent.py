@@ -12,7 +12,7 @@ from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise
 from p2p.config import TUNABLE, TrainConfig
 from p2p.contracts import Lesson, LessonCheck, LineageNode, Revision, RunConfigEntry
 from p2p.inference.question import BadReply
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from session_folder import INTENT, TRAIN, Scripted, SessionFolder, reward, tool
 
 

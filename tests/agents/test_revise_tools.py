@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.contracts import Lesson, LessonCheck, SessionAnalysis
+from p2p.files import save_model
 from p2p.inference.agent_tools import LONGEST_RESULT
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import Question
-from p2p.session.iteration_record import IterationRecord
-from p2p.session.record_files import save_model
+from p2p.records.iteration_record import IterationRecord
 from session_folder import TRAIN, SessionFolder, judgment, reward
 
 NAMES = (

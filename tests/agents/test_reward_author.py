@@ -1,4 +1,4 @@
-"""Rewards: drafted, run in the jail on the real environment, reviewed, ranked, mended."""
+"""Rewards: drafted, run in the sandbox on the real environment, reviewed, ranked, mended."""
 
 from __future__ import annotations
 

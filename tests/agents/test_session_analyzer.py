@@ -9,7 +9,7 @@ import pytest
 from p2p.agents.requests import AnalysisRequest
 from p2p.agents.session_analyzer import analyze
 from p2p.contracts import SessionAnalysis
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.view import RecordedSession
 from session_folder import INTENT, Scripted, SessionFolder, tool
 

@@ -18,9 +18,9 @@ from p2p.contracts import (
     StatusLiteral,
 )
 from p2p.event_log import EventLog
-from p2p.session.iteration_record import IterationRecord, SessionRecord
-from p2p.session.loop_files import BestRun, IterationPlan
-from p2p.session.record_files import save_model
+from p2p.files import save_model
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.loop_files import BestRun, IterationPlan
 from p2p.session.run_session import create_session
 from p2p.session.session_config import loop_config
 

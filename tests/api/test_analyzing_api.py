@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from model_servers import Answer, ModelServer
 
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.settings import get_settings
 
 ANALYZE = "/api/sessions/session_a/analyze"

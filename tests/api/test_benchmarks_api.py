@@ -19,8 +19,8 @@ from p2p.benchmark.gate import decide
 from p2p.benchmark.records import case_record, gate_folder, read_benchmark
 from p2p.benchmark.report import make_report
 from p2p.benchmark.running import start
+from p2p.files import save_model
 from p2p.scheduler.store import Store
-from p2p.session.record_files import save_model
 
 STILL = {"truth": "fingertip_speed", "threshold": 0.05}
 IDLE = idle_policy(10, 2)

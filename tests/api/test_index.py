@@ -18,8 +18,8 @@ from small_runs import make_session
 from p2p.api.house import House
 from p2p.api.index import SessionIndex, Wanted
 from p2p.contracts import StatusData
-from p2p.session.iteration_record import SessionRecord
-from p2p.session.record_files import save_model
+from p2p.files import save_model
+from p2p.records.iteration_record import SessionRecord
 
 
 def names(index: SessionIndex, **wanted: object) -> list[str]:

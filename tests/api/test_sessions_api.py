@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from small_runs import line, make_session, write_curve
 
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.steering import orders
 
 RUN = "/api/sessions/session_a/iterations/1/runs/base_seed_1"

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from processes import wait_until
 
 from p2p.api.app import create_app
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 
 TOKEN = "the-token-of-this-server"
 SHORT: dict[str, Any] = {

@@ -15,7 +15,7 @@ from benchmark_folder import end_case
 from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.report import Report
 from p2p.benchmark.standing import standing
-from p2p.session.record_files import read_model
+from p2p.files import read_model
 
 SUITE = """env_id,instruction,category,difficulty,truth,threshold
 InvertedPendulum-v5,balance,balance,easy,balanced,0.95

@@ -18,11 +18,11 @@ from p2p.benchmark.running import look
 from p2p.benchmark.standing import live_score, standing
 from p2p.commands.benchmark_view import Lines
 from p2p.contracts import JudgmentResult
+from p2p.files import save_model
+from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.store import Store
 from p2p.scheduler.writer import Writer
-from p2p.session.iteration_record import IterationRecord
-from p2p.session.record_files import save_model
 
 
 def staged(tmp_path: Path, threshold: float) -> tuple[Benchmark, Path]:

@@ -19,7 +19,7 @@ from played_by_builtin import played_by_builtin
 from processes import is_there, wait_until
 
 from p2p.contracts import Intent, SessionResult
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.steering import orders
 from p2p.session.stopping import descendants
 from p2p.settings import Settings, get_settings

@@ -14,7 +14,7 @@ import pytest
 from cli_runner import Cli, start
 from PIL import ImageGrab
 
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 
 
 def test_equal_seeds_give_equal_episodes_and_blocks_differ(

@@ -16,8 +16,8 @@ from rich.console import Console
 from p2p.commands.criteria_editor import apply
 from p2p.commands.session_progress import BARS, SessionProgress, sparkline
 from p2p.contracts import AuthoredCode, Revision, SessionResult
-from p2p.session.iteration_record import IterationRecord
-from p2p.session.record_files import save_model
+from p2p.files import save_model
+from p2p.records.iteration_record import IterationRecord
 from p2p.session.snapshot import snapshot
 from p2p.session.steering import orders
 from session_folder import INTENT, SessionFolder, judgment
@@ -148,7 +148,7 @@ def test_stop_waits_until_the_process_has_ended(p2p: Cli, folder: SessionFolder)
     """Another process runs the session and sees the cancel in its status."""
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from p2p.session.iteration_record import SessionRecord\n"
+        "from p2p.records.iteration_record import SessionRecord\n"
         "record = SessionRecord(Path(sys.argv[1])); record.set_status('running')\n"
         "print('ready', flush=True)\n"
         "while record.read_status().status == 'running': time.sleep(0.05)\n"

@@ -11,7 +11,7 @@ import pytest
 from cli_runner import Cli, children_of, start
 
 from p2p.config import TrainConfig
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 
 REWARD = "def reward_fn(obs, action, next_obs, info):\n    return {}, {{}}\n"
 

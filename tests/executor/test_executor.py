@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from p2p.config import TrainConfig
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
 
@@ -130,7 +130,7 @@ def wait_for_steps(record: IterationRecord, steps: int) -> None:
     raise TimeoutError(f"{steps} steps were not reached")
 
 
-def jailed_children(of: int) -> list[int]:
+def sandboxed_children(of: int) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -157,12 +157,12 @@ def test_killed_and_resumed_gives_the_very_policy_of_an_uninterrupted_run(
     for steps in (256 * 10, 256 * 30):
         process = start(reward, config, broken)
         wait_for_steps(record, steps)
-        children = jailed_children(process.pid)
+        children = sandboxed_children(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         deadline = time.monotonic() + 10
         while any(Path(f"/proc/{pid}").exists() for pid in children):
-            assert time.monotonic() < deadline, "the jailed trainer outlived its parent"
+            assert time.monotonic() < deadline, "the sandboxed trainer outlived its parent"
             time.sleep(0.02)
     assert start(reward, config, broken).wait() == 0
 

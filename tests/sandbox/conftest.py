@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from jail_runner import Runner
+from sandbox_runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def jail(tmp_path: Path) -> Iterator[Runner]:
-    """A jail to run source in; afterwards the parent must still be able to run another."""
+def sandbox(tmp_path: Path) -> Iterator[Runner]:
+    """A sandbox to run source in; afterwards the parent must still be able to run another."""
     folder = tmp_path / "folder"
     folder.mkdir()
     runner = Runner(folder)

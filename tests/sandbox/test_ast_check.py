@@ -24,7 +24,7 @@ def test_an_honest_reward_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("code", "starts", "contains"),
     [
-        ("import math\n\nimport os", "line 3: `import os`", "will not work in the jail"),
+        ("import math\n\nimport os", "line 3: `import os`", "will not work in the sandbox"),
         ("from socket import socket, AF_INET", "line 1: `from socket import", "no network"),
         ("import numpy, subprocess as s", "line 1: `import subprocess`", "no process"),
         ("def f():\n    return open('x')", "line 2: `open(...)`", "files"),

@@ -10,11 +10,11 @@ from launches import until
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import RunConfigEntry
+from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.scheduled_trainer import ScheduledTrainer, scheduled_trainer
 from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store
-from p2p.session.iteration_record import IterationRecord
 from p2p.session.iteration_runner import trainer_named
 from p2p.session.session_config import loop_config
 from p2p.session.stopping import StopSwitch

@@ -12,11 +12,11 @@ from ssh_server import WHY_NOT, SSHServer
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import SteeringOrder, utc_now
+from p2p.records.iteration_record import SessionRecord
 from p2p.scheduler import tending
 from p2p.scheduler.controllers import JobOptions, session_job
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.store import Store
-from p2p.session.iteration_record import SessionRecord
 from p2p.session.steering import give_order
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]

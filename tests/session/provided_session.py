@@ -21,7 +21,7 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry, SessionResult
 from p2p.inference import llm_client
 from p2p.inference.retrying import Patience
-from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.iteration_runner import local_trainer
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work

@@ -30,10 +30,10 @@ from p2p.contracts import (
     SteeringOrder,
     utc_now,
 )
+from p2p.files import append_line
 from p2p.inference import question
-from p2p.jsonl import append_line
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.endings import EXIT_CODES
-from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work
 from p2p.session.steering import give_order

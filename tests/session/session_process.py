@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.stopping import descendants
 
 TINY: dict[str, Any] = {

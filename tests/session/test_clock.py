@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from p2p.contracts import SessionResult, utc_now
+from p2p.files import save_model
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.clock import Clock, time_exhausted, worked_s
-from p2p.session.iteration_record import SessionRecord
-from p2p.session.record_files import save_model
 from p2p.session.session_config import (
     SessionConfig,
     loop_config,

@@ -16,7 +16,7 @@ from p2p.agents import builtin
 from p2p.contracts import SessionResult
 from p2p.event_log import EventLog, use_log
 from p2p.inference.llm_client import LLMClient
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work
 from p2p.session.run_session import create_session
@@ -106,7 +106,7 @@ def test_a_reward_that_attacks_and_dies_ends_as_invalid_code_with_everything_kep
     assert "attack()" in session.iteration(1).read_reward_source()
 
 
-def test_a_reward_that_attacks_and_pays_is_trained_in_the_jail(
+def test_a_reward_that_attacks_and_pays_is_trained_in_the_sandbox(
     attacked: Attacked,
 ) -> None:
     then = "up = 1.0 - next_obs[..., 1] ** 2\n    return up, {'up': up}"

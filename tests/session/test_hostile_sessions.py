@@ -18,7 +18,7 @@ from provided_session import House, house
 
 from p2p.agents import authoring
 from p2p.contracts import AuthoredCode
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 
 PLANTED = "planted-7c1e44f0a9"
 """Lies in a file that no generated code may read; whatever is told of it ends up in the session."""

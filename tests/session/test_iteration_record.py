@@ -18,7 +18,7 @@ from p2p.contracts import (
     RunRecord,
     TrainSummary,
 )
-from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

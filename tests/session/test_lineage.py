@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.contracts import Lesson, LineageNode
+from p2p.files import UnreadableError
 from p2p.session.lineage import Lineage
-from p2p.session.record_files import UnreadableError
 
 
 @st.composite

@@ -15,8 +15,8 @@ from scripted_thinking import ScriptedThinking, criterion, reward, work_on
 from p2p.config import TrainConfig
 from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
 from p2p.event_log import read_events
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.clock import worked_s
-from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.loop import run_loop
 from p2p.session.run_session import create_session, open_config
 from p2p.session.session_config import loop_config

@@ -17,7 +17,7 @@ from provided_session import House, house
 
 from p2p.contracts import SessionResult
 from p2p.event_log import read_events
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.settings import get_settings
 
 PROVIDERS: tuple[ProviderName, ...] = ("anthropic", "openai", "google", "openai-compatible")

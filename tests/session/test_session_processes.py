@@ -16,8 +16,8 @@ from processes import is_there, kill_process, wait_until
 from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
 from p2p.event_log import read_events
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.clock import worked_s
-from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.session.stopping import descendants
 
 EVERY_FILE = (
@@ -136,7 +136,7 @@ def under_way(sessions: Sessions, name: str = "session_s") -> tuple[Any, Session
     reached(process, scalars)
     assert process.poll() is None, process.communicate()
     family = descendants(process.pid)
-    assert len(family) >= 2  # the executor and its jail
+    assert len(family) >= 2  # the executor and its sandbox
     return process, record, family
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from p2p.contracts import EntityMetadata
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.session_id import is_session_id, new_session_id
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from p2p.contracts import AuthoredCode, RunConfigEntry
-from p2p.session.iteration_record import IterationRecord, SessionRecord
-from p2p.session.loop_files import BestRun, SteeringTaken
-from p2p.session.record_files import UnreadableError, save_model
+from p2p.files import UnreadableError, save_model
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.loop_files import BestRun, SteeringTaken
 from p2p.session.view import RecordedSession
 from session_folder import INTENT, TRAIN, SessionFolder, judgment, reward
 

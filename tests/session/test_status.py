@@ -12,14 +12,14 @@ import time
 
 import pytest
 
-from p2p.atomic import locked
 from p2p.contracts import STATUSES
-from p2p.session.iteration_record import IterationRecord, SessionRecord
-from p2p.session.status_file import STALE_AFTER_S, process_is_alive, process_started
+from p2p.files import locked
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.status_file import STALE_AFTER_S, process_is_alive, process_started
 
 _OWNER = """
 import sys, pathlib, time
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 IterationRecord(pathlib.Path(sys.argv[1])).set_status("running")
 print("running", flush=True)
 time.sleep(60)

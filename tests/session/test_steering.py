@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from p2p.contracts import SteeringOrder, utc_now
-from p2p.session.loop_files import SteeringTaken
+from p2p.records.loop_files import SteeringTaken
 from p2p.session.steering import asks_to_pause, give_order, merge, not_taken, orders
 
 GIVE = """

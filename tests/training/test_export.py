@@ -14,7 +14,7 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.contracts import RunRecord
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import load_checkpoint
 from p2p.training.export import ExportError, export_run, zip_name
 

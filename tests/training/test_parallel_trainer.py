@@ -1,4 +1,4 @@
-"""LocalTrainer with real runs: each a jailed training in a process of its own."""
+"""LocalTrainer with real runs: each a sandboxed training in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from processes import is_there, wait_until
 
 from p2p.config import TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.cpu_manager import CPUManager
 from p2p.training.trainer import LocalTrainer
 
@@ -250,7 +250,7 @@ CALLER = textwrap.dedent(
     from pathlib import Path
     from p2p.config import TrainConfig
     from p2p.contracts import RunConfigEntry
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.training.cpu_manager import CPUManager
     from p2p.training.trainer import LocalTrainer
     cores, pool, reward, folder, config, *seeds = sys.argv[1:]

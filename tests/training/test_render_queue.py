@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.video.queue import RenderQueue
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.replay import NoSuchCheckpoint, Replay, choose_step, replay
 from p2p.training.runner import RunOptions, TrainingFailed, run_training
 

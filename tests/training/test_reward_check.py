@@ -143,7 +143,7 @@ def test_false_messages_on_the_pipe_end_the_check():
         (function("a = abs(next_obs[1])", "return a, {'a': a}"), "per_environment"),
         (function("a = next_obs[..., 1] / 0.0 * 0", "return 0.0 * action[..., 0], {'a': 0.0}"),
          "runtime_warning"),
-        (function("import json", "a = next_obs[..., 1]", "return a, {'a': a}"), "jail"),
+        (function("import json", "a = next_obs[..., 1]", "return a, {'a': a}"), "sandbox"),
         (CLASS.replace("v = ", "self.last = v = "), "state_not_reset"),
         (function("for _ in range(40000): pass", "return next_obs[1], {}"), "slow"),
     ],
@@ -173,5 +173,5 @@ def test_unknown_environments_and_files_are_errors():
     assert "no such file" in only_error(check("none.py")).message
 
 
-def test_without_a_jail_it_runs_when_told_so():
+def test_without_a_sandbox_it_runs_when_told_so():
     assert check(FUNCTION, unsafe_local=True).result is not None

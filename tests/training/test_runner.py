@@ -1,4 +1,4 @@
-"""Whole runs: jail, training, evaluation, publishing, failing, resuming."""
+"""Whole runs: sandbox, training, evaluation, publishing, failing, resuming."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from processes import kill_process
 
 from p2p.config import TrainConfig
 from p2p.contracts import Started, StateSaved, WorkerMessage
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import (
     RunOptions,
@@ -176,7 +176,7 @@ def reward_fn(obs, action, next_obs, info):
 """Slow enough to be killed on the way."""
 
 
-def kill_the_jail(times: int) -> Callable[[WorkerMessage], None]:
+def kill_the_sandbox(times: int) -> Callable[[WorkerMessage], None]:
     """Kill the training so often, each time some way into it."""
     left = times
 
@@ -195,10 +195,10 @@ def test_a_training_killed_from_outside_goes_on_once_and_is_not_the_rewards_faul
     record = IterationRecord(tmp_path / "iter_1")
     config = small_config.with_updates(total_timesteps=2048, num_evals=1)
     with pytest.raises(TrainingFailed, match=r"killed from outside.*second time") as caught:
-        run_training(config, SLOW, record, options=QUIET, on_message=kill_the_jail(2))
+        run_training(config, SLOW, record, options=QUIET, on_message=kill_the_sandbox(2))
     assert caught.value.kind == "environment"
     assert record.derive_status() == "error"
-    summary = run_training(config, SLOW, record, options=QUIET, on_message=kill_the_jail(1))
+    summary = run_training(config, SLOW, record, options=QUIET, on_message=kill_the_sandbox(1))
     assert summary.total_timesteps == 2048
     assert any("SIGKILL" in warning for warning in summary.warnings)
     training, _ = record.parse_scalars()

@@ -11,7 +11,7 @@ export const PHASES = [
 
 const NOW: Record<string, string> = {
   intent: "Reading measurable criteria off the sentence. Then a reward and a judge are written.",
-  authoring: "Writing the reward and the judge, and trying them in the jail. Then training begins.",
+  authoring: "Writing the reward and the judge, and trying them in the sandbox. Then training begins.",
   training: "Training. Then the judges look at what was learnt.",
   judging: "The judges look at the episodes. A score that passes is confirmed on fresh starts; any other leads to a revision.",
   confirming: "The score passes; it has to hold on fresh starts, too.",

@@ -52,14 +52,14 @@ def judge_run(
         episodes: How many to play.
         block: Of `evaluation_seed`; no two blocks share a start.
         folder: Where the episodes are kept.
-        loop: Threshold, strategy, jail.
+        loop: Threshold, strategy, sandbox.
         strategy: In place of the loop's: `code` for a judgement that costs nothing.
         training: What is told to the judge of the training run.
 
     Raises:
         BudgetExhausted: the session's budget does not allow for the next question.
         AuthenticationFailed: the only judge asked for has no valid key.
-        JailUnavailable, PolicyFileError, OSError
+        SandboxUnavailable, PolicyFileError, OSError
     """
     strategy = strategy or loop.strategy
     seed = evaluation_seed(block)

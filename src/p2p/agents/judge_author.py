@@ -1,4 +1,4 @@
-"""Who writes the judge: drafted, run on real episodes in the jail, attacked by a reviewer."""
+"""Who writes the judge: drafted, run on real episodes in the sandbox, attacked by a reviewer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_judge(
 ) -> AuthoredCode:
     """A judge for the criteria; `valid` is False if it could not be made to run in 5 fixes.
 
-    Raises InferenceError, and JailUnavailable where there is no jail.
+    Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     work = _workshop(client, intent, config)
     work.draft()

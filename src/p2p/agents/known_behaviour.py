@@ -19,7 +19,7 @@ from p2p.agents.judging.scores import task_score
 from p2p.agents.judging.summaries import episode_summary
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, Record
-from p2p.sandbox import Jail, start
+from p2p.sandbox import Sandbox, start
 from p2p.training.env_spec import get_env_spec
 from p2p.training.evaluation import evaluation_seed
 from p2p.training.own_modules import own_folders
@@ -86,7 +86,7 @@ def shortened(config: TrainConfig) -> TrainConfig:
 def pay(
     code: str, config: TrainConfig, policy: Policy | None, *, unsafe_local: bool = False
 ) -> dict[Behaviour, Paid]:
-    """What the reward pays for each behaviour, computed in the jail; raises RewardFailed."""
+    """What the reward pays for each behaviour, computed in the sandbox; raises RewardFailed."""
     behaviours = ("zero", "random") if policy is None else ("zero", "random", "previous_best")
     with tempfile.TemporaryDirectory(prefix="p2p-rank-") as name:
         folder = Path(name)
@@ -100,7 +100,7 @@ def pay(
             "episodes": EPISODES,
             "seed": SEED,
         }
-        jail = Jail(
+        sandbox = Sandbox(
             folder=folder,
             wall_seconds=240,
             stall_seconds=60,
@@ -110,7 +110,7 @@ def pay(
             unsafe_local=unsafe_local,
         )
         found: dict[Behaviour, Paid] = {}
-        with start(WORKER, payload, jail) as process:
+        with start(WORKER, payload, sandbox) as process:
             for line in process.lines():
                 _take(line, found)
             end = process.wait()

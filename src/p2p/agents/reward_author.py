@@ -1,4 +1,4 @@
-"""Who writes the reward: drafted, run on the real environment in the jail, reviewed and ranked."""
+"""Write a reward: draft it, run it sandboxed on the real environment, review and rank it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_reward(
     `judge` gives the judge's code: with it, the reward must order what can already be seen (zero
     actions, random actions, `previous_best`) as the criteria do, or its author is told.
 
-    Raises InferenceError, and JailUnavailable where there is no jail.
+    Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     work = _workshop(client, intent, config)
     work.draft()

@@ -32,7 +32,7 @@ from p2p.benchmark.records import (
 )
 from p2p.benchmark.report import CaseReport, Findings, case_report, findings
 from p2p.benchmark.standing import live_score, standing
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

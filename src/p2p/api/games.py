@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, ValidationError
 
 from p2p.contracts import Record
-from p2p.jsonl import lines_backward, parse_line
+from p2p.files import lines_backward, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ from p2p.api.index import SessionIndex
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
 from p2p.api.rows import is_session
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.scheduler.store import Store
-from p2p.session.iteration_record import IterationRecord, SessionRecord
 from p2p.settings import resolve_session_dir
 
 if TYPE_CHECKING:

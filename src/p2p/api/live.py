@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from p2p.api.house import House
     from p2p.contracts import Event
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
 
 LOOK_S = 0.5
 BENCHMARK_LOOK_S = 1.0

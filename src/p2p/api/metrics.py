@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from p2p.contracts import EvalResult, Record
-from p2p.jsonl import parse_line, read_from
-from p2p.session.record_files import step_of
+from p2p.files import parse_line, read_from
+from p2p.records.iteration_paths import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from p2p.contracts import Record, Score, StatusLiteral
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.snapshot import standing
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from p2p.contracts import (
     SteeringOrder,
     TrainSummary,
 )
+from p2p.records.loop_files import SteeringTaken
 from p2p.scheduler.records import NodeConfig
-from p2p.session.loop_files import SteeringTaken
 
 RunMetricsResponse = RunMetricsDetail
 MeanStdArray = MeanStdSeries

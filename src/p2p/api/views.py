@@ -18,9 +18,9 @@ from p2p.api.schemas import (
     Video,
 )
 from p2p.contracts import EvalResult
+from p2p.records.loop_files import SteeringTaken
 from p2p.session.clock import worked_s
 from p2p.session.endings import RESUMABLE
-from p2p.session.loop_files import SteeringTaken
 from p2p.session.session_config import minutes_to_go_on
 from p2p.session.snapshot import snapshot
 from p2p.session.steering import merge, not_taken
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from p2p.contracts import StatusLiteral, SteeringOrder
-    from p2p.session.iteration_record import IterationRecord, SessionRecord
-    from p2p.session.session_config import SessionConfig
+    from p2p.records.iteration_record import IterationRecord, SessionRecord
+    from p2p.records.loop_files import SessionConfig
 
 _VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")

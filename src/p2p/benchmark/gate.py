@@ -18,7 +18,7 @@ from p2p.benchmark.records import (
     read_benchmark,
 )
 from p2p.benchmark.standing import best_score
-from p2p.session.record_files import save_model
+from p2p.files import save_model
 
 MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2
 

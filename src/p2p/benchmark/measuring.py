@@ -17,7 +17,7 @@ from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.playing import SEEDS, NotPlayable, play_policy
 from p2p.contracts import Record, SessionResult
-from p2p.session.record_files import read_model, save_model
+from p2p.files import read_model, save_model
 
 NOT_YET = "not measured yet"
 

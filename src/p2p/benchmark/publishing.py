@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p2p.atomic import write_text
 from p2p.benchmark.report import Report
 from p2p.benchmark.report_html import html
 from p2p.benchmark.report_markdown import markdown
-from p2p.session.record_files import save_model
+from p2p.files import save_model, write_text
 
 
 def publish(report: Report, folder: Path) -> tuple[Path, ...]:

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from p2p.benchmark.suite import Case
 from p2p.contracts import Record, Score
+from p2p.files import read_model
+from p2p.records.iteration_record import SessionRecord
 from p2p.scheduler.names import Id
-from p2p.session.iteration_record import SessionRecord
-from p2p.session.record_files import read_model
 
 BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
 FILE = "benchmark.json"

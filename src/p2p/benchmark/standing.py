@@ -9,7 +9,7 @@ from typing import Literal
 from p2p.benchmark.records import Benchmark, case_record, read_gate
 from p2p.benchmark.suite import Case
 from p2p.contracts import SessionResult, StatusLiteral
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 
 Outcome = Literal["passed", "not_passed", "error", "unfinished", "not_run"]
 """error: it ended without a verdict, as when its author could make nothing of the sentence."""

@@ -30,7 +30,7 @@ def check(
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a reward on its real environment, in the jail, and say what is wrong.
+    """Run a reward on its real environment, in the sandbox, and say what is wrong.
 
     Looks at syntax, signature, what it returns, whether values are finite and
     terms sum to the total, dead and constant terms, whether one call can serve
@@ -43,7 +43,7 @@ def check(
       p2p check ant_run_forward --json
     """
     from p2p.config import TrainConfig
-    from p2p.sandbox import JailUnavailable
+    from p2p.sandbox import SandboxUnavailable
     from p2p.training.reward.check import check_reward
 
     found = open_reward(reward)
@@ -54,7 +54,7 @@ def check(
             report = check_reward(
                 found.path, env_id, unsafe_local=unsafe_local, side_info=side_info
             )
-    except JailUnavailable as error:
+    except SandboxUnavailable as error:
         raise CommandError(error) from error
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})

@@ -28,7 +28,7 @@ UnsafeFlag = Annotated[
     bool,
     typer.Option(
         "--unsafe-local",
-        help="Where the kernel has no jail, run the reward without one: it can then read your "
+        help="Where the kernel has no sandbox, run the reward without one: it can then read your "
         "files, use the network and start programs.",
     ),
 ]

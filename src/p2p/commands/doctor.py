@@ -28,7 +28,7 @@ class Finding:
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Say whether training, the jail and rendering work here, and how to mend what does not.
+    """Say whether training, the sandbox and rendering work here, and how to mend what does not.
 
     Exit status 1 if something that training needs is missing.
 
@@ -69,11 +69,11 @@ def _packages() -> Finding:
     return Finding("packages", not missing, tuple(details))
 
 
-def _jail() -> Finding:
+def _sandbox() -> Finding:
     from p2p.sandbox import layers
 
     found = layers()
-    return Finding("jail", found.available, tuple(found.describe()))
+    return Finding("sandbox", found.available, tuple(found.describe()))
 
 
 def _rendering() -> Finding:
@@ -104,4 +104,10 @@ def _folder() -> Finding:
     return Finding("runs", ok, (f"{folder}{advice}",))
 
 
-EXAMINATIONS: tuple[Callable[[], Finding], ...] = (_packages, _machine, _jail, _rendering, _folder)
+EXAMINATIONS: tuple[Callable[[], Finding], ...] = (
+    _packages,
+    _machine,
+    _sandbox,
+    _rendering,
+    _folder,
+)

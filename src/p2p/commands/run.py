@@ -54,7 +54,7 @@ from p2p.commands.steering import read_criteria
 if TYPE_CHECKING:
     from p2p.config import LoopConfig
     from p2p.contracts import SessionResult
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.snapshot import SessionSnapshot
 
 

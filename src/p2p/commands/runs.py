@@ -23,7 +23,7 @@ from p2p.commands.train_inputs import read_config
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.training.replay import Replay
 
 RunArgument = Annotated[Path, typer.Argument(help="Directory of a run (an iteration directory).")]
@@ -161,7 +161,7 @@ def export(
 
 def open_run(run: Path) -> tuple[IterationRecord, TrainConfig]:
     """The record and configuration of a run that the user named."""
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
 
     record = IterationRecord(run)
     return record, read_config(record, "run")
@@ -175,7 +175,7 @@ def _replay(
     block: int,
     unsafe_local: bool,
 ) -> Replay:
-    from p2p.sandbox import JailUnavailable
+    from p2p.sandbox import SandboxUnavailable
     from p2p.training.evaluation import evaluation_seed
     from p2p.training.replay import NoSuchCheckpoint, choose_step, replay
     from p2p.training.runner import TrainingFailed
@@ -196,7 +196,7 @@ def _replay(
         raise UsageError(f"--checkpoint: {error}" if checkpoint else error) from error
     except TrainingFailed as failure:
         raise CommandError(failure, failure.detail) from failure
-    except JailUnavailable as error:
+    except SandboxUnavailable as error:
         raise CommandError(error) from error
 
 

@@ -10,7 +10,7 @@ import typer
 from p2p.commands.console import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
 
 SessionArgument = Annotated[
     str,
@@ -44,7 +44,7 @@ def _is_session(path: Path) -> bool:
 
 def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
     """The session meant; UsageError if there is none, or more than one."""
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
 
     given = Path(text)
     if ("/" in text or given.is_dir()) and _is_session(given):

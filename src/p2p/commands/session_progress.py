@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from p2p.contracts import Criterion, Intent, JudgmentResult
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.snapshot import IterationSnapshot, RunSnapshot, SessionSnapshot
 
 Answer = TypeVar("Answer")

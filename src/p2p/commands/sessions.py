@@ -19,7 +19,7 @@ from p2p.commands.session_argument import (
 )
 
 if TYPE_CHECKING:
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.snapshot import IterationSnapshot, SessionSnapshot
 
 COLOURS = {
@@ -50,7 +50,7 @@ def sessions(
       p2p sessions
       p2p sessions --runs-dir /data/runs --limit 100 --json
     """
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
 
     folder = runs_folder(runs_dir)
     rows = [_row(SessionRecord(folder / name)) for name in session_names(folder)[: -limit - 1 : -1]]

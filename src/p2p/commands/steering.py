@@ -24,7 +24,7 @@ from p2p.commands.train_inputs import parse_setting
 
 if TYPE_CHECKING:
     from p2p.contracts import Criterion, SteeringOrder
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
 
 GRACE_S = 30.0
 
@@ -77,7 +77,7 @@ def _cancel_run(record: SessionRecord) -> bool:
 
 
 def _wait_for(pid: int, started: float | None) -> None:
-    from p2p.session.status_file import process_is_alive
+    from p2p.records.status_file import process_is_alive
 
     deadline = time.monotonic() + GRACE_S
     with err.status("ending its processes"):

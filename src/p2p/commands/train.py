@@ -24,7 +24,7 @@ from p2p.commands.train_inputs import Requested, new_run, stored_run
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.contracts import TrainSummary
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.training.runner import RunOptions
 
 
@@ -79,7 +79,7 @@ def train(
       p2p train reward.py --config config.json --set learning_rate=1e-4
       p2p train --resume runs/session_20260101_120000_0123abcd/iter_1
     """
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.session.session_id import new_session_id
     from p2p.settings import get_settings
     from p2p.training.runner import RunOptions

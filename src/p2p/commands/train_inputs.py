@@ -12,7 +12,7 @@ from p2p.commands.reward_file import check_environment, open_reward
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
 
 
 @dataclass(frozen=True)

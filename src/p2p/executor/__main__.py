@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from p2p.config import TrainConfig
 from p2p.contracts import ScalarsReady, WorkerMessage
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.session.session_id import new_session_id
 from p2p.settings import get_settings
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
@@ -50,8 +50,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--unsafe-local",
         action="store_true",
-        help="train outside the kernel's jail where there is none: the reward can then read your "
-        "files and use the network",
+        help="train without a sandbox where the kernel has none: the reward can then read "
+        "your files and use the network",
     )
     return made
 

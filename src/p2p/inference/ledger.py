@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from p2p.atomic import locked, write_text
 from p2p.contracts import ModelCall
+from p2p.files import locked, write_text
 from p2p.inference.question import BudgetExhausted, InferenceError
 from p2p.settings import redact
 

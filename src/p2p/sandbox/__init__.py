@@ -1,4 +1,4 @@
-"""The jail that code written by a model runs in: training, validation and judges alike.
+"""The sandbox that code written by a model runs in: training, validation and judges alike.
 
 ``start`` runs ``module.main(payload, send)`` in a process of its own that first confines itself
 and only then imports the module, so that foreign code is called at full speed inside. The wall is
@@ -6,20 +6,20 @@ the kernel's and holds against machine code as well; nothing depends on what Pyt
 
 What it covers:
 
-- Files. Landlock: Python, its libraries, this package and ``Jail.readable`` can be read, one
+- Files. Landlock: Python, its libraries, this package and ``Sandbox.readable`` can be read, one
   folder can be written, the rest cannot be opened. Modes, owners, times and attributes of any file
   cannot be changed. Where the kernel gives out mount namespaces, all but the folder is read-only
   and nothing in the folder can be loaded as a library.
 - The network. No socket of any family; besides, TCP by Landlock and an empty network namespace.
 - Other processes. No new process or program; no signal, trace, memory access or change of limits
-  to any other process. ``/proc`` shows the jailed process itself and no other.
+  to any other process. ``/proc`` shows the sandboxed process itself and no other.
 - Secrets. The environment is made anew; no descriptor but three pipes is passed on.
 - Resources. Memory, CPU time, threads, file sizes, disk space, number of files, wall clock and
   silence; each ends the process with a reason of its own. It dies with its parent.
 - Its results. ``read_result`` and ``read_arrays`` refuse links, special files, pickles and bombs.
 
-Without Landlock or seccomp nothing is run (``JailUnavailable``). Namespaces come on top where the
-kernel has them. ``layers`` says what this machine offers.
+Without Landlock or seccomp nothing is run (``SandboxUnavailable``). Namespaces come on top where
+the kernel has them. ``layers`` says what this machine offers.
 
 What it does not cover:
 
@@ -31,7 +31,7 @@ What it does not cover:
 - Bursts. Disk space and threads are looked at several times a second; what a process writes or
   starts in between, and disk space of deleted files that it keeps mapped, is seen late.
 - Misuse of what it was given: CPU time within its limits, and the covert channels of a shared
-  processor. A machine with many jails is protected from each, not from their sum.
+  processor. A machine with many sandboxes is protected from each, not from their sum.
 - Bugs of the kernel. A virtual machine is the next wall.
 - Graphics processors. Their device files are closed to it.
 """
@@ -44,25 +44,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from p2p.sandbox.array_files import UntrustedResultError
     from p2p.sandbox.ast_check import explain_problems
-    from p2p.sandbox.jail import (
+    from p2p.sandbox.launch import start
+    from p2p.sandbox.options import (
         UNSAFE_LOCAL_WARNING,
         EndReason,
-        Jail,
-        JailExit,
-        JailUnavailable,
+        Sandbox,
+        SandboxExit,
+        SandboxUnavailable,
     )
-    from p2p.sandbox.launch import start
     from p2p.sandbox.probe import Layers, layers
-    from p2p.sandbox.process import JailedProcess
+    from p2p.sandbox.process import SandboxedProcess
     from p2p.sandbox.results import read_arrays, read_result, read_safetensors
 
 _HOMES = {
-    "UNSAFE_LOCAL_WARNING": "jail",
-    "EndReason": "jail",
-    "Jail": "jail",
-    "JailExit": "jail",
-    "JailUnavailable": "jail",
-    "JailedProcess": "process",
+    "UNSAFE_LOCAL_WARNING": "options",
+    "EndReason": "options",
+    "Sandbox": "options",
+    "SandboxExit": "options",
+    "SandboxUnavailable": "options",
+    "SandboxedProcess": "process",
     "Layers": "probe",
     "UntrustedResultError": "array_files",
     "explain_problems": "ast_check",
@@ -76,11 +76,11 @@ _HOMES = {
 __all__ = [
     "UNSAFE_LOCAL_WARNING",
     "EndReason",
-    "Jail",
-    "JailExit",
-    "JailUnavailable",
-    "JailedProcess",
     "Layers",
+    "Sandbox",
+    "SandboxExit",
+    "SandboxUnavailable",
+    "SandboxedProcess",
     "UntrustedResultError",
     "explain_problems",
     "layers",
@@ -92,7 +92,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The jailed process imports this package before it is confined: it must stay small.
+    # The sandboxed process imports this package before it is confined: it must stay small.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

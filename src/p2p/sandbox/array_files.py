@@ -30,7 +30,7 @@ _MAX_DIMENSIONS = 16
 
 
 class UntrustedResultError(Exception):
-    """A file from a jail is not what it should be, and was not used."""
+    """A file from a sandbox is not what it should be, and was not used."""
 
 
 def parse_npz(name: str, data: bytes, max_bytes: int) -> dict[str, np.ndarray[Any, Any]]:

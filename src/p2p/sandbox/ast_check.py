@@ -1,4 +1,4 @@
-"""A first look at generated code, for good messages. The wall is the jail, never this.
+"""A first look at generated code, for good messages. The wall is the sandbox, never this.
 
 Code that passes may still be refused by the kernel, and code that fails here could not have done
 harm: what is found is only said earlier, with a line number, and in words that help to fix it.
@@ -56,7 +56,7 @@ def _import_problem(line: int, statement: str, module: str) -> str | None:
     if top in _USEFUL:
         return None
     why = _WHY_NOT.get(top, "use numpy, math, mujoco and simple standard modules")
-    return f"line {line}: `{statement}` will not work in the jail: {why}"
+    return f"line {line}: `{statement}` will not work in the sandbox: {why}"
 
 
 def _problems_of(node: ast.AST) -> list[str | None]:
@@ -70,12 +70,12 @@ def _problems_of(node: ast.AST) -> list[str | None]:
         return [_import_problem(node.lineno, f"from {module} import {names}", module)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
         name = node.func.id
-        return [f"line {node.lineno}: `{name}(...)` will not work in the jail: {_CALLS[name]}"]
+        return [f"line {node.lineno}: `{name}(...)` will not work in the sandbox: {_CALLS[name]}"]
     return []
 
 
 def explain_problems(code: str) -> list[str]:
-    """What in ``code`` will not work in the jail, one sentence each, in order of lines."""
+    """What in ``code`` will not work in the sandbox, one sentence each, in order of lines."""
     try:
         tree = ast.parse(code)
     except SyntaxError as error:

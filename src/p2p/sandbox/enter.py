@@ -1,4 +1,4 @@
-"""What runs first in the jailed process: confine, report, then call the module.
+"""What runs first in the sandboxed process: confine, report, then call the module.
 
 Run as a script by ``launch``, with the number of the pipe to write lines to as its argument and
 one JSON document on standard input. It confines itself while it has one thread and before it
@@ -51,7 +51,7 @@ def _limit(spec: dict[str, Any], *, own_user: bool) -> None:
 
 
 def confine(spec: dict[str, Any]) -> dict[str, Any]:
-    """Put this process in the jail that ``spec`` describes; returns the layers that hold."""
+    """Put this process in the sandbox that ``spec`` describes; returns the layers that hold."""
     folder = spec["folder"]
     _volunteer_for_the_oom_killer()
     if spec["unsafe_local"]:
@@ -78,7 +78,7 @@ def _sender(pipe: int) -> Callable[[bytes], None]:
     lock = threading.Lock()
 
     def send(line: bytes) -> None:
-        """Send one line up to the process that started the jail."""
+        """Send one line up to the process that started the sandbox."""
         if not line or b"\n" in line or len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a line has 1 to {MAX_LINE_BYTES} bytes and no line break")
         data = memoryview(line + b"\n")
@@ -90,7 +90,7 @@ def _sender(pipe: int) -> Callable[[bytes], None]:
 
 
 def _prepare(spec: dict[str, Any]) -> None:
-    """Make the project importable, although the folder around it may not be read in the jail."""
+    """Make the project importable, although the folder around it may not be read in the sandbox."""
     sys.prefix = spec["prefix"]
     sys.path[:] = [spec["package_parent"], *spec["sys_path"]]
     importlib.import_module("p2p.sandbox")

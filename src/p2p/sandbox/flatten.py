@@ -1,6 +1,6 @@
 """Removing folders that are nested too deep, or closed, for the usual ways.
 
-A jailed process can nest folders by the thousand; ``shutil.rmtree`` and ``rm`` then run out of
+A sandboxed process can nest folders by the thousand; ``shutil.rmtree`` and ``rm`` then run out of
 stack or of path. This keeps one folder open and walks down and up.
 """
 

@@ -1,4 +1,4 @@
-"""The few kernel calls that build the jail and that Python does not offer."""
+"""The few kernel calls that build the sandbox and that Python does not offer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _numbers = syscall_table.setup(_machine) if _machine in syscall_table.MACHINES e
 
 
 class UnsupportedMachineError(OSError):
-    """The jail has no system call table for this processor."""
+    """The sandbox has no system call table for this processor."""
 
 
 def machine() -> str:
-    """The processor's name, as the kernel gives it; raises where the jail does not know it."""
+    """The processor's name, as the kernel gives it; raises where the sandbox does not know it."""
     if _machine not in syscall_table.MACHINES:
         known = ", ".join(syscall_table.MACHINES)
         raise UnsupportedMachineError(f"no system call table for {_machine}, only for {known}")

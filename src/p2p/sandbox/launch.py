@@ -1,4 +1,4 @@
-"""Starting a jailed process."""
+"""Starting a sandboxed process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.sandbox import enter
-from p2p.sandbox.jail import Jail, JailUnavailable
-from p2p.sandbox.process import JailedProcess
+from p2p.sandbox.options import Sandbox, SandboxUnavailable
+from p2p.sandbox.process import SandboxedProcess
 from p2p.sandbox.readable import PACKAGE, import_path, readable_paths
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _FIXED_ENV = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",  # the same run twice iterates its sets in the same order
     "PYTHONUNBUFFERED": "1",
-    "MUJOCO_GL": "disable",  # nothing is drawn in a jail, and looking for a display starts programs
+    "MUJOCO_GL": "disable",  # nothing is drawn here, and looking for a display starts programs
     "JAX_PLATFORMS": "cpu",  # device files are closed: do not look for them
     "CUDA_VISIBLE_DEVICES": "",
     "OMP_NUM_THREADS": "1",
@@ -37,36 +37,36 @@ _launchers: list[ThreadPoolExecutor] = []
 
 
 def _launcher() -> ThreadPoolExecutor:
-    """The one thread that starts jails.
+    """The one thread that starts sandboxes.
 
-    The kernel kills a jailed process when the *thread* that started it ends. This one lives as
+    The kernel kills a sandboxed process when the *thread* that started it ends. This one lives as
     long as the program does, so that ``start`` may be called from a thread that does not.
     """
     if not _launchers:
-        _launchers.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix="p2p-jail"))
+        _launchers.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix="p2p-sandbox"))
     return _launchers[0]
 
 
 os.register_at_fork(after_in_child=_launchers.clear)
 
 
-def _spec(module: str | None, payload: Mapping[str, Any], jail: Jail) -> bytes:
-    folder = jail.folder.resolve(strict=True)
+def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> bytes:
+    folder = sandbox.folder.resolve(strict=True)
     return json.dumps(
         {
             "module": module,
             "payload": dict(payload),
             "parent_pid": os.getpid(),
             "folder": str(folder),
-            "readable": readable_paths((*jail.import_paths, *jail.readable)),
-            "sys_path": import_path(jail.import_paths),
+            "readable": readable_paths((*sandbox.import_paths, *sandbox.readable)),
+            "sys_path": import_path(sandbox.import_paths),
             "package_parent": str(PACKAGE.parent),
             "prefix": sys.prefix,
-            "memory_bytes": jail.memory_bytes,
-            "disk_bytes": jail.disk_bytes,
-            "max_threads": jail.max_threads,
-            "cpu_seconds": jail.cpu_seconds,
-            "unsafe_local": jail.unsafe_local,
+            "memory_bytes": sandbox.memory_bytes,
+            "disk_bytes": sandbox.disk_bytes,
+            "max_threads": sandbox.max_threads,
+            "cpu_seconds": sandbox.cpu_seconds,
+            "unsafe_local": sandbox.unsafe_local,
         }
     ).encode()
 
@@ -81,13 +81,13 @@ def _glfw_library() -> str:
     return "libglfw.so.3"
 
 
-def _environment(jail: Jail) -> dict[str, str]:
-    folder = str(jail.folder.resolve())
+def _environment(sandbox: Sandbox) -> dict[str, str]:
+    folder = str(sandbox.folder.resolve())
     own = {"HOME": folder, "TMPDIR": folder, "PYGLFW_LIBRARY": _glfw_library()}
-    return {**_FIXED_ENV, **own, **jail.env}
+    return {**_FIXED_ENV, **own, **sandbox.env}
 
 
-def _spawn(jail: Jail, lines_in: int) -> subprocess.Popen[bytes]:
+def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:
     # Not -I: it would ignore PYTHONHASHSEED, and no variable of the caller's gets through anyway.
     script = str(Path(enter.__file__).resolve())
     return subprocess.Popen(
@@ -96,7 +96,7 @@ def _spawn(jail: Jail, lines_in: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=(lines_in,),
-        env=_environment(jail),
+        env=_environment(sandbox),
         cwd="/",
         start_new_session=True,
         bufsize=0,
@@ -110,11 +110,13 @@ def _kill_late(future: Future[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def _start_process(module: str | None, payload: Mapping[str, Any], jail: Jail) -> JailedProcess:
-    spec = _spec(module, payload, jail)
+def _start_process(
+    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox
+) -> SandboxedProcess:
+    spec = _spec(module, payload, sandbox)
     lines_out, lines_in = os.pipe()
     try:
-        future = _launcher().submit(_spawn, jail, lines_in)
+        future = _launcher().submit(_spawn, sandbox, lines_in)
         try:
             popen = future.result()
         except BaseException:
@@ -123,41 +125,41 @@ def _start_process(module: str | None, payload: Mapping[str, Any], jail: Jail) -
             raise
     finally:
         os.close(lines_in)
-    process = JailedProcess(popen, lines_out, jail)
+    process = SandboxedProcess(popen, lines_out, sandbox)
     try:
         process.hand_over(spec)
     except BaseException:
-        process.kill("killed", "the parent was interrupted while it started the jail")
+        process.kill("killed", "the parent was interrupted while it started the sandbox")
         raise
     return process
 
 
-def _first_line(process: JailedProcess) -> dict[str, Any]:
+def _first_line(process: SandboxedProcess) -> dict[str, Any]:
     line = process.poll(_START_SECONDS)
     if line is None:
-        process.kill("killed", f"the jail was not ready after {_START_SECONDS:g} s")
+        process.kill("killed", f"the sandbox was not ready after {_START_SECONDS:g} s")
         ended = process.wait()
-        raise JailUnavailable(f"The jailed process did not start: {ended.message}")
+        raise SandboxUnavailable(f"The sandboxed process did not start: {ended.message}")
     answer: dict[str, Any] = json.loads(line)
     if "unavailable" in answer:
         process.wait()
-        raise JailUnavailable(
-            f"The jail cannot be built on this machine: {answer['unavailable']}. The code was "
-            "not run. `--unsafe-local` runs it without a jail; only do that with code you trust."
+        raise SandboxUnavailable(
+            f"The sandbox cannot be built on this machine: {answer['unavailable']}. The code was "
+            "not run. `--unsafe-local` runs it without a sandbox; only do that with code you trust."
         )
     return answer
 
 
-def start(module: str, payload: Mapping[str, Any], jail: Jail) -> JailedProcess:
-    """Start a jail in which ``module.main(payload, send)`` runs, with the same libraries.
+def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> SandboxedProcess:
+    """Start a sandbox in which ``module.main(payload, send)`` runs, with the same libraries.
 
     ``payload`` travels as JSON; ``send(line)`` inside sends one line of bytes up, to
-    ``JailedProcess.lines``. Returns when every layer is in place and before the module is
-    imported; raises JailUnavailable if one of the required layers cannot be had.
+    ``SandboxedProcess.lines``. Returns when every layer is in place and before the module is
+    imported; raises SandboxUnavailable if one of the required layers cannot be had.
 
     Use the result as a context manager: leaving the block kills what still runs.
     """
-    process = _start_process(module, payload, jail)
+    process = _start_process(module, payload, sandbox)
     try:
         process.layers = _first_line(process)
         process.start_clock()
@@ -168,6 +170,6 @@ def start(module: str, payload: Mapping[str, Any], jail: Jail) -> JailedProcess:
 
 
 def probe(folder: Path) -> dict[str, Any]:
-    """The layers that hold in a jail that is built and left at once."""
-    with _start_process(None, {}, Jail(folder=folder)) as process:
+    """The layers that hold in a sandbox that is built and left at once."""
+    with _start_process(None, {}, Sandbox(folder=folder)) as process:
         return _first_line(process)

@@ -1,4 +1,4 @@
-"""Does nothing; what a jail costs without anything in it is measured with this."""
+"""Does nothing; what a sandbox costs without anything in it is measured with this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers of the jail this machine offers; what ``p2p doctor`` shows."""
+"""Which layers of the sandbox this machine offers; what ``p2p doctor`` shows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2p.sandbox.jail import JailUnavailable
+from p2p.sandbox.options import SandboxUnavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What holds in a jail on this machine, as found by building one."""
+    """What holds in a sandbox on this machine, as found by building one."""
 
     landlock_abi: int
     """0: none. See ``landlock`` for what each version adds."""
@@ -19,7 +19,7 @@ class Layers:
     namespaces: tuple[str, ...]
     """Of user, mount, ipc and network."""
     problem: str = ""
-    """Why no jail can be built; empty where it can."""
+    """Why no sandbox can be built; empty where it can."""
 
     @property
     def available(self) -> bool:
@@ -42,13 +42,13 @@ class Layers:
 
 
 def layers() -> Layers:
-    """Build a jail, leave it, and say what held. Never raises."""
+    """Build a sandbox, leave it, and say what held. Never raises."""
     from p2p.sandbox.launch import probe
 
-    with tempfile.TemporaryDirectory(prefix="p2p-jail-") as folder:
+    with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as folder:
         try:
             found = probe(Path(folder))
-        except JailUnavailable as error:
+        except SandboxUnavailable as error:
             return Layers(*_parts(), (), str(error))
     return Layers(found["landlock_abi"], found["seccomp"], tuple(found["namespaces"]))
 

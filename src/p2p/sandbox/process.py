@@ -1,4 +1,4 @@
-"""The parent's side of a jailed process: reading its lines, watching it, ending it."""
+"""The parent's side of a sandboxed process: reading its lines, watching it, ending it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from p2p.sandbox import flatten, verdict
 from p2p.sandbox.enter import MAX_LINE_BYTES
-from p2p.sandbox.jail import JailExit
 from p2p.sandbox.line_queue import LineQueue
+from p2p.sandbox.options import SandboxExit
 from p2p.sandbox.output import BoundedOutput, LineSplitter
 from p2p.sandbox.usage import folder_use, process_use
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from p2p.sandbox.jail import EndReason, Jail
+    from p2p.sandbox.options import EndReason, Sandbox
 
 _TICK_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.1
@@ -32,17 +32,17 @@ _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # more than a pipe can hold
 
 
-class JailedProcess:
-    """A process in a jail. A thread of its own watches it, whatever the caller is doing.
+class SandboxedProcess:
+    """A process in a sandbox. A thread of its own watches it, whatever the caller is doing.
 
-    Lines wait in a bounded queue; when it is full, the jailed process waits, too.
+    Lines wait in a bounded queue; when it is full, the sandboxed process waits, too.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], lines_out: int, jail: Jail) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], lines_out: int, sandbox: Sandbox) -> None:
         self.pid = popen.pid
         self.layers: dict[str, Any] = {}
         """The layers that hold, as in ``Layers``."""
-        self._jail = jail
+        self._sandbox = sandbox
         self._popen = popen
         self._lines_out = lines_out
         self._output = BoundedOutput()
@@ -51,13 +51,13 @@ class JailedProcess:
         self._lock = threading.Lock()
         self._reaped = False
         self._sentence: tuple[EndReason, str] | None = None
-        self._exit: JailExit | None = None
+        self._exit: SandboxExit | None = None
         self._said_goodbye = False
         self._nobody_reads = False
         self._ready_at: float | None = None
         self._lines_closed_at: float | None = None
         self._last_line = self._last_look = self._last_disk_look = time.monotonic()
-        self._thread = threading.Thread(target=self._watch, name=f"jail-{self.pid}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"sandbox-{self.pid}", daemon=True)
         self._thread.start()
 
     # --- what the caller uses -------------------------------------------------------------------
@@ -94,7 +94,7 @@ class JailedProcess:
                 self._sentence = (reason, message)
             self._signal_group()
 
-    def wait(self, timeout: float | None = None) -> JailExit:
+    def wait(self, timeout: float | None = None) -> SandboxExit:
         """How the process ended, once it has; lines may still be read afterwards.
 
         While waiting, lines beyond 32 MiB that nobody reads are dropped.
@@ -105,7 +105,7 @@ class JailedProcess:
         finally:
             self._nobody_reads = False
         if self._exit is None:
-            raise TimeoutError(f"the jailed process {self.pid} still runs")
+            raise TimeoutError(f"the sandboxed process {self.pid} still runs")
         return self._exit
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class JailedProcess:
                 view = view[pipe.write(view) or 0 :]
 
     def start_clock(self) -> None:
-        """Count the wall clock from now on: the jail is built and the code inside begins."""
+        """Count the wall clock from now on: the sandbox is built and the code inside begins."""
         self._ready_at = time.monotonic()
 
     # --- the watching thread --------------------------------------------------------------------
@@ -145,15 +145,15 @@ class JailedProcess:
         try:
             self._exit = self._watch_to_the_end()
         except BaseException as error:
-            # Whatever goes wrong here, no jail may run unwatched and no caller may wait for ever.
+            # Whatever goes wrong, no sandbox may run unwatched and no caller may wait for ever.
             self.kill("killed", f"the parent could not watch it any more: {error!r}")
             reason, message = self._sentence or ("killed", repr(error))
-            self._exit = JailExit(-signal.SIGKILL, reason, message, self._output.text(), 0.0)
+            self._exit = SandboxExit(-signal.SIGKILL, reason, message, self._output.text(), 0.0)
             raise
         finally:
             self._queue.close()
 
-    def _watch_to_the_end(self) -> JailExit:
+    def _watch_to_the_end(self) -> SandboxExit:
         assert self._popen.stdout is not None
         with self._popen.stdout as output, selectors.DefaultSelector() as selector:
             for pipe in (output.fileno(), self._lines_out):
@@ -204,7 +204,7 @@ class JailedProcess:
         try:
             lines = self._splitter.feed(data)
         except ValueError as error:
-            self.kill("protocol", f"the jailed code sent {error}")
+            self.kill("protocol", f"the sandboxed code sent {error}")
             return
         if not lines:
             return
@@ -215,18 +215,18 @@ class JailedProcess:
 
     def _judge(self) -> None:
         """Kill the process if it went over a limit."""
-        jail, now = self._jail, time.monotonic()
+        sandbox, now = self._sandbox, time.monotonic()
         if now - self._last_look < _LOOK_EVERY_SECONDS:
             return
         self._last_look = now
         running = now - self._ready_at if self._ready_at is not None else 0.0
-        excess = verdict.time_excess(jail, running, now - self._last_line)
+        excess = verdict.time_excess(sandbox, running, now - self._last_line)
         if excess is None:
-            excess = verdict.process_excess(jail, process_use(self.pid))
+            excess = verdict.process_excess(sandbox, process_use(self.pid))
         if excess is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
             self._last_disk_look = now
-            use = folder_use(jail.folder, self.pid, max_files=jail.max_files)
-            excess = verdict.disk_excess(jail, use)
+            use = folder_use(sandbox.folder, self.pid, max_files=sandbox.max_files)
+            excess = verdict.disk_excess(sandbox, use)
         if excess is None and self._lines_closed_at is not None:
             excess = verdict.closed_excess(now - self._lines_closed_at, _GRACE_SECONDS)
         if excess is not None:
@@ -235,23 +235,25 @@ class JailedProcess:
     def _reap(self) -> tuple[int, float]:
         """Exit status and CPU seconds."""
         with self._lock:
-            self._signal_group()  # without a jail it may have left children behind
+            self._signal_group()  # without a sandbox it may have left children behind
             _, status, used = os.wait4(self.pid, 0)
             self._reaped = True
         self._popen.returncode = os.waitstatus_to_exitcode(status)
         return self._popen.returncode, used.ru_utime + used.ru_stime
 
-    def _how_it_ended(self) -> JailExit:
-        jail = self._jail
-        use = folder_use(jail.folder, self.pid, max_files=jail.max_files)
+    def _how_it_ended(self) -> SandboxExit:
+        sandbox = self._sandbox
+        use = folder_use(sandbox.folder, self.pid, max_files=sandbox.max_files)
         returncode, cpu_seconds = self._reap()
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed
-                flatten.remove_subfolders(jail.folder)
+                flatten.remove_subfolders(sandbox.folder)
         text = self._output.text()
         reason, message = (
             self._sentence
-            or verdict.disk_excess(jail, use)
-            or verdict.explain(jail, returncode, cpu_seconds, text, said_goodbye=self._said_goodbye)
+            or verdict.disk_excess(sandbox, use)
+            or verdict.explain(
+                sandbox, returncode, cpu_seconds, text, said_goodbye=self._said_goodbye
+            )
         )
-        return JailExit(returncode, reason, message, text, cpu_seconds)
+        return SandboxExit(returncode, reason, message, text, cpu_seconds)

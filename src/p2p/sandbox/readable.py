@@ -1,4 +1,4 @@
-"""What every jailed process may read: Python, its libraries, this package, the machine's shape."""
+"""What a sandboxed process may read: Python, its libraries, this package, the machine's shape."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _is_library(entry: Path, folders: Iterable[Path]) -> bool:
 
 
 def import_path(extra: Iterable[Path]) -> list[str]:
-    """``sys.path`` for the jail: ``extra``, then this interpreter's library folders.
+    """``sys.path`` for the sandbox: ``extra``, then this interpreter's library folders.
 
     The current folder, a repository's root and other entries that may hold private files are
     left out; this package is importable without them.
@@ -63,7 +63,7 @@ def import_path(extra: Iterable[Path]) -> list[str]:
 
 
 def readable_paths(extra: Iterable[Path]) -> list[str]:
-    """Every file and folder that the jail opens for reading."""
+    """Every file and folder that the sandbox opens for reading."""
     libraries = [*_library_folders(), *(Path(entry) for entry in import_path(()))]
     resolved = [path.resolve() for path in (*libraries, *extra)]
     return [*_SYSTEM, *dict.fromkeys(str(path) for path in (PACKAGE, *resolved))]

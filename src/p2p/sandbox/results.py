@@ -1,6 +1,6 @@
-"""Reading what came out of a jail, without trusting it.
+"""Reading what came out of a sandbox, without trusting it.
 
-The jailed code owns its folder: a name there may be a link, a pipe that blocks, a pickle under
+The sandboxed code owns its folder: a name there may be a link, a pipe that blocks, a pickle under
 the name of an array, or an archive that unpacks to a terabyte. All of that is refused here with
 an ``UntrustedResultError`` that says what was found.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
-    """The bytes of the regular file ``name`` in a jail's folder.
+    """The bytes of the regular file ``name`` in a sandbox's folder.
 
     Refuses names that lead elsewhere, links of both kinds, special files, and files larger than
     ``max_bytes``. The folder itself must be one that only the parent could have made.
@@ -59,7 +59,7 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
 def read_arrays(
     folder: Path, name: str, max_bytes: int = 1 << 30
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a ``.npz`` or ``.safetensors`` file in a jail's folder.
+    """The arrays of a ``.npz`` or ``.safetensors`` file in a sandbox's folder.
 
     ``max_bytes`` bounds the file and, apart from it, what it unpacks to. Plain numbers and
     booleans only: nothing is unpickled.
@@ -74,5 +74,5 @@ def read_arrays(
 def read_safetensors(
     folder: Path, name: str, max_bytes: int = 1 << 30
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file in a jail's folder."""
+    """The arrays and the metadata of a safetensors file in a sandbox's folder."""
     return parse_safetensors(name, read_result(folder, name, max_bytes))

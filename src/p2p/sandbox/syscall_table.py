@@ -1,6 +1,6 @@
-"""System call numbers of the two machines the jail is built for, by name.
+"""System call numbers of the two machines the sandbox is built for, by name.
 
-A jailed process gets the calls of ``ALLOWED`` unconditionally and those of ``CHECKED`` with
+A sandboxed process gets the calls of ``ALLOWED`` unconditionally and those of ``CHECKED`` with
 conditions on their arguments (see ``seccomp``); every other call is refused. An entry reads
 "name x86_64 aarch64", with "-" where the machine has no such call.
 """
@@ -46,7 +46,7 @@ _CHECKED = """
     122; open 2 -; openat 257 56
 """
 
-# What the jail itself calls on its way in; refused to the code that runs afterwards.
+# What the sandbox itself calls on its way in; refused to the code that runs afterwards.
 _SETUP = """
     capset 126 91; seccomp 317 277; mount_setattr 442 442; landlock_create_ruleset 444 444;
     landlock_add_rule 445 445; landlock_restrict_self 446 446; unshare 272 97
@@ -72,5 +72,5 @@ def checked(machine: str) -> dict[str, int]:
 
 
 def setup(machine: str) -> dict[str, int]:
-    """Calls that build the jail and for which Python has no function."""
+    """Calls that build the sandbox and for which Python has no function."""
     return _column(_SETUP, machine)

@@ -1,4 +1,4 @@
-"""How much a running jail uses, measured from outside."""
+"""How much a running sandbox uses, measured from outside."""
 
 from __future__ import annotations
 

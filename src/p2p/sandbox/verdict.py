@@ -1,4 +1,4 @@
-"""Which limit a jailed process broke, and how one that ended came to its end."""
+"""Which limit a sandboxed process broke, and how one that ended came to its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from p2p.sandbox.enter import EXIT_MEMORY, EXIT_RAISED
 from p2p.sandbox.usage import MAX_DEPTH
 
 if TYPE_CHECKING:
-    from p2p.sandbox.jail import EndReason, Jail
+    from p2p.sandbox.options import EndReason, Sandbox
     from p2p.sandbox.usage import FolderUse, ProcessUse
 
     Excess = tuple[EndReason, str]
@@ -22,32 +22,32 @@ def _size(number: int) -> str:
     return f"{number} bytes"
 
 
-def time_excess(jail: Jail, running: float, silent: float) -> Excess | None:
+def time_excess(sandbox: Sandbox, running: float, silent: float) -> Excess | None:
     """Whether it ran or was silent for too long."""
-    if jail.wall_seconds is not None and running > jail.wall_seconds:
-        return "wall clock", f"it ran longer than its {jail.wall_seconds:g} s and was stopped"
-    if jail.stall_seconds is not None and silent > jail.stall_seconds:
-        return "stalled", f"nothing was heard of it for {jail.stall_seconds:g} s; it was stopped"
+    if sandbox.wall_seconds is not None and running > sandbox.wall_seconds:
+        return "wall clock", f"it ran longer than its {sandbox.wall_seconds:g} s and was stopped"
+    if sandbox.stall_seconds is not None and silent > sandbox.stall_seconds:
+        return "stalled", f"nothing was heard of it for {sandbox.stall_seconds:g} s; it was stopped"
     return None
 
 
-def process_excess(jail: Jail, use: ProcessUse | None) -> Excess | None:
+def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Excess | None:
     """Whether it uses too much memory or too many threads."""
     if use is None:
         return None
-    if use.memory_bytes > jail.memory_bytes:
-        return "memory", f"it used more than its {_size(jail.memory_bytes)} of memory"
-    if use.threads > jail.max_threads:
-        return "threads", f"it started more than {jail.max_threads} threads"
+    if use.memory_bytes > sandbox.memory_bytes:
+        return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+    if use.threads > sandbox.max_threads:
+        return "threads", f"it started more than {sandbox.max_threads} threads"
     return None
 
 
-def disk_excess(jail: Jail, use: FolderUse) -> Excess | None:
+def disk_excess(sandbox: Sandbox, use: FolderUse) -> Excess | None:
     """Whether it fills the disk."""
-    if use.disk_bytes > jail.disk_bytes:
-        return "disk", f"it wrote more than its {_size(jail.disk_bytes)} of disk space"
-    if use.files > jail.max_files:
-        return "disk", f"it made more than {jail.max_files} files"
+    if use.disk_bytes > sandbox.disk_bytes:
+        return "disk", f"it wrote more than its {_size(sandbox.disk_bytes)} of disk space"
+    if use.files > sandbox.max_files:
+        return "disk", f"it made more than {sandbox.max_files} files"
     if use.unwalkable:
         return "disk", f"it made folders deeper than {MAX_DEPTH} or closed to its parent"
     return None
@@ -69,15 +69,15 @@ def _last_line(output: str) -> str:
     return lines[-1][:500] if lines else "it printed nothing"
 
 
-def _by_signal(jail: Jail, number: int, cpu_seconds: float) -> Excess:
+def _by_signal(sandbox: Sandbox, number: int, cpu_seconds: float) -> Excess:
     name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
-    limit = jail.cpu_seconds
+    limit = sandbox.cpu_seconds
     if number == signal.SIGXCPU or (
         limit is not None and number == signal.SIGKILL and cpu_seconds >= limit
     ):
         return "cpu time", f"it used more than its {limit:g} s of CPU time"
     if number == signal.SIGXFSZ:
-        return "disk", f"it wrote a file larger than its {_size(jail.disk_bytes)}"
+        return "disk", f"it wrote a file larger than its {_size(sandbox.disk_bytes)}"
     if number in _FROM_OUTSIDE:
         perhaps = ", perhaps because the machine ran out of memory"
         return (
@@ -88,7 +88,7 @@ def _by_signal(jail: Jail, number: int, cpu_seconds: float) -> Excess:
 
 
 def explain(
-    jail: Jail, returncode: int, cpu_seconds: float, output: str, *, said_goodbye: bool
+    sandbox: Sandbox, returncode: int, cpu_seconds: float, output: str, *, said_goodbye: bool
 ) -> Excess:
     """Why a process ended that nobody stopped. What the code inside claims is taken as a hint."""
     if returncode == 0 and said_goodbye:
@@ -96,9 +96,9 @@ def explain(
     if returncode == 0:
         return "crashed", "it left without coming to its end (os._exit or the like)"
     if returncode < 0:
-        return _by_signal(jail, -returncode, cpu_seconds)
+        return _by_signal(sandbox, -returncode, cpu_seconds)
     if returncode == EXIT_MEMORY:
-        limit = _size(jail.memory_bytes)
+        limit = _size(sandbox.memory_bytes)
         return "memory", f"it asked for more than its {limit} of memory: {_last_line(output)}"
     if returncode == EXIT_RAISED:
         return "failed", _last_line(output)

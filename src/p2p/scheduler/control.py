@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from p2p import atomic
+from p2p import files
 
 LAUNCH_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 """As `names.Id`, which the attendant does without for the sake of a quick start."""
@@ -98,7 +98,7 @@ class Control:
 
     def write_launch(self, launch: LaunchFile) -> None:
         """Say what to start. Again after a crash, with the same words."""
-        atomic.write_json(self.path / "launch.json", asdict(launch))
+        files.write_json(self.path / "launch.json", asdict(launch))
 
     def read_launch(self) -> LaunchFile:
         """What to start; raises OSError or ValueError."""
@@ -112,7 +112,7 @@ class Control:
 
     def take_claim(self, **note: Any) -> int | None:
         """Get here first, and stay as long as the descriptor is open; None if somebody has."""
-        temporary = self.path / f".claim.{secrets.token_hex(6)}{atomic.TEMPORARY_SUFFIX}"
+        temporary = self.path / f".claim.{secrets.token_hex(6)}{files.TEMPORARY_SUFFIX}"
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             # Locked before it has its name: nobody ever sees a claim whose holder looks dead.
@@ -135,12 +135,12 @@ class Control:
 
     def claim_is_held(self) -> bool:
         """Whether the one who got here first lives."""
-        return not atomic.is_free(self.path / "claim")
+        return not files.is_free(self.path / "claim")
 
     def ask_to_cancel(self) -> None:
         """Leave word that it is to end."""
         self.make()
-        atomic.write_bytes(self.path / "cancel", b"")
+        files.write_bytes(self.path / "cancel", b"")
 
     def cancel_asked(self) -> bool:
         """Whether it is to end."""
@@ -148,7 +148,7 @@ class Control:
 
     def write_process(self, **note: Any) -> None:
         """Say that the program runs."""
-        atomic.write_json(self.path / "process.json", note)
+        files.write_json(self.path / "process.json", note)
 
     def read_process(self) -> dict[str, Any] | None:
         """The program's number and cores; None if it does not run yet."""
@@ -156,7 +156,7 @@ class Control:
 
     def write_exit(self, ended: Exit) -> None:
         """Say how it ended."""
-        atomic.write_json(self.path / "exit.json", asdict(ended))
+        files.write_json(self.path / "exit.json", asdict(ended))
 
     def read_exit(self) -> Exit | None:
         """How it ended; None if it has not, or died without a word."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import Criterion
+    from p2p.records.iteration_record import SessionRecord
     from p2p.scheduler.records import JobKind
-    from p2p.session.iteration_record import SessionRecord
     from unstable.config import RunConfig
 
 SESSION_DONE = tuple(
@@ -146,7 +146,7 @@ def training_job(
     flags: Sequence[str] = (),
 ) -> JobSpec:
     """Make the folder of a training run, and a job that trains it; `flags` are the executor's."""
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.session.session_id import new_session_id
 
     name = new_session_id()

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from p2p.atomic import TEMPORARY_SUFFIX
+from p2p.files import TEMPORARY_SUFFIX
 from p2p.scheduler import folder_files
 
 logger = logging.getLogger(__name__)

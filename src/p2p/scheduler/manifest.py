@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from p2p.atomic import write_json
+from p2p.files import write_json
 
 if TYPE_CHECKING:
     from pathlib import Path

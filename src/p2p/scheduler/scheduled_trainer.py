@@ -39,7 +39,7 @@ def scheduled_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
     A session that is itself a run of a job trains on the cores of that run: if it waited for other
     nodes, such sessions could hold all cores and wait for each other.
     """
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.session.iteration_runner import local_trainer
 
     if "P2P_LAUNCH_ID" in os.environ:
@@ -65,7 +65,7 @@ class ScheduledTrainer:
         cores_per_run: cores of each run; 0: one.
         nodes: where they may run; empty: anywhere.
         videos: render the evaluation episodes.
-        unsafe_local: train outside the jail where the kernel has none.
+        unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between looks; True stops all runs, which end as cancelled.
         on_progress: told of each run's share done, 0 to 1.
     """

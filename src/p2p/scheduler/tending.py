@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from p2p.atomic import write_bytes
+from p2p.files import write_bytes
 from p2p.scheduler.backends import BackendError
 from p2p.scheduler.writer import LeaseLost
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from p2p.atomic import is_free, locked
+from p2p.files import is_free, locked
 from p2p.scheduler.placement import JobInLine, Placement, Room, Waiting, place
 from p2p.scheduler.rows import RUN_COLUMNS, RunRow
 from p2p.scheduler.schema import StoreError, transaction

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from p2p.files import read_model, save_model
+from p2p.records.loop_files import ClockReading
 from p2p.session.endings import TimeExhausted
-from p2p.session.loop_files import ClockReading
-from p2p.session.record_files import read_model, save_model
 from p2p.session.session_config import minutes_to_go_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from p2p.session.iteration_record import SessionRecord
-    from p2p.session.session_config import SessionConfig
+    from p2p.records.iteration_record import SessionRecord
+    from p2p.records.loop_files import SessionConfig
 
 
 def worked_s(session: SessionRecord) -> float:

@@ -12,7 +12,7 @@ from p2p.inference.question import (
     InferenceError,
     RateLimited,
 )
-from p2p.sandbox import JailUnavailable
+from p2p.sandbox import SandboxUnavailable
 
 
 class SessionBusy(Exception):
@@ -61,7 +61,7 @@ _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
     (InferenceError, "error"),
     (JudgeUnavailable, "error"),
     (TrainingUnavailable, "error"),
-    (JailUnavailable, "error"),
+    (SandboxUnavailable, "error"),
     (OSError, "error"),
 )
 """The first that fits counts. What is not in here is a fault of ours and goes on to the caller."""

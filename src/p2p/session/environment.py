@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from p2p.event_log import span
+from p2p.files import save_model
 from p2p.session.endings import NoEnvironment
-from p2p.session.record_files import save_model
 from p2p.session.session_config import in_a_line, with_environment
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import IterationAggregation, JudgmentResult
 from p2p.event_log import emit, span
+from p2p.files import save_model
+from p2p.records.iteration_record import IterationRecord
+from p2p.records.loop_files import BestRun
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
-from p2p.session.iteration_record import IterationRecord
-from p2p.session.loop_files import BestRun
 from p2p.session.outcome import Outcome, read_outcome, verdict
 from p2p.session.phases import Work, done_or, make_plan
-from p2p.session.record_files import save_model
 from p2p.session.streaming import judging_early
 from p2p.session.thinking import JudgeTask
 from p2p.training.trainer import LocalTrainer, Trainer, final_return

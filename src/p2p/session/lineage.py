@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from p2p.contracts import Lesson, LineageData, LineageNode
+from p2p.files import UnreadableError, load_model, save_model
 from p2p.session.lessons import active, replaced, violations, with_lesson
 from p2p.session.lineage_text import lineage_text
-from p2p.session.record_files import UnreadableError, load_model, save_model
 
 if TYPE_CHECKING:
     from p2p.agents.session_view import LineageView

@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from p2p.atomic import locked
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
+from p2p.files import locked, read_model
 from p2p.session.clock import Clock, time_exhausted
 from p2p.session.endings import (
     InvalidCode,
@@ -37,7 +37,6 @@ from p2p.session.phases import (
     take_orders,
 )
 from p2p.session.publishing import publish
-from p2p.session.record_files import read_model
 from p2p.session.stopping import cancel_trainings, heartbeat
 from p2p.session.view import RecordedSession
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from p2p.contracts import Intent
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.outcome import Outcome
 
 MOST_UNTRAINED_IN_A_ROW = 3

@@ -9,7 +9,7 @@ from p2p.contracts import JudgmentResult
 
 if TYPE_CHECKING:
     from p2p.contracts import AuthoredCode, IterationAggregation
-    from p2p.session.loop_files import BestRun
+    from p2p.records.loop_files import BestRun
     from p2p.session.phases import Work
 
 

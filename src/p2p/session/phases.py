@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from p2p.atomic import write_text
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec
 from p2p.event_log import emit, span
+from p2p.files import read_model, save_model, write_text
+from p2p.records.loop_files import IterationPlan, SteeringTaken
 from p2p.session.endings import SessionPaused
-from p2p.session.loop_files import IterationPlan, SteeringTaken
-from p2p.session.record_files import read_model, save_model
 from p2p.session.steering import asks_to_pause, merge, not_taken
 from p2p.session.stopping import StopSwitch
 from p2p.session.thinking import RewardTask
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.config import LoopConfig
-    from p2p.session.iteration_record import IterationRecord, SessionRecord
-    from p2p.session.session_config import SessionConfig
+    from p2p.records.iteration_record import IterationRecord, SessionRecord
+    from p2p.records.loop_files import SessionConfig
     from p2p.session.thinking import Thinking
     from p2p.training.trainer import Trainer
 

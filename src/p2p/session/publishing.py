@@ -10,11 +10,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from p2p.agents.reward_source import reward_digest
-from p2p.atomic import write_text
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
+from p2p.files import save_model, write_text
 from p2p.session.outcome import Outcome, read_outcome
 from p2p.session.phases import Work, rubric_since
-from p2p.session.record_files import save_model
 from p2p.session.report import report_text
 
 if TYPE_CHECKING:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import math
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ValidationError
 
 from p2p.config import LoopConfig, TrainConfig
-from p2p.contracts import Criterion, Record, RunConfigEntry
+from p2p.contracts import RunConfigEntry
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from p2p.records.loop_files import SessionConfig
 
 ALIASES: Mapping[str, str] = {
     "iterations": "max_iterations",
@@ -40,38 +41,6 @@ VARIATIONS: tuple[tuple[str, str, Mapping[str, float]], ...] = (
 
 
 STAND_IN = TrainConfig().env_id
-
-
-class SessionConfig(Record):
-    """session.json."""
-
-    session_id: str
-    prompt: Annotated[str, Field(max_length=4000)]
-    loop: LoopConfig
-    criteria: tuple[Criterion, ...] | None = None
-    """What to measure, where the person says so; None: it is read off the prompt."""
-    options: dict[str, Any] | None = None
-    """What `loop_config` was given, while the environment is still to be chosen; `loop` is then for
-    a stand-in, and of it only who thinks and for how much counts."""
-    env_reason: str = ""
-    """Why this environment, where it was chosen and not named."""
-    first_minutes: float | None = None
-    """The first `max_minutes` it was given, once that has been changed."""
-    created_at: datetime
-    version: str
-    """Of this package, when the session began."""
-
-    @field_validator("prompt")
-    @classmethod
-    def _something_is_asked(cls, prompt: str) -> str:
-        if not prompt.strip():
-            raise ValueError("the prompt is empty: say what the agent should do")
-        return prompt
-
-    @property
-    def env_id(self) -> str:
-        """The environment of all its runs; empty while none is chosen."""
-        return self.loop.train.env_id if self.options is None else ""
 
 
 def loop_config(env_id: str | None, **options: Any) -> LoopConfig:

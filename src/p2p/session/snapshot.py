@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         SessionResult,
         StatusLiteral,
     )
-    from p2p.session.iteration_record import IterationRecord, SessionRecord
+    from p2p.records.iteration_record import IterationRecord, SessionRecord
 
 Phase = Literal["intent", "authoring", "training", "judging", "confirming", "revising", "ended"]
 

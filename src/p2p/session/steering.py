@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from p2p.atomic import locked
 from p2p.contracts import SteeringOrder
-from p2p.session.iteration_paths import names
-from p2p.session.loop_files import SteeringTaken
-from p2p.session.record_files import read_model, save_model
+from p2p.files import locked, read_model, save_model
+from p2p.records.iteration_paths import names
+from p2p.records.loop_files import SteeringTaken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

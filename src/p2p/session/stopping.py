@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from p2p.contracts import StatusLiteral
+    from p2p.records.iteration_record import IterationRecord, SessionRecord
     from p2p.session.clock import Clock
-    from p2p.session.iteration_record import IterationRecord, SessionRecord
 
 UNDER_WAY: tuple[StatusLiteral, ...] = ("running", "paused", "queued", "pending")
 HEARTBEAT_S = 5.0

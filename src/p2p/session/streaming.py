@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import ROLLOUT_LABELS
 from p2p.event_log import emit
-from p2p.session.record_files import save_model
+from p2p.files import save_model
 from p2p.session.thinking import EarlyTask
 from p2p.training.checkpoints import checkpoint_steps
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.contracts import AuthoredCode, Intent
-    from p2p.session.iteration_record import IterationRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.session.phases import Work
 
 LOOK_S = 1.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from p2p.event_log import EventLog, use_log
+from p2p.files import read_model
 from p2p.inference.question import InferenceError
-from p2p.session.record_files import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from p2p.inference.ledger import Ledger
     from p2p.inference.llm_client import LLMClient
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.view import RecordedSession
 
 

@@ -16,10 +16,10 @@ from p2p.analysis.series import number
 from p2p.analysis.training_dynamics import TrainingDynamics, analyze_training
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, IterationAggregation, JudgmentResult
-from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.records.iteration_paths import step_of
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.lineage import Lineage
 from p2p.session.outcome import training_error
-from p2p.session.record_files import step_of
 
 if TYPE_CHECKING:
     from p2p.agents.session_view import SessionView

@@ -1,4 +1,4 @@
-"""An evaluated checkpoint, from the jail's folder into the run's.
+"""An evaluated checkpoint, from the sandbox's folder into the run's.
 
 A checkpoint is a policy and the episodes it was judged by. It is there as a whole or not at all:
 `policy.zip` is written last.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p2p import atomic
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS, EvalReady, RunRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
@@ -44,7 +44,7 @@ def publish_checkpoint(record: RunRecord, config: TrainConfig, message: EvalRead
     for label, trajectory in trajectories.items():
         trajectory.save(record.trajectory_file(step, label))
     folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_bytes(folder / "policy.safetensors", data)
+    files.write_bytes(folder / "policy.safetensors", data)
     partial = folder / ".policy.partial.zip"
     save_sb3_zip(policy, config, partial)
     partial.replace(folder / "policy.zip")

@@ -26,7 +26,7 @@ Phase = Literal["setup", "compile", "rollout", "update", "eval"]
 
 @dataclass(frozen=True, slots=True)
 class TrainContext:
-    """One training run, as seen from inside the jail."""
+    """One training run, as seen from inside the sandbox."""
 
     config: TrainConfig
     reward_code: str

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from p2p import atomic
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import RunRecord
 from p2p.training.checkpoints import checkpoint_dir, load_checkpoint
@@ -128,7 +128,7 @@ def _write(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> N
             raise ExportError(f"{path} is missing: this run cannot be exported") from error
     has_replay = _write_replay(record, config, step, folder / "replay.mp4")
     save_vec_normalize(load_checkpoint(record, step), config, folder / "vec_normalize.pkl")
-    atomic.write_json(
+    files.write_json(
         folder / "results.json",
         {
             "mean_reward": result["mean_return"],
@@ -139,7 +139,7 @@ def _write(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> N
         },
     )
     card = model_card(record, config, step, result, replay=has_replay)
-    atomic.write_text(folder / "README.md", card)
+    files.write_text(folder / "README.md", card)
 
 
 def _write_replay(record: RunRecord, config: TrainConfig, step: int, target: Path) -> bool:

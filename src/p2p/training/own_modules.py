@@ -1,4 +1,4 @@
-"""Folders with environments of the user's own, which neither the jail nor a renderer would see."""
+"""Folders with environments of the user's own, for the sandbox and the renderer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def own_folders() -> tuple[Path, ...]:
     """The folders of P2P_ENV_PATH; from now on, this process imports from them, too.
 
-    The jail may read all of such a folder, so it should hold environments and nothing private.
+    The sandbox may read all of such a folder, so it should hold environments and nothing private.
     """
     folders = get_settings().env_folders()
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]

@@ -1,6 +1,6 @@
 """Episodes for judges: played without any reward code, and recorded with all that is known.
 
-Nothing of what is generated runs here, so it needs no jail. The `reward` column is the
+Nothing of what is generated runs here, so it needs no sandbox. The `reward` column is the
 environment's own; every info key of the environment becomes a column of its name.
 """
 

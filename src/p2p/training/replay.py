@@ -1,4 +1,4 @@
-"""A trained policy, played again: fresh episodes with the reward it was trained on, in the jail."""
+"""Play a trained policy again: new episodes with the reward it was trained on, sandboxed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from p2p.contracts import (
     RunRecord,
     WorkerMessage,
 )
-from p2p.sandbox import Jail, JailedProcess, UntrustedResultError, read_arrays
-from p2p.sandbox import start as start_jail
+from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
+from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.own_modules import own_folders
 from p2p.training.runner import TrainingFailed, parse_message
@@ -93,7 +93,7 @@ def replay(
             "seed": seed,
             "step": step,
         }
-        jail = Jail(
+        sandbox = Sandbox(
             folder=folder,
             stall_seconds=120,
             import_paths=own_folders(),
@@ -101,7 +101,7 @@ def replay(
             unsafe_local=unsafe_local,
         )
         try:
-            with start_jail(MODULE, payload, jail) as process:
+            with start_sandbox(MODULE, payload, sandbox) as process:
                 ready = _follow(process)
             trajectories = {
                 label: Trajectory.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
@@ -114,7 +114,7 @@ def replay(
     return Replay(step, ready.result, trajectories)
 
 
-def _follow(process: JailedProcess) -> EvalReady:
+def _follow(process: SandboxedProcess) -> EvalReady:
     """Read the process to its end; returns what it reported."""
     ready: EvalReady | None = None
     for line in process.lines():
@@ -132,7 +132,7 @@ def _follow(process: JailedProcess) -> EvalReady:
 
 
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
-    """Inside the jail: play and report."""
+    """Inside the sandbox: play and report."""
     from p2p.training.worker import reporting_failures
 
     def emit(message: WorkerMessage) -> None:

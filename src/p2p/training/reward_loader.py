@@ -1,6 +1,6 @@
 """Reward files into RewardFunction objects.
 
-Loading executes the file. Do it inside the jail only (p2p.sandbox): nothing here holds hostile
+Loading executes the file. Do it inside the sandbox only (p2p.sandbox): nothing here holds hostile
 code back.
 
 A file holds one of
@@ -43,14 +43,14 @@ Compute = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
 
 
 def load_from_file(path: str | Path, engine: str = "mujoco") -> RewardFunction:
-    """The reward of a file. Executes it: inside the jail only. Raises RewardLoadError."""
+    """The reward of a file. Executes it: inside the sandbox only. Raises RewardLoadError."""
     return read_source(path, engine).build()
 
 
 def load_from_code(
     code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME
 ) -> RewardFunction:
-    """The reward of a source text. Executes it: inside the jail only. Raises RewardLoadError."""
+    """The reward of a source text. Executes it: inside the sandbox only. Raises RewardLoadError."""
     return parse_source(code, engine, name=name).build()
 
 
@@ -134,7 +134,7 @@ class RewardSource:
         module.__dict__.update({"__file__": self.name, **_namespace(self.engine)})
         sys.modules[module.__name__] = module  # dataclasses and type hints look themselves up there
         try:
-            exec(self.compiled, module.__dict__)  # noqa: S102 - what a loader is for; jailed
+            exec(self.compiled, module.__dict__)  # noqa: S102 - what a loader is for; sandboxed
         except (Exception, SystemExit) as error:
             del sys.modules[module.__name__]
             raise self.error(f"fails while it is loaded: {say(error)}", error) from error

@@ -1,7 +1,7 @@
 """One training run, from a reward's source to a finished iteration directory.
 
 This process owns every file of the directory. The training itself, with the reward in it, happens
-in the jail; what comes out of there is checked here before it is published.
+in the sandbox; what comes out of there is checked here before it is published.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from p2p import atomic
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import (
     WORKER_MESSAGE,
@@ -30,8 +30,14 @@ from p2p.contracts import (
     TrainSummary,
     WorkerMessage,
 )
-from p2p.sandbox import Jail, JailedProcess, JailExit, JailUnavailable, UntrustedResultError
-from p2p.sandbox import start as start_jail
+from p2p.sandbox import (
+    Sandbox,
+    SandboxedProcess,
+    SandboxExit,
+    SandboxUnavailable,
+    UntrustedResultError,
+)
+from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
 from p2p.training.metrics.tracking import Tracking
 from p2p.training.metrics.writer import MissingExtraError
@@ -100,8 +106,8 @@ def run_training(
     """Train, evaluate, publish; the record's directory then holds all of it.
 
     Called again with the same configuration and reward, a run that was killed or cancelled goes on
-    from its last saved state, and one that is complete is not done again. Where only the jail was
-    killed, and not by us, the run goes on at once, a single time.
+    from its last saved state, and one that is complete is not done again. Where only the sandbox
+    was killed, and not by us, the run goes on at once, a single time.
 
     Raises:
         TrainingFailed: the run has no result; status.json says why.
@@ -110,7 +116,7 @@ def run_training(
     """
     options = options or RunOptions()
     try:
-        with atomic.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
+        with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
             done = finished_before(record, config, reward_code)
             return done or _run(_Run(config, reward_code, record, options, on_message))
     except TimeoutError as error:
@@ -203,7 +209,7 @@ class _Run:
     last_step: int = 0
 
     def train(self) -> TrainSummary:
-        """Start the jail and follow it to its end."""
+        """Start the sandbox and follow it to its end."""
         began = time.monotonic()
         try:
             with (
@@ -220,15 +226,15 @@ class _Run:
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
-        except (JailUnavailable, MissingExtraError) as error:
+        except (SandboxUnavailable, MissingExtraError) as error:
             raise TrainingFailed("config", str(error)) from error
         except OSError as error:  # a full disk, a folder that went away
             raise TrainingFailed("environment", f"{self.record.path}: {error}") from error
         return self._summary(time.monotonic() - began)
 
-    def _start(self) -> JailedProcess:
+    def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
-        jail = Jail(
+        sandbox = Sandbox(
             folder=folder,
             memory_bytes=self.options.memory_bytes,
             disk_bytes=self.options.disk_bytes,
@@ -242,9 +248,9 @@ class _Run:
             "reward_code": self.reward_code,
             "folder": str(folder),
         }
-        return start_jail(WORKER_MODULE, payload, jail)
+        return start_sandbox(WORKER_MODULE, payload, sandbox)
 
-    def _follow(self, process: JailedProcess, renders: RenderQueue) -> None:
+    def _follow(self, process: SandboxedProcess, renders: RenderQueue) -> None:
         """Read the trainer's messages to their end, publishing what they announce."""
         try:
             for line in process.lines(tick=TICK_S):
@@ -301,7 +307,7 @@ class _Run:
             case _:
                 pass
 
-    def _failure(self, end: JailExit) -> TrainingFailed:
+    def _failure(self, end: SandboxExit) -> TrainingFailed:
         """For a trainer that ended without a word of its own: the reward is in its process."""
         told = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
         if end.reason == "killed from outside":
@@ -343,7 +349,7 @@ class _Run:
 
 
 def parse_message(line: bytes) -> WorkerMessage:
-    """A line from the jail; raises UntrustedResultError if it is not a message."""
+    """A line from the sandbox; raises UntrustedResultError if it is not a message."""
     try:
         return WORKER_MESSAGE.validate_json(line)
     except ValidationError as error:

@@ -50,7 +50,7 @@ class LocalTrainer:
         cores_per_run: cores of each run; 0 chooses.
         cpu_manager: whose cores to use; by default all that this process may run on.
         videos: render the evaluation episodes.
-        unsafe_local: train outside the jail where the kernel has none.
+        unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between polls; True stops all runs, which end as cancelled.
         on_progress: told of each run's share done, 0 to 1.
     """

@@ -1,4 +1,4 @@
-"""What runs inside the jail: environment, reward and PPO in one process.
+"""What runs inside the sandbox: environment, reward and PPO in one process.
 
 The reward is code that nobody has vouched for, so everything this process says and writes is
 checked by whoever reads it. It talks in WorkerMessages, one JSON line each.
@@ -88,7 +88,7 @@ def describe(error: BaseException) -> Failed:
         case MemoryError():
             return Failed(
                 kind="reward",
-                message="the memory limit of the jail was reached; the reward (or num_envs) needs "
+                message="the sandbox's memory limit was reached; the reward (or num_envs) needs "
                 "less memory, or the run a higher limit",
                 traceback=trace,
             )

@@ -102,7 +102,7 @@ def test_what_is_proposed_is_sound_on_every_body(env_id: str) -> None:
 
 
 @pytest.mark.parametrize(("env_id", "prompt"), CAN.items())
-def test_a_reward_passes_the_check_in_the_jail(env_id: str, prompt: str) -> None:
+def test_a_reward_passes_the_check_in_the_sandbox(env_id: str, prompt: str) -> None:
     proposal = propose(prompt, env_id)
     report = check_reward(reward_for(prompt, env_id, proposal.criteria), env_id, steps=50)
     assert report.ok, report.findings

@@ -19,7 +19,7 @@ from p2p.agents.session_text import tunables
 from p2p.config import TrainConfig
 from p2p.contracts import Lesson, LessonCheck, Revision
 from p2p.inference.llm_client import LLMClient
-from p2p.session.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord
 from session_folder import INTENT, TRAIN, SessionFolder, reward
 
 OURS = render(recipe_for(INTENT.prompt, INTENT.env_id, INTENT.criteria)[0])

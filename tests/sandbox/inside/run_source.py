@@ -1,4 +1,4 @@
-"""Runs in the jail: executes the source that a test sends."""
+"""Runs in the sandbox: executes the source that a test sends."""
 
 from __future__ import annotations
 

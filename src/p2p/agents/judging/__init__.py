@@ -1,1 +1,1 @@
-"""Judging recorded episodes: by code in the jail, by eye, and both together."""
+"""Judging recorded episodes: by code in the sandbox, by eye, and both together."""

@@ -1,4 +1,4 @@
-"""Judge code on recorded episodes, in the jail; whatever it does becomes an opinion or a reason."""
+"""Run judge code on recorded episodes, sandboxed; the result is an opinion or a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from p2p.agents.judging.reply import BadJudgeReply, Reply, tidy_reply
 from p2p.agents.judging.scores import split_tags, weighted_score
 from p2p.contracts import Criterion, CriterionScore, JudgeOpinion
-from p2p.sandbox import Jail, JailedProcess, JailExit, start
+from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
 from p2p.training.own_modules import own_folders
 
 WORKER = "p2p.agents.judging.judge_worker"
@@ -38,7 +38,7 @@ def run_judge(
 ) -> list[JudgeOpinion]:
     """The judge's opinion of each episode; one it cannot judge is `available=False`, with a reason.
 
-    `seconds` is what one episode may take. Raises JailUnavailable where there is no jail and
+    `seconds` is what one episode may take. Raises SandboxUnavailable where there is no sandbox and
     `unsafe_local` is not given; never because of what the judge does.
     """
     ids = [criterion.id for criterion in criteria]
@@ -90,9 +90,9 @@ def _run(
 
 def _start(
     payload: dict[str, Any], readable: Sequence[Path], unsafe_local: bool, seconds: float
-) -> tuple[list[Found], JailExit]:
+) -> tuple[list[Found], SandboxExit]:
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
-        jail = Jail(
+        sandbox = Sandbox(
             folder=Path(folder),
             readable=tuple(path.absolute() for path in readable),
             import_paths=own_folders(),
@@ -103,12 +103,14 @@ def _start(
             stall_seconds=START_SECONDS + seconds,
             unsafe_local=unsafe_local,
         )
-        with start(WORKER, payload, jail) as process:
+        with start(WORKER, payload, sandbox) as process:
             heard = _follow(process, payload["ids"], len(payload["episodes"]), seconds)
             return heard, process.wait()
 
 
-def _follow(process: JailedProcess, ids: Sequence[str], count: int, seconds: float) -> list[Found]:
+def _follow(
+    process: SandboxedProcess, ids: Sequence[str], count: int, seconds: float
+) -> list[Found]:
     """Read what the worker says; the judge's clock runs while it is at an episode."""
     heard: list[Found] = []
     deadline = math.inf
@@ -144,7 +146,7 @@ def _answer(message: Mapping[str, Any], ids: Sequence[str]) -> Found:
         return str(error)
 
 
-def _why(end: JailExit, function: str, seconds: float) -> str:
+def _why(end: SandboxExit, function: str, seconds: float) -> str:
     if end.reason in ("stalled", "wall clock"):
         return f"{function} hangs: it did not finish an episode within {seconds:g} s"
     if end.reason == "memory":

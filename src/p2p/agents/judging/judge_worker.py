@@ -1,6 +1,6 @@
-"""The jailed side of judging: calls judge code on one episode after the other, and reports.
+"""The sandboxed side of judging: calls judge code on one episode after the other, and reports.
 
-It imports numpy and nothing heavier, so that a jail is up in a fraction of a second.
+It imports numpy and nothing heavier, so that a sandbox is up in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
 def _call(code: str, function: str, rows: Rows, summary: dict[str, Any]) -> object:
     # Executed anew for each episode: what a judge keeps of one must not change the next.
     namespace: dict[str, Any] = {"__name__": "judge_fn", "np": np, "numpy": np, "math": math}
-    exec(compile(code, FILE, "exec"), namespace)  # noqa: S102 - that is what the jail is for
+    exec(compile(code, FILE, "exec"), namespace)  # noqa: S102 - that is what the sandbox is for
     judge = namespace.get(function)
     if not callable(judge):
         raise BadJudgeReply(f"the code defines no function {function}(trajectory, summary)")

@@ -1,7 +1,7 @@
 """What `judge_fn` may return, and how it is brought into one form.
 
-Used in the jail, where it gives the message that an author needs, and again outside of it, where
-nothing that comes out of the jail is believed. It imports nothing but numpy.
+Used in the sandbox, where it gives the message that an author needs, and again outside of it, where
+nothing that comes out of the sandbox is believed. It imports nothing but numpy.
 """
 
 from __future__ import annotations

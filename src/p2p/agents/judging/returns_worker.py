@@ -1,4 +1,4 @@
-"""The jailed side of ranking: what a reward pays for behaviour that is known already."""
+"""The sandboxed side of ranking: what a reward pays for behaviour that is known already."""
 
 from __future__ import annotations
 

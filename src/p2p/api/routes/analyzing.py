@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from p2p.contracts import Event, SessionAnalysis
-    from p2p.session.iteration_record import SessionRecord
+    from p2p.records.iteration_record import SessionRecord
 
 router = APIRouter(prefix="/api", tags=["events"])
 LOOK_S = 0.3

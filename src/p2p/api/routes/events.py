@@ -14,7 +14,7 @@ from p2p.api.problems import NotFound
 from p2p.api.schemas import EventDetail, EventSummary, SessionAnalysisResponse
 from p2p.contracts import SessionAnalysis
 from p2p.event_log import read_event, read_events
-from p2p.session.record_files import read_model, read_object
+from p2p.files import read_model, read_object
 
 router = APIRouter(prefix="/api", tags=["events"])
 _EXCHANGE = re.compile(r"\d{4,}_[a-z_]+\.json")

@@ -18,7 +18,7 @@ from p2p.api.schemas import (
     RunMetricsResponse,
 )
 from p2p.api.views import iteration_detail, iteration_summary, run_entry
-from p2p.session.iteration_record import IterationRecord, SessionRecord
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.settings import resolve_session_dir
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from p2p.config import LoopConfig
 from p2p.contracts import Intent
 from p2p.inference.question import InferenceError
 from p2p.inference.spending import allowance
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 from p2p.session.thinking import AgentThinking
 
 router = APIRouter(prefix="/api", tags=["sessions"])

@@ -13,7 +13,7 @@ from p2p.api.index import Wanted
 from p2p.api.problems import WrongState
 from p2p.api.schemas import StopResponse, TrashItem
 from p2p.benchmark.records import BENCHMARK_ID
-from p2p.session.iteration_record import SessionRecord
+from p2p.records.iteration_record import SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from p2p import atomic
+from p2p import files
 
 _FILE = "owner"
 
@@ -15,8 +15,8 @@ def owner(scheduler_dir: Path) -> str:
     """A name for this runs folder, drawn once: the same id in another folder is another launch."""
     path = scheduler_dir / _FILE
     if not path.exists():
-        drawn = path.with_name(f".{_FILE}.{secrets.token_hex(6)}{atomic.TEMPORARY_SUFFIX}")
-        atomic.write_text(drawn, secrets.token_hex(4))
+        drawn = path.with_name(f".{_FILE}.{secrets.token_hex(6)}{files.TEMPORARY_SUFFIX}")
+        files.write_text(drawn, secrets.token_hex(4))
         try:
             os.link(drawn, path)
         except FileExistsError:

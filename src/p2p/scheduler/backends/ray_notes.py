@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2p import atomic
+from p2p import files
 from p2p.scheduler.records import LaunchReport
 
 
@@ -34,7 +34,7 @@ class Notes:
 
     def note(self, name: str) -> None:
         """Keep in mind that it has begun or is cancelled."""
-        atomic.write_bytes(self.path / name, b"")
+        files.write_bytes(self.path / name, b"")
 
     def has(self, name: str) -> bool:
         """Whether that was noted."""
@@ -42,7 +42,7 @@ class Notes:
 
     def note_end(self, report: LaunchReport) -> None:
         """Keep how it ended."""
-        atomic.write_text(self.path / "ended.json", report.model_dump_json())
+        files.write_text(self.path / "ended.json", report.model_dump_json())
 
     def end(self) -> LaunchReport | None:
         """How it ended, if that is known."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p2p import atomic
+from p2p import files
 from p2p.scheduler import halves, launching
 from p2p.scheduler.backends.slurm_queue import Place, call
 from p2p.scheduler.backends.slurm_submit import Order
@@ -103,7 +103,7 @@ class Entrance:
         # Noted before the job is there, so that it is found by its name after a crash.
         notes = _notes(f"p2p-{self.base.name}", group)
         for control, note in zip(group, notes, strict=True):
-            atomic.write_json(control.path / _NOTE, note)
+            files.write_json(control.path / _NOTE, note)
         name = notes[0]["name"]
         order = Order(
             base=str(self.base),
@@ -127,7 +127,7 @@ class Entrance:
             )
         )  # fmt: skip
         for control, note, number in zip(group, notes, numbers, strict=True):
-            atomic.write_json(control.path / _NOTE, {**note, "job_id": number})
+            files.write_json(control.path / _NOTE, {**note, "job_id": number})
 
     def _package(self) -> str:
         """The folder of our package for the nodes, as it is here."""

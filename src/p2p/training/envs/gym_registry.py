@@ -43,8 +43,8 @@ def _import(module: str, env_id: str) -> None:
             env_id,
             (),
             f"{module!r}, which {env_id!r} is to come from, cannot be imported; training runs in "
-            "a jail, which sees installed packages, but not the current folder or PYTHONPATH: name "
-            "the folder of the module in P2P_ENV_PATH",
+            "a sandbox, which sees installed packages, but not the current folder or PYTHONPATH: "
+            "name the folder of the module in P2P_ENV_PATH",
         ) from error
 
 

@@ -1,6 +1,6 @@
 """A trained policy as plain arrays: enough to act, and a file that is safe to read.
 
-The file is safetensors with JSON metadata. It comes out of the jail, so nothing in it is
+The file is safetensors with JSON metadata. It comes out of the sandbox, so nothing in it is
 believed: every name, shape, type and value is checked against what the metadata announces.
 """
 

@@ -1,6 +1,6 @@
 """Our policies in Stable-Baselines3's own files.
 
-Both formats hold pickles, so they are made here, outside the jail, from checked arrays.
+Both formats hold pickles, so they are made here, outside the sandbox, from checked arrays.
 """
 
 from __future__ import annotations

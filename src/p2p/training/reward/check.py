@@ -1,7 +1,7 @@
-"""Try a reward on its real environment, in a jail, and say what is wrong with it.
+"""Try a reward on its real environment, in a sandbox, and say what is wrong with it.
 
 `check_reward` always comes back with a report, whatever the reward does: hang, exit, eat memory or
-flood its output. The side that runs in the jail is reward_check_worker.
+flood its output. The side that runs in the sandbox is reward_check_worker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from p2p.contracts import Record, RewardSpec
-from p2p.sandbox import Jail, JailedProcess, JailExit, explain_problems, start
+from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, explain_problems, start
 from p2p.training.own_modules import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, read_source
@@ -100,7 +100,7 @@ def check_reward(
     """Check a reward file, or source text, on `env_id`.
 
     `reward` is a path, or a string that is source text if it has a line break. `seconds` is how
-    long the reward's own work may take. Raises JailUnavailable where there is no jail and
+    long the reward's own work may take. Raises SandboxUnavailable where there is no sandbox and
     `unsafe_local` is not given.
     """
     began = time.monotonic()
@@ -119,7 +119,7 @@ def check_reward(
             "num_envs": num_envs, "steps": steps, "side_info": side_info, "seconds": seconds,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
-            jail = Jail(
+            sandbox = Sandbox(
                 folder=Path(folder),
                 memory_bytes=memory_bytes,
                 disk_bytes=GIB // 16,
@@ -128,13 +128,13 @@ def check_reward(
                 env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 unsafe_local=unsafe_local,
             )
-            with start(WORKER, payload, jail) as process:
+            with start(WORKER, payload, sandbox) as process:
                 result = _follow(process, seconds, findings)
                 end = process.wait()
         if result is None and not any(f.level == "error" for f in findings):
             findings.append(_ended(end, name, seconds))
         findings += [
-            CheckFinding(level="warning", code="jail", message=problem, line=_line(problem))
+            CheckFinding(level="warning", code="sandbox", message=problem, line=_line(problem))
             for problem in explain_problems(code)
             if "syntax error" not in problem
         ]
@@ -152,7 +152,7 @@ def _is_code(reward: str | Path) -> bool:
 
 
 def _follow(
-    process: JailedProcess, seconds: float, findings: list[CheckFinding]
+    process: SandboxedProcess, seconds: float, findings: list[CheckFinding]
 ) -> CheckResult | None:
     """Read what the worker says. The reward's clock starts when the environment is ready."""
     deadline: float | None = None
@@ -176,7 +176,7 @@ def _follow(
     return result
 
 
-def _ended(end: JailExit, name: str, seconds: float) -> CheckFinding:
+def _ended(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
     """The process ended before the check did: say how, and if possible in which line."""
     line = _last_line_of(end.output_tail, name)
     where = "" if line is None else f" in line {line}"

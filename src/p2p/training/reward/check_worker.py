@@ -1,4 +1,4 @@
-"""The jailed side of a reward check: runs the reward and sends what it finds as JSON lines."""
+"""The sandboxed side of a reward check: runs the reward and sends what it finds as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The reward of N environments, called once for all of them or once for each.
 
-Building a runner executes the reward's source: inside the jail only.
+Building a runner executes the reward's source: inside the sandbox only.
 """
 
 from __future__ import annotations

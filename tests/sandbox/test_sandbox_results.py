@@ -1,4 +1,4 @@
-"""What comes out of a jail is read without being trusted."""
+"""What comes out of a sandbox is read without being trusted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from p2p.sandbox.array_files import parse_npz, parse_safetensors
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jail_runner import Runner
+    from sandbox_runner import Runner
 
 
-def test_arrays_written_inside_are_read_outside(jail: Runner) -> None:
-    ended = jail(
+def test_arrays_written_inside_are_read_outside(sandbox: Runner) -> None:
+    ended = sandbox(
         """
         import numpy as np
         from safetensors.numpy import save_file
@@ -41,14 +41,14 @@ def test_arrays_written_inside_are_read_outside(jail: Runner) -> None:
     )
     assert ended.exit.ok, ended.exit
     for name in ("compressed.npz", "plain.npz", "arrays.safetensors"):
-        arrays = read_arrays(jail.folder, name)
+        arrays = read_arrays(sandbox.folder, name)
         assert set(arrays) == {"a", "b", "c", "f"}
         np.testing.assert_array_equal(arrays["a"], np.arange(6.0).reshape(2, 3))
         np.testing.assert_array_equal(arrays["f"], np.arange(6, dtype="f4").reshape(2, 3))
         assert arrays["b"].shape == ()
         assert arrays["c"].shape == (0, 4)
         arrays["a"][0, 0] = 5  # the caller owns them
-    assert read_safetensors(jail.folder, "arrays.safetensors")[1] == {"step": "7"}
+    assert read_safetensors(sandbox.folder, "arrays.safetensors")[1] == {"step": "7"}
 
 
 def test_links_and_special_files_are_refused(tmp_path: Path) -> None:
@@ -74,17 +74,17 @@ def test_links_and_special_files_are_refused(tmp_path: Path) -> None:
     assert read_result(folder, "fine", 100) == bytes(100)
 
 
-def test_links_made_without_a_jail_are_refused(jail: Runner, tmp_path: Path) -> None:
+def test_links_made_without_a_sandbox_are_refused(sandbox: Runner, tmp_path: Path) -> None:
     secret = tmp_path / "secret.npz"
     np.savez(secret, a=np.ones(3))
-    jail(
+    sandbox(
         "import os; os.symlink(secret, 'a.npz'); os.link(secret, 'b.npz'); os.mkfifo('c.npz')",
         {"secret": str(secret)},
         unsafe_local=True,
     )
     for name in ("a.npz", "b.npz", "c.npz"):
         with pytest.raises(UntrustedResultError):
-            read_arrays(jail.folder, name)
+            read_arrays(sandbox.folder, name)
 
 
 class _Boom:

@@ -1,4 +1,4 @@
-"""Files and secrets outside of the jail's folder."""
+"""Files and secrets outside of the sandbox's folder."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import p2p
 from p2p.sandbox import layers
 
 if TYPE_CHECKING:
-    from jail_runner import Runner
+    from sandbox_runner import Runner
 
 REPOSITORY = Path(p2p.__file__).parents[2]
 
 
-def test_files_outside_cannot_be_read(jail: Runner, tmp_path: Path) -> None:
+def test_files_outside_cannot_be_read(sandbox: Runner, tmp_path: Path) -> None:
     secret = tmp_path / "home" / ".ssh" / "id_ed25519"
     secret.parent.mkdir(parents=True)
     secret.write_text("secret")
-    jail.refused(
+    sandbox.refused(
         """
         import ctypes, os, mmap
         libc = ctypes.CDLL(None, use_errno=True)
@@ -57,15 +57,15 @@ def test_files_outside_cannot_be_read(jail: Runner, tmp_path: Path) -> None:
             zero=lambda: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 4096),
         )
         """,
-        {"secret": str(secret), "folder": str(jail.folder)},
+        {"secret": str(secret), "folder": str(sandbox.folder)},
     )
 
 
-def test_the_repository_beside_the_package_cannot_be_read(jail: Runner) -> None:
+def test_the_repository_beside_the_package_cannot_be_read(sandbox: Runner) -> None:
     beside = [
         str(REPOSITORY / name) for name in ("pyproject.toml", ".gitignore", "LICENSE", ".env")
     ]
-    jail.refused(
+    sandbox.refused(
         "import os\n"
         "attempts(listing=lambda: os.listdir(root),"
         " **{path: (lambda path=path: open(path).read()) for path in beside})",
@@ -74,10 +74,10 @@ def test_the_repository_beside_the_package_cannot_be_read(jail: Runner) -> None:
 
 
 def test_the_environment_of_the_parent_is_out_of_reach(
-    jail: Runner, monkeypatch: pytest.MonkeyPatch
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "hunter2-in-the-parent")
-    ended = jail(
+    ended = sandbox(
         """
         import ctypes, json, os
         def own():
@@ -105,29 +105,29 @@ def test_the_environment_of_the_parent_is_out_of_reach(
     assert ended.outcome["own"] == "LookupError"
 
 
-def test_only_the_given_environment_is_inside(jail: Runner) -> None:
-    ended = jail(
+def test_only_the_given_environment_is_inside(sandbox: Runner) -> None:
+    ended = sandbox(
         "import os, json; send(json.dumps([os.environ.get('GIVEN'), os.environ['HOME']]).encode())",
         env={"GIVEN": "yes"},
     )
-    assert ended.lines == [f'["yes", "{jail.folder}"]'.encode()]
+    assert ended.lines == [f'["yes", "{sandbox.folder}"]'.encode()]
 
 
-def test_no_descriptor_of_the_parent_is_inherited(jail: Runner, tmp_path: Path) -> None:
+def test_no_descriptor_of_the_parent_is_inherited(sandbox: Runner, tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
-        ended = jail("import os; send(' '.join(os.listdir('/proc/self/fd')).encode())")
+        ended = sandbox("import os; send(' '.join(os.listdir('/proc/self/fd')).encode())")
     # Three standard streams, the pipe, and the listing itself.
     assert len(ended.lines[0].split()) == 5
 
 
-def test_files_outside_cannot_be_changed(jail: Runner, tmp_path: Path) -> None:
+def test_files_outside_cannot_be_changed(sandbox: Runner, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("as it was")
     before = victim.stat()
     library = tmp_path / "library.py"
     library.write_text("as it was")
-    jail.refused(
+    sandbox.refused(
         """
         import ctypes, os
         libc = ctypes.CDLL(None, use_errno=True)
@@ -151,8 +151,8 @@ def test_files_outside_cannot_be_changed(jail: Runner, tmp_path: Path) -> None:
             chown=lambda: os.chown(victim, 1, 1),
             utime=lambda: os.utime(victim, (0, 0)),
             xattr=lambda: os.setxattr(victim, "user.x", b"1"),
-            tmp=lambda: open("/tmp/p2p-jail-escape", "w"),
-            shm=lambda: open("/dev/shm/p2p-jail-escape", "w"),
+            tmp=lambda: open("/tmp/p2p-sandbox-escape", "w"),
+            shm=lambda: open("/dev/shm/p2p-sandbox-escape", "w"),
             oom=lambda: open("/proc/self/oom_score_adj", "w").write("0"),
             mknod=lambda: os.mknod(folder + "/node", 0o20600, os.makedev(1, 3)),
             fifo=lambda: os.mkfifo(folder + "/fifo"),
@@ -160,7 +160,7 @@ def test_files_outside_cannot_be_changed(jail: Runner, tmp_path: Path) -> None:
             mount=lambda: c("mount", b"none", folder.encode(), b"tmpfs", 0, None),
         )
         """,
-        {"victim": str(victim), "folder": str(jail.folder), "library": str(library)},
+        {"victim": str(victim), "folder": str(sandbox.folder), "library": str(library)},
         readable=(library,),
     )
     after = victim.stat()
@@ -172,8 +172,8 @@ def test_files_outside_cannot_be_changed(jail: Runner, tmp_path: Path) -> None:
     )
 
 
-def test_the_folder_can_be_used_as_usual(jail: Runner) -> None:
-    ended = jail(
+def test_the_folder_can_be_used_as_usual(sandbox: Runner) -> None:
+    ended = sandbox(
         """
         import os, tempfile
         open("a", "w").write("1"); os.replace("a", "b"); os.mkdir("d"); os.rename("b", "d/c")
@@ -183,13 +183,13 @@ def test_the_folder_can_be_used_as_usual(jail: Runner) -> None:
         """
     )
     assert ended.exit.ok, ended.exit
-    assert (jail.folder / "result").read_text() == "done"
+    assert (sandbox.folder / "result").read_text() == "done"
 
 
-def test_a_readable_path_can_be_read_and_not_written(jail: Runner, tmp_path: Path) -> None:
+def test_a_readable_path_can_be_read_and_not_written(sandbox: Runner, tmp_path: Path) -> None:
     given = tmp_path / "given.txt"
     given.write_text("for you")
-    ended = jail(
+    ended = sandbox(
         "attempts(read=lambda: open(given).read(), write=lambda: open(given, 'a'))",
         {"given": str(given)},
         readable=(given,),
@@ -199,9 +199,9 @@ def test_a_readable_path_can_be_read_and_not_written(jail: Runner, tmp_path: Pat
 
 
 @pytest.mark.skipif("mount" not in layers().namespaces, reason="needs mount namespaces")
-def test_a_library_in_the_folder_cannot_be_loaded(jail: Runner, tmp_path: Path) -> None:
+def test_a_library_in_the_folder_cannot_be_loaded(sandbox: Runner, tmp_path: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc")
-    built = jail.folder / "evil.so"
+    built = sandbox.folder / "evil.so"
     if compiler:
         source = tmp_path / "evil.c"
         source.write_text("int answer(void) { return 42; }")
@@ -210,7 +210,7 @@ def test_a_library_in_the_folder_cannot_be_loaded(jail: Runner, tmp_path: Path) 
         import _ctypes
 
         shutil.copy(_ctypes.__file__, built)
-    jail.refused(
+    sandbox.refused(
         """
         import ctypes, mmap, os
         def preload():

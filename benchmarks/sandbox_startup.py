@@ -1,6 +1,6 @@
-"""What a jail costs at start: a jailed no-op against a bare interpreter, interleaved.
+"""What a sandbox costs at start: a sandboxed no-op against a bare interpreter, interleaved.
 
-python benchmarks/jail_startup.py [--starts 40] [--write]
+python benchmarks/sandbox_startup.py [--starts 40] [--write]
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from p2p.sandbox import Jail, layers, start
+from p2p.sandbox import Sandbox, layers, start
 
-RESULTS = Path(__file__).parent / "results" / "jail_startup.md"
+RESULTS = Path(__file__).parent / "results" / "sandbox_startup.md"
 GOAL_MS = 150.0
 
 
@@ -26,23 +26,25 @@ def bare_seconds() -> float:
     return time.perf_counter() - begin
 
 
-def jailed_seconds(folder: Path, *, unsafe_local: bool) -> float:
+def sandboxed_seconds(folder: Path, *, unsafe_local: bool) -> float:
     begin = time.perf_counter()
-    with start("p2p.sandbox.noop", {}, Jail(folder=folder, unsafe_local=unsafe_local)) as process:
+    with start(
+        "p2p.sandbox.noop", {}, Sandbox(folder=folder, unsafe_local=unsafe_local)
+    ) as process:
         ended = process.wait()
     assert ended.ok, ended
     return time.perf_counter() - begin
 
 
 def measure(starts: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {"bare": [], "jailed": [], "unsafe": []}
+    found: dict[str, list[float]] = {"bare": [], "sandboxed": [], "unsafe": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        jailed_seconds(folder, unsafe_local=False)  # writes caches, starts the launching thread
+        sandboxed_seconds(folder, unsafe_local=False)  # writes caches, starts the launching thread
         for _ in range(starts):
             found["bare"].append(bare_seconds())
-            found["jailed"].append(jailed_seconds(folder, unsafe_local=False))
-            found["unsafe"].append(jailed_seconds(folder, unsafe_local=True))
+            found["sandboxed"].append(sandboxed_seconds(folder, unsafe_local=False))
+            found["unsafe"].append(sandboxed_seconds(folder, unsafe_local=True))
     return found
 
 
@@ -52,10 +54,10 @@ def report(found: dict[str, list[float]], starts: int) -> str:
         p90 = times[int(0.9 * (len(times) - 1))]
         return f"| {title} | {statistics.median(times):.1f} | {times[0]:.1f} | {p90:.1f} |"
 
-    over = 1e3 * (statistics.median(found["jailed"]) - statistics.median(found["bare"]))
+    over = 1e3 * (statistics.median(found["sandboxed"]) - statistics.median(found["bare"]))
     here = f"{platform.machine()}, Linux {platform.release()}, Python {platform.python_version()}"
     rows = [
-        "# Start-up of the jail",
+        "# Start-up of the sandbox",
         "",
         f"Whole process, milliseconds, {starts} starts each, interleaved. {here}.",
         "",
@@ -64,10 +66,10 @@ def report(found: dict[str, list[float]], starts: int) -> str:
         "| | median | least | p90 |",
         "|---|---|---|---|",
         row("bare `python -c pass`", "bare"),
-        row("jailed no-op", "jailed"),
+        row("sandboxed no-op", "sandboxed"),
         row("the same with `unsafe_local`", "unsafe"),
         "",
-        f"The jail costs {over:.1f} ms over a bare interpreter (goal: under {GOAL_MS:g} ms).",
+        f"The sandbox costs {over:.1f} ms over a bare interpreter (goal: under {GOAL_MS:g} ms).",
     ]
     return "\n".join(rows) + "\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ class IterationPaths:
 
     @property
     def work_dir(self) -> Path:
-        """work/, the only folder that the jailed trainer may write to: do not trust it."""
+        """work/, the only folder that the sandboxed trainer may write to: do not trust it."""
         return self.path / "work"
 
     @property
@@ -157,3 +157,11 @@ class IterationPaths:
     def events_path(self) -> Path:
         """events.jsonl."""
         return self.path / "events.jsonl"
+
+
+def step_of(line: dict[str, Any]) -> int | None:
+    """The training step that a line of scalars.jsonl belongs to."""
+    step = line.get("global_step")
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    return step if isinstance(step, int) and not isinstance(step, bool) and step >= 0 else None

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jail_runner import Runner
+    from sandbox_runner import Runner
 
 
-def test_no_socket_can_be_opened(jail: Runner) -> None:
+def test_no_socket_can_be_opened(sandbox: Runner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        jail.refused(
+        sandbox.refused(
             """
             import socket, ctypes, os, asyncio
             S = socket.socket
@@ -43,8 +43,8 @@ def test_no_socket_can_be_opened(jail: Runner) -> None:
         )
 
 
-def test_no_process_can_be_started(jail: Runner) -> None:
-    jail.refused(
+def test_no_process_can_be_started(sandbox: Runner) -> None:
+    sandbox.refused(
         """
         import ctypes, multiprocessing, os, pty, subprocess, sys
         libc = ctypes.CDLL(None, use_errno=True)
@@ -70,16 +70,16 @@ def test_no_process_can_be_started(jail: Runner) -> None:
     )
 
 
-def test_a_fork_bomb_ends_as_an_exception(jail: Runner) -> None:
-    ended = jail("import os\nwhile True: os.fork()")
+def test_a_fork_bomb_ends_as_an_exception(sandbox: Runner) -> None:
+    ended = sandbox("import os\nwhile True: os.fork()")
     assert ended.exit.reason == "failed"
     assert "PermissionError" in ended.exit.message
 
 
-def test_other_processes_cannot_be_touched(jail: Runner) -> None:
+def test_other_processes_cannot_be_touched(sandbox: Runner) -> None:
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        jail.refused(
+        sandbox.refused(
             """
             import ctypes, fcntl, os, resource, signal
             libc = ctypes.CDLL(None, use_errno=True)
@@ -119,7 +119,7 @@ def test_other_processes_cannot_be_touched(jail: Runner) -> None:
         victim.wait()
 
 
-def test_raw_system_calls_are_refused(jail: Runner) -> None:
+def test_raw_system_calls_are_refused(sandbox: Runner) -> None:
     # x86_64 numbers; on another machine these are other calls, which are harmless or refused, too.
     calls = {
         "socket": (41, 2, 1, 0), "ptrace": (101, 0, 0, 0, 0), "setuid": (105, 0),
@@ -140,7 +140,7 @@ def test_raw_system_calls_are_refused(jail: Runner) -> None:
         "ioctl_tiocsti": (16, 0, 0x5412, 0), "shared_memory": (9, 0, 1 << 20, 3, 0x21, -1, 0),
         "stack_memory": (9, 0, 1 << 20, 3, 0x122, -1, 0),
     }  # fmt: skip
-    jail.refused(
+    sandbox.refused(
         """
         import ctypes, errno
         libc = ctypes.CDLL(None, use_errno=True)
@@ -157,11 +157,11 @@ def test_raw_system_calls_are_refused(jail: Runner) -> None:
     )
 
 
-def test_thirty_two_bit_system_calls_are_refused(jail: Runner) -> None:
+def test_thirty_two_bit_system_calls_are_refused(sandbox: Runner) -> None:
     if os.uname().machine != "x86_64":
         return
     # mov eax, 20 (getpid); int 0x80; ret: through the 32-bit door.
-    jail.refused(
+    sandbox.refused(
         """
         import ctypes, mmap
         page = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
@@ -176,17 +176,17 @@ def test_thirty_two_bit_system_calls_are_refused(jail: Runner) -> None:
     )
 
 
-def test_the_jailed_process_dies_with_its_parent(tmp_path: Path) -> None:
-    from jail_runner import INSIDE
+def test_the_sandboxed_process_dies_with_its_parent(tmp_path: Path) -> None:
+    from sandbox_runner import INSIDE
 
     folder = tmp_path / "folder"
     folder.mkdir()
     program = f"""
 import sys
 from pathlib import Path
-from p2p.sandbox import Jail, start
-jail = Jail(folder=Path({str(folder)!r}), import_paths=(Path({str(INSIDE)!r}),))
-process = start("run_source", {{"source": "import time; send(b'up'); time.sleep(300)"}}, jail)
+from p2p.sandbox import Sandbox, start
+sandbox = Sandbox(folder=Path({str(folder)!r}), import_paths=(Path({str(INSIDE)!r}),))
+process = start("run_source", {{"source": "import time; send(b'up'); time.sleep(300)"}}, sandbox)
 process.poll()
 print(process.pid, flush=True)
 sys.stdin.read()
@@ -195,14 +195,14 @@ sys.stdin.read()
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert parent.stdout is not None
-    jailed = int(parent.stdout.readline())
-    os.kill(jailed, 0)
+    sandboxed = int(parent.stdout.readline())
+    os.kill(sandboxed, 0)
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
     deadline = time.monotonic() + 10
-    while _runs(jailed) and time.monotonic() < deadline:
+    while _runs(sandboxed) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not _runs(jailed)
+    assert not _runs(sandboxed)
 
 
 def _runs(pid: int) -> bool:

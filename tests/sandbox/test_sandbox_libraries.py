@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from p2p.sandbox import read_arrays
 
 if TYPE_CHECKING:
-    from jail_runner import Runner
+    from sandbox_runner import Runner
 
 
-def test_batched_simulation_with_two_threads_and_a_jitted_update_work(jail: Runner) -> None:
-    ended = jail(
+def test_batched_simulation_with_two_threads_and_a_jitted_update_work(sandbox: Runner) -> None:
+    ended = sandbox(
         """
         import mujoco, mujoco.batch, numpy as np
         ball = "<body pos='0 0 1'><freejoint/><geom size='.1'/></body>"
@@ -26,13 +26,13 @@ def test_batched_simulation_with_two_threads_and_a_jitted_update_work(jail: Runn
         """
     )
     assert ended.exit.ok, ended.exit
-    arrays = read_arrays(jail.folder, "out.npz")
+    arrays = read_arrays(sandbox.folder, "out.npz")
     assert (arrays["fell"] > 0.01).all()
     assert arrays["gradient"].shape == (32, 32)
 
 
-def test_a_reference_trainer_on_a_gymnasium_environment_works(jail: Runner) -> None:
-    ended = jail(
+def test_a_reference_trainer_on_a_gymnasium_environment_works(sandbox: Runner) -> None:
+    ended = sandbox(
         """
         import gymnasium, torch
         from safetensors.torch import save_file
@@ -45,4 +45,4 @@ def test_a_reference_trainer_on_a_gymnasium_environment_works(jail: Runner) -> N
         wall_seconds=120,
     )
     assert ended.exit.ok, ended.exit
-    assert read_arrays(jail.folder, "policy.safetensors")["log_std"].shape == (6,)
+    assert read_arrays(sandbox.folder, "policy.safetensors")["log_std"].shape == (6,)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from jail_runner import Runner
+    from sandbox_runner import Runner
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -28,14 +28,14 @@ while True: pass
 """
 
 
-def test_fifty_gigabytes_cannot_be_allocated(jail: Runner) -> None:
-    ended = jail("import numpy as np\nnp.ones(50 * 2**30 // 8)", memory_bytes=GIB)
+def test_fifty_gigabytes_cannot_be_allocated(sandbox: Runner) -> None:
+    ended = sandbox("import numpy as np\nnp.ones(50 * 2**30 // 8)", memory_bytes=GIB)
     assert ended.exit.reason == "memory"
     assert "1.0 GiB" in ended.exit.message
 
 
-def test_an_allocation_beyond_the_limit_is_an_exception_the_code_can_catch(jail: Runner) -> None:
-    jail.refused(
+def test_an_allocation_beyond_the_limit_is_an_exception_the_code_can_catch(sandbox: Runner) -> None:
+    sandbox.refused(
         """
         import ctypes, mmap
         libc = ctypes.CDLL(None)
@@ -49,17 +49,19 @@ def test_an_allocation_beyond_the_limit_is_an_exception_the_code_can_catch(jail:
     )
 
 
-def test_slowly_growing_memory_ends_too(jail: Runner) -> None:
-    ended = jail("kept = []\nwhile True: kept.append(bytearray(1 << 20))", memory_bytes=256 * MIB)
+def test_slowly_growing_memory_ends_too(sandbox: Runner) -> None:
+    ended = sandbox(
+        "kept = []\nwhile True: kept.append(bytearray(1 << 20))", memory_bytes=256 * MIB
+    )
     assert ended.exit.reason == "memory"
 
 
-def test_one_big_file_fills_no_disk(jail: Runner) -> None:
-    ended = jail(
+def test_one_big_file_fills_no_disk(sandbox: Runner) -> None:
+    ended = sandbox(
         "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 20))", disk_bytes=16 * MIB
     )
     assert ended.exit.reason in {"failed", "disk"}
-    assert (jail.folder / "big").stat().st_size <= 16 * MIB
+    assert (sandbox.folder / "big").stat().st_size <= 16 * MIB
 
 
 @pytest.mark.parametrize(
@@ -73,13 +75,13 @@ def test_one_big_file_fills_no_disk(jail: Runner) -> None:
     ],
     ids=["many files", "empty files", "deep folders", "deleted files"],
 )
-def test_disk_space_and_file_numbers_are_bounded(jail: Runner, source: str) -> None:
-    ended = jail(source, disk_bytes=32 * MIB, max_files=500)
+def test_disk_space_and_file_numbers_are_bounded(sandbox: Runner, source: str) -> None:
+    ended = sandbox(source, disk_bytes=32 * MIB, max_files=500)
     assert ended.exit.reason == "disk", ended.exit
 
 
-def test_folders_that_cannot_be_removed_the_usual_way_are_gone_afterwards(jail: Runner) -> None:
-    ended = jail(
+def test_folders_that_cannot_be_removed_the_usual_way_are_gone_afterwards(sandbox: Runner) -> None:
+    ended = sandbox(
         """
         import os
         open("kept", "w").close()
@@ -88,12 +90,12 @@ def test_folders_that_cannot_be_removed_the_usual_way_are_gone_afterwards(jail: 
         """
     )
     assert ended.exit.reason == "disk"
-    assert [path.name for path in jail.folder.iterdir()] == ["kept"]
+    assert [path.name for path in sandbox.folder.iterdir()] == ["kept"]
 
 
 @pytest.mark.parametrize("stack", [64 << 10, 8 << 20], ids=["small stacks", "large stacks"])
-def test_a_thread_bomb_ends(jail: Runner, stack: int) -> None:
-    ended = jail(
+def test_a_thread_bomb_ends(sandbox: Runner, stack: int) -> None:
+    ended = sandbox(
         "import threading, time\nthreading.stack_size(stack)\n"
         "while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
         {"stack": stack},
@@ -112,21 +114,23 @@ def test_a_thread_bomb_ends(jail: Runner, stack: int) -> None:
     ],
     ids=["in C", "in C with the GIL", "signals blocked"],
 )
-def test_a_hang_meets_the_wall_clock(jail: Runner, source: str) -> None:
-    ended = jail(source, wall_seconds=0.6)
+def test_a_hang_meets_the_wall_clock(sandbox: Runner, source: str) -> None:
+    ended = sandbox(source, wall_seconds=0.6)
     assert ended.exit.reason == "wall clock"
 
 
-def test_silence_is_a_stall_and_signs_of_life_are_not(jail: Runner) -> None:
-    busy = jail("import time\nfor i in range(8): send(b'alive'); time.sleep(.1)", stall_seconds=0.5)
+def test_silence_is_a_stall_and_signs_of_life_are_not(sandbox: Runner) -> None:
+    busy = sandbox(
+        "import time\nfor i in range(8): send(b'alive'); time.sleep(.1)", stall_seconds=0.5
+    )
     assert busy.exit.reason == "finished"
-    silent = jail("import time; send(b'once'); time.sleep(60)", stall_seconds=0.5)
+    silent = sandbox("import time; send(b'once'); time.sleep(60)", stall_seconds=0.5)
     assert silent.exit.reason == "stalled"
     assert silent.lines == [b"once"]
 
 
-def test_cpu_time_is_limited(jail: Runner) -> None:
-    ended = jail(
+def test_cpu_time_is_limited(sandbox: Runner) -> None:
+    ended = sandbox(
         "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
         cpu_seconds=1,
     )
@@ -134,8 +138,8 @@ def test_cpu_time_is_limited(jail: Runner) -> None:
     assert ended.exit.cpu_seconds >= 1
 
 
-def test_an_endless_line_is_a_breach_of_protocol(jail: Runner) -> None:
-    ended = jail(
+def test_an_endless_line_is_a_breach_of_protocol(sandbox: Runner) -> None:
+    ended = sandbox(
         """
         import os
         links = {int(n): f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd")}
@@ -146,8 +150,8 @@ def test_an_endless_line_is_a_breach_of_protocol(jail: Runner) -> None:
     assert ended.exit.reason == "protocol"
 
 
-def test_a_flood_of_output_is_cut_and_its_ends_are_kept(jail: Runner) -> None:
-    ended = jail("print('first')\nfor i in range(3000): print('x' * 9999)\nprint('last')")
+def test_a_flood_of_output_is_cut_and_its_ends_are_kept(sandbox: Runner) -> None:
+    ended = sandbox("print('first')\nfor i in range(3000): print('x' * 9999)\nprint('last')")
     assert ended.exit.ok
     assert ended.exit.output_tail.startswith("first")
     assert ended.exit.output_tail.endswith("last\n")
@@ -168,12 +172,14 @@ def test_a_flood_of_output_is_cut_and_its_ends_are_kept(jail: Runner) -> None:
         ("import os, time; os.closerange(0, 99); time.sleep(60)", "protocol", "closed"),
     ],
 )  # fmt: skip
-def test_every_way_to_end_is_told_apart(jail: Runner, source: str, reason: str, word: str) -> None:
-    ended = jail(source)
+def test_every_way_to_end_is_told_apart(
+    sandbox: Runner, source: str, reason: str, word: str
+) -> None:
+    ended = sandbox(source)
     assert ended.exit.reason == reason, ended.exit
     assert word in ended.exit.message
 
 
-def test_a_crash_in_c_code_names_the_python_line(jail: Runner) -> None:
-    ended = jail("import ctypes\n\nctypes.string_at(0)")
+def test_a_crash_in_c_code_names_the_python_line(sandbox: Runner) -> None:
+    ended = sandbox("import ctypes\n\nctypes.string_at(0)")
     assert 'File "<inside>", line 3' in ended.exit.output_tail

@@ -6,7 +6,6 @@ import re
 import zipfile
 from typing import TYPE_CHECKING
 
-from p2p.atomic import TEMPORARY_SUFFIX
 from p2p.config import TrainConfig
 from p2p.contracts import (
     AuthoredCode,
@@ -18,10 +17,16 @@ from p2p.contracts import (
     StatusData,
     TrainSummary,
 )
-from p2p.jsonl import parse_line
-from p2p.session.iteration_paths import names
-from p2p.session.loop_files import BestRun, IterationPlan, SteeringTaken
-from p2p.session.record_files import UnreadableError, load_model, load_object, load_text, step_of
+from p2p.files import (
+    TEMPORARY_SUFFIX,
+    UnreadableError,
+    load_model,
+    load_object,
+    load_text,
+    parse_line,
+)
+from p2p.records.iteration_paths import names, step_of
+from p2p.records.loop_files import BestRun, IterationPlan, SteeringTaken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from p2p.session.iteration_paths import IterationPaths
+    from p2p.records.iteration_paths import IterationPaths
 
 _FILES = frozenset({
     "config.json", "reward_fn.py", "reward_fn_revised.py", "reward_spec.json", "summary.json",

@@ -1,4 +1,4 @@
-"""What a jail allows, and how one ends."""
+"""What a sandbox allows, and how one ends."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ EndReason = Literal[
 ]
 
 UNSAFE_LOCAL_WARNING = (
-    "--unsafe-local: the code runs WITHOUT a jail. It can read and change every file that you "
+    "--unsafe-local: the code runs WITHOUT a sandbox. It can read and change every file that you "
     "can, see what your other programs do, use the network and start programs. What is left: "
     "your environment variables are not passed on, memory, file size and CPU time are limited, "
     "and the process is killed when it runs too long. Use it only for code that you have read."
 )
 
 
-class JailUnavailable(Exception):
-    """The kernel cannot provide the jail, and the code was not run."""
+class SandboxUnavailable(Exception):
+    """The kernel cannot provide the sandbox, and the code was not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Jail:
+class Sandbox:
     """What the code inside may use. Everything else is refused."""
 
     folder: Path
@@ -61,12 +61,12 @@ class Jail:
     env: Mapping[str, str] = field(default_factory=dict)
     """All that it finds in its environment, besides a small fixed set."""
     unsafe_local: bool = False
-    """Run without a jail; see ``UNSAFE_LOCAL_WARNING``."""
+    """Run without a sandbox; see ``UNSAFE_LOCAL_WARNING``."""
 
 
 @dataclass(frozen=True, slots=True)
-class JailExit:
-    """How a jailed process ended."""
+class SandboxExit:
+    """How a sandboxed process ended."""
 
     returncode: int
     """Negative: the signal that ended it."""

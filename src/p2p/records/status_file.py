@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p2p.atomic import locked
 from p2p.contracts import StatusData, StatusLiteral, utc_now
-from p2p.session.record_files import UnreadableError, load_model, read_model, save_model
+from p2p.files import UnreadableError, load_model, locked, read_model, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Running source text in a jail, for the tests of this folder."""
+"""Running source text in a sandbox, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from p2p.sandbox import Jail, JailedProcess, JailExit, start
+from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
 
 INSIDE = Path(__file__).parent / "inside"
 
@@ -16,7 +16,7 @@ INSIDE = Path(__file__).parent / "inside"
 @dataclass(frozen=True)
 class Ended:
     lines: list[bytes]
-    exit: JailExit
+    exit: SandboxExit
 
     @property
     def outcome(self) -> dict[str, str]:
@@ -27,16 +27,16 @@ class Ended:
 
 
 class Runner:
-    """Runs source text in a jail whose folder is ``folder``."""
+    """Runs source text in a sandbox whose folder is ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def start(
         self, source: str, payload: dict[str, Any] | None = None, **limits: Any
-    ) -> JailedProcess:
-        jail = Jail(folder=self.folder, import_paths=(INSIDE,), **limits)
-        return start("run_source", {"source": textwrap.dedent(source), **(payload or {})}, jail)
+    ) -> SandboxedProcess:
+        sandbox = Sandbox(folder=self.folder, import_paths=(INSIDE,), **limits)
+        return start("run_source", {"source": textwrap.dedent(source), **(payload or {})}, sandbox)
 
     def __call__(self, source: str, payload: dict[str, Any] | None = None, **limits: Any) -> Ended:
         limits.setdefault("wall_seconds", 30.0)

@@ -12,67 +12,69 @@ import pytest
 
 from p2p.sandbox import (
     UNSAFE_LOCAL_WARNING,
-    Jail,
-    JailedProcess,
-    JailUnavailable,
+    Sandbox,
+    SandboxedProcess,
+    SandboxUnavailable,
     launch,
     layers,
     start,
 )
 
 if TYPE_CHECKING:
-    from jail_runner import Runner
+    from sandbox_runner import Runner
 
 
-def test_lines_arrive_whole_and_in_order(jail: Runner) -> None:
-    ended = jail("for i in range(2000): send(str(i).encode() + b'x' * (i * 7 % 5000))")
+def test_lines_arrive_whole_and_in_order(sandbox: Runner) -> None:
+    ended = sandbox("for i in range(2000): send(str(i).encode() + b'x' * (i * 7 % 5000))")
     assert [int(line.split(b"x")[0]) for line in ended.lines] == list(range(2000))
 
 
-def test_a_line_with_a_break_or_none_is_refused_inside(jail: Runner) -> None:
-    jail.refused(
+def test_a_line_with_a_break_or_none_is_refused_inside(sandbox: Runner) -> None:
+    sandbox.refused(
         "attempts(a=lambda: send(b'a\\nb'), b=lambda: send(b''), c=lambda: send(bytes(5 << 20)))"
     )
 
 
-def test_ticks_let_the_parent_do_other_work(jail: Runner) -> None:
-    with jail.start("import time; time.sleep(.5); send(b'late')") as process:
+def test_ticks_let_the_parent_do_other_work(sandbox: Runner) -> None:
+    with sandbox.start("import time; time.sleep(.5); send(b'late')") as process:
         seen = list(process.lines(tick=0.05))
     assert seen[-1] == b"late"
     assert seen.count(None) >= 2
 
 
-def test_a_slow_reader_slows_the_jail_and_is_not_taken_for_a_stall(
-    jail: Runner, monkeypatch: pytest.MonkeyPatch
+def test_a_slow_reader_slows_the_sandbox_and_is_not_taken_for_a_stall(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("p2p.sandbox.line_queue._MAX_BYTES", 1 << 20)
-    with jail.start("for _ in range(64): send(bytes(1 << 18))", stall_seconds=0.4) as process:
+    with sandbox.start("for _ in range(64): send(bytes(1 << 18))", stall_seconds=0.4) as process:
         threading.Event().wait(1.0)
         assert sum(len(line) for line in process.lines() if line) == 64 << 18
         assert process.wait().ok
 
 
 def test_waiting_without_reading_does_not_block(
-    jail: Runner, monkeypatch: pytest.MonkeyPatch
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("p2p.sandbox.line_queue._MAX_BYTES", 1 << 20)
-    with jail.start("for _ in range(64): send(bytes(1 << 18))") as process:
+    with sandbox.start("for _ in range(64): send(bytes(1 << 18))") as process:
         assert process.wait(timeout=20).ok
 
 
-def test_a_watcher_that_breaks_ends_the_jail(jail: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watcher_that_breaks_ends_the_sandbox(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no such limit")
 
     monkeypatch.setattr("p2p.sandbox.verdict.time_excess", broken)
     monkeypatch.setattr("threading.excepthook", lambda _: None)
-    process = jail.start("import time; send(b'up'); time.sleep(60)")
+    process = sandbox.start("import time; send(b'up'); time.sleep(60)")
     assert process.wait(20).reason == "killed"
     monkeypatch.undo()
 
 
-def test_killing_says_why(jail: Runner) -> None:
-    with jail.start("import time; send(b'up'); time.sleep(60)") as process:
+def test_killing_says_why(sandbox: Runner) -> None:
+    with sandbox.start("import time; send(b'up'); time.sleep(60)") as process:
         assert process.poll(10) == b"up"
         process.kill("killed", "cancelled by the user")
         ended = process.wait()
@@ -80,24 +82,26 @@ def test_killing_says_why(jail: Runner) -> None:
     process.kill()  # it is gone: nothing happens
 
 
-def _interrupted(process: JailedProcess) -> None:
+def _interrupted(process: SandboxedProcess) -> None:
     with process:
         assert process.poll(10) == b"up"
         raise KeyboardInterrupt
 
 
-def test_leaving_the_block_by_an_exception_ends_the_process(jail: Runner) -> None:
-    process = jail.start("import time; send(b'up'); time.sleep(60)")
+def test_leaving_the_block_by_an_exception_ends_the_process(sandbox: Runner) -> None:
+    process = sandbox.start("import time; send(b'up'); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):
         _interrupted(process)
     assert process.ended
     assert not Path(f"/proc/{process.pid}").exists()
 
 
-def test_a_jail_outlives_the_thread_that_started_it(jail: Runner) -> None:
-    found: list[JailedProcess] = []
+def test_a_sandbox_outlives_the_thread_that_started_it(sandbox: Runner) -> None:
+    found: list[SandboxedProcess] = []
     thread = threading.Thread(
-        target=lambda: found.append(jail.start("import time; time.sleep(.5); send(b'still here')"))
+        target=lambda: found.append(
+            sandbox.start("import time; time.sleep(.5); send(b'still here')")
+        )
     )
     thread.start()
     thread.join()
@@ -106,8 +110,8 @@ def test_a_jail_outlives_the_thread_that_started_it(jail: Runner) -> None:
         assert process.wait().ok
 
 
-def test_several_jails_run_at_once(tmp_path: Path) -> None:
-    from jail_runner import Runner
+def test_several_sandboxs_run_at_once(tmp_path: Path) -> None:
+    from sandbox_runner import Runner
 
     running = []
     for i in range(4):
@@ -117,13 +121,13 @@ def test_several_jails_run_at_once(tmp_path: Path) -> None:
     assert all(process.wait().ok for process in running)
 
 
-def test_a_large_payload_arrives(jail: Runner) -> None:
-    ended = jail("send(str(len(text)).encode())", {"text": "x" * 3_000_000})
+def test_a_large_payload_arrives(sandbox: Runner) -> None:
+    ended = sandbox("send(str(len(text)).encode())", {"text": "x" * 3_000_000})
     assert ended.lines == [b"3000000"]
 
 
 def test_a_module_that_does_not_exist_is_a_failure_with_its_name(tmp_path: Path) -> None:
-    with start("no_such_module", {}, Jail(folder=tmp_path)) as process:
+    with start("no_such_module", {}, Sandbox(folder=tmp_path)) as process:
         ended = process.wait()
     assert ended.reason == "failed"
     assert "no_such_module" in ended.message
@@ -137,7 +141,7 @@ def test_the_layers_are_reported() -> None:
 
 
 def _without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, statement: str) -> None:
-    """Start jails with ``statement`` run in the process before it confines itself."""
+    """Start sandboxes with ``statement`` run in the process before it confines itself."""
     script = tmp_path / "enter_without.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
@@ -160,21 +164,21 @@ def test_a_kernel_without_a_required_layer_runs_nothing(
     folder = tmp_path / "folder"
     folder.mkdir()
     _without(monkeypatch, tmp_path, statement)
-    with pytest.raises(JailUnavailable, match=named) as caught:
-        start("os", {}, Jail(folder=folder))
+    with pytest.raises(SandboxUnavailable, match=named) as caught:
+        start("os", {}, Sandbox(folder=folder))
     assert "--unsafe-local" in str(caught.value)
     assert not layers().available
 
 
 def test_without_namespaces_the_required_layers_stand_alone(
-    jail: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _without(
         monkeypatch, tmp_path, "from p2p.sandbox import namespaces; namespaces.enter = lambda f: []"
     )
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    jail.refused(
+    sandbox.refused(
         """
         import os, socket
         attempts(read=lambda: open(secret).read(), chmod=lambda: os.chmod(secret, 0),
@@ -186,7 +190,7 @@ def test_without_namespaces_the_required_layers_stand_alone(
 
 
 def test_the_oldest_landlock_is_made_up_for(
-    jail: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _without(
         monkeypatch,
@@ -196,7 +200,7 @@ def test_the_oldest_landlock_is_made_up_for(
     )
     readable = tmp_path / "library.py"
     readable.write_text("as it was")
-    jail.refused(
+    sandbox.refused(
         """
         import os, socket
         attempts(truncate=lambda: os.truncate(path, 0), net=socket.socket,
@@ -210,25 +214,25 @@ def test_the_oldest_landlock_is_made_up_for(
 
 
 def test_unsafe_local_runs_without_a_wall_and_still_with_limits(
-    jail: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "hunter2")
     outside = tmp_path / "outside"
     outside.write_text("readable")
-    ended = jail(
+    ended = sandbox(
         "import os; send(open(outside).read().encode()); assert 'SOME_API_KEY' not in os.environ",
         {"outside": str(outside)},
         unsafe_local=True,
     )
     assert ended.exit.ok
     assert ended.lines == [b"readable"]
-    hung = jail("import time; time.sleep(60)", unsafe_local=True, wall_seconds=0.3)
+    hung = sandbox("import time; time.sleep(60)", unsafe_local=True, wall_seconds=0.3)
     assert hung.exit.reason == "wall clock"
-    assert "WITHOUT a jail" in UNSAFE_LOCAL_WARNING
+    assert "WITHOUT a sandbox" in UNSAFE_LOCAL_WARNING
 
 
-def test_without_a_jail_children_left_behind_are_killed(jail: Runner) -> None:
-    ended = jail(
+def test_without_a_sandbox_children_left_behind_are_killed(sandbox: Runner) -> None:
+    ended = sandbox(
         "import subprocess; send(str(subprocess.Popen(['sleep', '60']).pid).encode())",
         unsafe_local=True,
     )

@@ -1,0 +1,1 @@
+"""The folders of sessions, iterations and runs: the only code that knows their paths."""
