@@ -599,15 +599,15 @@ class RunRecord(Protocol):
     """The folder of one training run, as the training floor knows it."""
 
     @property
-    def path(self) -> Path: ...  # noqa: D102
+    def path(self) -> Path: ...
     @property
-    def work_dir(self) -> Path: ...  # noqa: D102
+    def work_dir(self) -> Path: ...
     @property
-    def scalars_path(self) -> Path: ...  # noqa: D102
+    def scalars_path(self) -> Path: ...
     @property
-    def videos_dir(self) -> Path: ...  # noqa: D102
+    def videos_dir(self) -> Path: ...
     @property
-    def checkpoints_dir(self) -> Path: ...  # noqa: D102
+    def checkpoints_dir(self) -> Path: ...
 
     def trajectory_file(self, step: int, label: str) -> Path:
         """Where the trajectory of an evaluation episode goes."""
