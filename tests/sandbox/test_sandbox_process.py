@@ -66,9 +66,10 @@ def test_a_watcher_that_breaks_ends_the_sandbox(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no such limit")
 
-    monkeypatch.setattr("p2p.sandbox.verdict.time_excess", broken)
-    monkeypatch.setattr("threading.excepthook", lambda _: None)
     process = sandbox.start("import time; send(b'up'); time.sleep(60)")
+    assert process.poll(10) == b"up"  # only now: what breaks while it starts is another matter
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    monkeypatch.setattr("p2p.sandbox.verdict.time_excess", broken)
     assert process.wait(20).reason == "killed"
     monkeypatch.undo()
 
@@ -110,7 +111,7 @@ def test_a_sandbox_outlives_the_thread_that_started_it(sandbox: Runner) -> None:
         assert process.wait().ok
 
 
-def test_several_sandboxs_run_at_once(tmp_path: Path) -> None:
+def test_several_sandboxes_run_at_once(tmp_path: Path) -> None:
     from sandbox_runner import Runner
 
     running = []
