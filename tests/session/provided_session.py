@@ -132,7 +132,7 @@ def house(folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     runtime = folder / "runtime"
     runtime.mkdir(parents=True)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    monkeypatch.setattr(llm_client, "Patience", lambda: QUICK)
+    monkeypatch.setattr(llm_client, "RetryPolicy", lambda: QUICK)
     monkeypatch.chdir(folder)
     get_settings.cache_clear()
     made = House(folder / "runs", kept, monkeypatch)
