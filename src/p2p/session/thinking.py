@@ -265,7 +265,7 @@ class AgentThinking:
             client = self.client
         except InferenceError:  # nobody can be asked now; earlier processes may have asked
             return _spent(self.session.llm_dir)
-        return _usage(client)
+        return _usage(client.ledger)
 
 
 def _make_client(
@@ -302,7 +302,7 @@ def _spent(folder: Path) -> Usage:
     return _usage(ledger)
 
 
-def _usage(spent: LLMClient | Ledger) -> Usage:
+def _usage(spent: Ledger) -> Usage:
     return Usage(spent.calls, spent.tokens, spent.cost_usd, spent.unanswered, spent.unanswered_usd)
 
 
@@ -331,7 +331,7 @@ def analyze_session(
     """
     from p2p.agents.session_analyzer import analyze
     from p2p.contracts import SessionAnalysis
-    from p2p.inference.spending import allowance
+    from p2p.inference.ledger import allowance
     from p2p.records.session_view import SessionView
 
     kept = read_model(session.analysis_path, SessionAnalysis)
