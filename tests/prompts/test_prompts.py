@@ -8,11 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from budgets import TOKEN_BUDGETS, count_tokens
 
 from p2p.agents.intent_elicitor import in_a_line
-from p2p.agents.judging.columns import trajectory_columns
-from p2p.agents.judging.summaries import SUMMARY_KEYS
-from p2p.agents.judging.texts import listing, tags_text
+from p2p.agents.judging.episodes import SUMMARY_KEYS, trajectory_columns
 from p2p.agents.requests import (
     REQUESTS,
     AnalysisRequest,
@@ -31,8 +30,14 @@ from p2p.agents.reward_author import access
 from p2p.config import TUNABLE
 from p2p.contracts import Criterion, CriterionScore, JudgeOpinion, Lesson, Record
 from p2p.prompts import PromptError, build, request_block
-from p2p.prompts.budgets import TOKEN_BUDGETS, count_tokens
-from p2p.prompts.env_facts import all_facts, body_facts, observation_table, overview
+from p2p.prompts.env_facts import (
+    all_facts,
+    body_facts,
+    listing,
+    observation_table,
+    overview,
+    tags_text,
+)
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
 from p2p.training.simulator import get_simulator
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from budgets import count_tokens
 
 from p2p.agents.requests import AnalysisRequest, PastIteration, ReviseRequest
 from p2p.agents.revise_agent import environment_facts
@@ -11,7 +12,6 @@ from p2p.agents.session_text import MAX_HISTORY, tunables
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionScore, Lesson
 from p2p.prompts import build
-from p2p.prompts.budgets import count_tokens
 from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import list_env_ids
 

@@ -20,7 +20,6 @@ from p2p.contracts import (
     Name,
     Record,
     Score,
-    SessionAnalysis,
 )
 
 # --- intent ---------------------------------------------------------------------------------------
@@ -263,8 +262,6 @@ class AnalysisRequest(Record):
     criterion_scores: dict[int, tuple[CriterionScore, ...]] = Field(default_factory=dict)
     """By iteration."""
 
-
-AnalysisAnswer = SessionAnalysis
 
 REQUESTS: dict[str, type[Record]] = {
     "environment_chooser": EnvironmentChoices,

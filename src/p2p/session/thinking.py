@@ -178,28 +178,18 @@ class AgentThinking:
 
     def reward(self, task: RewardTask) -> AuthoredCode:
         """See Thinking."""
-        from p2p.agents.reward_author import mend_reward, write_reward
+        from p2p.agents.reward_author import write_reward
         from p2p.training.policies.policy import Policy
 
         best = task.previous_best
-        previous = Policy.load(best / "policy.safetensors") if best else None
-        if task.code is None:
-            return write_reward(
-                self.client,
-                task.intent,
-                task.config,
-                review=self.loop.review_reward,
-                judge=task.judge,
-                unsafe_local=self.loop.unsafe_local,
-            )
-        return mend_reward(
+        return write_reward(
             self.client,
             task.intent,
             task.config,
-            task.code,
             review=self.loop.review_reward,
+            code=task.code,
             author=task.author,
-            previous_best=previous,
+            previous_best=Policy.load(best / "policy.safetensors") if best else None,
             judge=task.judge,
             unsafe_local=self.loop.unsafe_local,
         )
