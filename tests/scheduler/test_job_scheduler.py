@@ -15,16 +15,16 @@ from typing import get_args
 
 import pytest
 from jobs_for_tests import job_of, launches, plain_job, saying, with_slots
-from launches import alive, attendant_pid, until
+from launches import alive, supervisor_pid, until
 from scheduler_process import KILLED, begin, schedule
 
-from p2p.scheduler.attend import TIME_LIMIT_CODE
 from p2p.scheduler.job_scheduler import Scheduler
-from p2p.scheduler.launching import read_log
+from p2p.scheduler.launch import LaunchFolder
 from p2p.scheduler.records import ENDED, RunRow, RunSpec
+from p2p.scheduler.run_monitor import SchedulerStep
 from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
 from p2p.scheduler.store import Store
-from p2p.scheduler.tending import Step
+from p2p.scheduler.supervisor import TIME_LIMIT_CODE
 
 pytestmark = pytest.mark.usefixtures("own_cores")
 
@@ -62,9 +62,9 @@ def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> N
         assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
 
 
-@pytest.mark.parametrize("step", get_args(Step))
+@pytest.mark.parametrize("step", get_args(SchedulerStep))
 def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
-    tmp_path: Path, step: Step
+    tmp_path: Path, step: SchedulerStep
 ) -> None:
     store = with_slots(tmp_path, 2)
     store.submit(job_of("j", [saying("a", seconds=0.3), saying("b"), saying("c")]))
@@ -87,7 +87,7 @@ def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
 
 
 @pytest.mark.parametrize("step", ["assigned", "submitted", "running noted"])
-def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: Step) -> None:
+def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: SchedulerStep) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=300), saying("b")]))
     assert schedule(tmp_path, step) == KILLED
@@ -132,7 +132,7 @@ def test_a_run_that_is_lost_is_tried_again_up_to_its_limit(tmp_path: Path) -> No
     process = begin(tmp_path)
     for attempt in ("a.1", "a.2"):
         until(lambda wanted=attempt: wanted in launches(tmp_path, "a"))  # type: ignore[misc]
-        os.kill(attendant_pid(store.folder / "launches" / attempt), signal.SIGKILL)
+        os.kill(supervisor_pid(store.folder / "launches" / attempt), signal.SIGKILL)
     assert process.wait(60) == 0
     run = the_run(store, "a")
     assert (run.state, run.attempt) == ("failed", 2)
@@ -196,7 +196,7 @@ def test_a_program_that_cannot_be_started_fails_its_run_and_its_log_says_why(
     run = the_run(store, "a")
     assert run.state == "failed"
     assert run.exit_code == 127
-    assert b"/no/such/program" in read_log(store.folder, "a.1")
+    assert b"/no/such/program" in LaunchFolder(store.folder, "a.1").read_log()
 
 
 def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_scheduler_killed_twenty_times_finishes_fifty_runs_each_exactly_once(
     assert set(states(store, "j").values()) == {"succeeded"}
     for run in store.runs("j"):
         assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
-    pids = [attendant_pid(path) for path in (store.folder / "launches").iterdir()]
+    pids = [supervisor_pid(path) for path in (store.folder / "launches").iterdir()]
     until(lambda: not alive(pids))
 
 

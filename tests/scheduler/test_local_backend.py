@@ -9,7 +9,8 @@ import pytest
 from launches import OVER, python_launch
 
 from p2p.scheduler.backends import Backend, BackendError, make_backend
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.scheduler.launch import RunStatus
+from p2p.scheduler.records import Launch, NodeConfig
 from p2p.training.cpu_manager import default_pool
 
 
@@ -19,7 +20,7 @@ def backend(tmp_path: Path, own_cores: Path) -> Backend:
     return make_backend(node, tmp_path / "runs" / "scheduler")
 
 
-async def ended(backend: Backend, launch: Launch) -> LaunchReport:
+async def ended(backend: Backend, launch: Launch) -> RunStatus:
     async with asyncio.timeout(60):
         while (report := await backend.status(launch)).state not in OVER:
             await asyncio.sleep(0.02)

@@ -13,7 +13,7 @@ from ssh_server import WHY_NOT, SSHServer
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import SteeringOrder, utc_now
 from p2p.records.iteration_record import SessionRecord
-from p2p.scheduler import tending
+from p2p.scheduler import run_monitor
 from p2p.scheduler.controllers import JobOptions, session_job
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.store import Store
@@ -42,8 +42,8 @@ LOOP = LoopConfig(
 def test_an_order_given_while_it_trains_is_taken_up_after_that_iteration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tending, "COLLECT_S", 0.2)
-    monkeypatch.setattr(tending, "POLL_S", (0.2, 0.2))
+    monkeypatch.setattr(run_monitor, "COLLECT_S", 0.2)
+    monkeypatch.setattr(run_monitor, "POLL_S", (0.2, 0.2))
     runs = tmp_path / "runs"
     server = SSHServer(tmp_path / "ssh")
     server.start()

@@ -379,3 +379,18 @@ def test_another_versions_database_is_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match="another version"):
         Store(tmp_path)
+
+
+def test_a_run_that_names_its_nodes_goes_there_and_the_rest_of_its_job_where_the_job_may(
+    tmp_path: Path,
+) -> None:
+    store = with_slots(tmp_path, 2)
+    store.add_node(NodeConfig(node_id="other", cores=2))
+    runs = [saying("case"), saying("gate", nodes=("local",))]
+    store.submit(job_of("job", runs, nodes=("other",)))
+    writer = Writer(store)
+    writer.take_jobs()
+    assert {run.run_id: run.node_id for run in writer.assign()} == {
+        "case": "other",
+        "gate": "local",
+    }

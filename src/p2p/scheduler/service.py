@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
+from p2p.scheduler.notify import poke
 from p2p.scheduler.store import StoreError, scheduler_folder
-from p2p.scheduler.wake import poke
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 EXIT_BUSY = 9
-START_PATIENCE_S = 30.0
+START_TIMEOUT_S = 30.0
 
 
 class SchedulerBusy(Exception):
@@ -75,7 +75,7 @@ def ensure_scheduler(runs_dir: Path) -> None:
             stderr=stream,
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_PATIENCE_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     while not is_running(runs_dir) and time.monotonic() < deadline:
         # One that was quicker than this look, or that found another one at work, is no failure.
         if process.poll() in (0, EXIT_BUSY):

@@ -10,23 +10,19 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 from p2p.files import write_bytes
-from p2p.scheduler.backends import BackendError
-from p2p.scheduler.writer import LeaseLost
+from p2p.scheduler.backends import Backend, BackendError
+from p2p.scheduler.launch import RunStatus
+from p2p.scheduler.records import Launch, RunRow
+from p2p.scheduler.writer import LeaseLost, Writer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from p2p.scheduler.backends import Backend
-    from p2p.scheduler.records import Launch, LaunchReport, RunRow
-    from p2p.scheduler.writer import Writer
-
-Step = Literal[
+SchedulerStep = Literal[
     "assigned", "submitted", "running noted", "cancel sent", "end seen", "collected", "end noted"
 ]
 """Where a scheduler may be killed: between any two of them everything is kept."""
@@ -34,16 +30,16 @@ Step = Literal[
 LOCAL_POLL_S, POLL_S = (1.0, 1.0), (2.0, 5.0)
 """How long to wait between looks: at first, and after many."""
 COLLECT_S = 10.0
-LONGEST_PAUSE_S = 60.0
-LONGEST_LOG = 16 << 20
-REFUSALS = 3
-"""After so many submits that failed, its backend is asked how it stands all the same."""
+MAX_PAUSE_S = 60.0
+MAX_LOG_BYTES = 16 << 20
+MAX_REFUSALS = 3
+"""After so many submits that failed, its backend is asked for its status all the same."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Tender:
+class RunMonitor:
     """Looks after one launch."""
 
     run: RunRow
@@ -55,7 +51,7 @@ class Tender:
     """On this machine: it is heard of at once, and its output stays where it is."""
     log_path: Path
     """Where its output is kept after its end: another machine may forget it."""
-    step: Callable[[Step], None]
+    step: Callable[[SchedulerStep], None]
     look: asyncio.Event = field(default_factory=asyncio.Event)
     unreached: bool = False
     """Its node was out of reach until nothing of it could run there any more."""
@@ -64,7 +60,7 @@ class Tender:
     _cancel_sent: bool = False
     _refusals: int = 0
     _collected_at: float = field(default_factory=time.monotonic)
-    _told: str = ""
+    _last_message: str = ""
 
     def __post_init__(self) -> None:
         self._submitted = self.run.state == "running"
@@ -76,9 +72,9 @@ class Tender:
             self._cancel_wanted = True
             self.look.set()
 
-    async def tend(self) -> None:
+    async def watch(self) -> None:
         """Stay with it to its end, through all failures of its node."""
-        pause, longest = LOCAL_POLL_S if self.is_here else POLL_S
+        pause, max_pause = LOCAL_POLL_S if self.is_here else POLL_S
         failures = 0
         while True:
             try:
@@ -86,118 +82,113 @@ class Tender:
                     return
                 failures = 0
                 wait = pause
-                pause = min(pause * 1.5, longest)
+                pause = min(pause * 1.5, max_pause)
             except LeaseLost as error:
                 _logger.info("%s", error)
                 return
-            except BackendError as error:
-                failures += 1
-                wait = min(longest * 2**failures, LONGEST_PAUSE_S)
-                self._tell(f"{error}; trying again")
+            # One run's trouble must not end the others': say so, and try again later.
             except Exception as error:
-                # One run's trouble must not end the others': say so, and try again later.
-                _logger.exception("%s", self.launch.launch_id)
+                message = str(error)
+                if not isinstance(error, BackendError):
+                    _logger.exception("%s", self.launch.launch_id)
+                    message = f"{type(error).__name__}: {error}"
                 failures += 1
-                wait = min(longest * 2**failures, LONGEST_PAUSE_S)
-                self._tell(f"{type(error).__name__}: {error}; trying again")
+                wait = min(max_pause * 2**failures, MAX_PAUSE_S)
+                self._note(f"{message}; trying again")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.look.wait(), wait)
             self.look.clear()
 
     async def _advance(self) -> bool:
         """Do what is next; True if it has come to its end."""
+        status: RunStatus | None = None
         if self._cancel_wanted and not self._cancel_sent:
             await self.backend.cancel(self.launch)
             self._cancel_sent = True
             self.step("cancel sent")
         elif not self._submitted and not self._cancel_sent:
-            await self._submit()
+            status = await self._submit()
             self.step("submitted")
             self.writer.mark_running(self.run)
             self._submitted = True
             self.step("running noted")
-        report = await self.backend.status(self.launch)
-        if report.state in ("waiting", "running"):
-            self._tell(report.message)
-            await self._collect_now_and_then()
+        status = status or await self.backend.status(self.launch)
+        if status.state in ("waiting", "running"):
+            self._note(status.message)
+            if time.monotonic() - self._collected_at > COLLECT_S:
+                await self.backend.collect(self.launch)
+                self._collected_at = time.monotonic()
             return False
-        if report.never_began and not self._cancel_sent:
+        if status.never_began and not self._cancel_sent:
             # Nothing is lost but its place in a queue: the same launch, no new attempt.
             self._submitted = False
-            self._tell("it got lost before it began; submitting it again")
+            self._note("it got lost before it began; submitting it again")
             return False
         self.step("end seen")
-        all_here = await self._bring_home(report)
+        is_complete = await self._collect_all(status)
         self.step("collected")
-        self._settle(report)
-        _logger.info("%s: %s %s", self.launch.launch_id, report.state, report.exit_code)
+        self._settle(status)
+        _logger.info("%s: %s %s", self.launch.launch_id, status.state, status.exit_code)
         self.step("end noted")
-        if all_here:
-            await self._release()
+        if is_complete:
+            try:
+                await self.backend.release(self.launch)
+            except BackendError as error:  # some space there stays taken
+                _logger.warning("%s is not removed from its node: %s", self.launch.launch_id, error)
         return True
 
-    async def _submit(self) -> None:
+    async def _submit(self) -> RunStatus:
         """Start it. Where that keeps failing, it may have begun all the same, or have ended."""
         try:
-            await self.backend.submit(self.launch, self.secrets())
+            return await self.backend.submit(self.launch, self.secrets())
         except BackendError:
             self._refusals += 1
-            if self._refusals < REFUSALS:
+            if self._refusals < MAX_REFUSALS:
                 raise
-            report = await self.backend.status(self.launch)
-            if report.state == "absent":
+            status = await self.backend.status(self.launch)
+            if status.state == "absent":
                 raise
-            self.unreached = report.state == "lost"
+            self.unreached = status.state == "lost"
+            return status
 
-    async def _collect_now_and_then(self) -> None:
-        if time.monotonic() - self._collected_at > COLLECT_S:
-            await self.backend.collect(self.launch)
-            self._collected_at = time.monotonic()
-
-    async def _bring_home(self, report: LaunchReport) -> bool:
+    async def _collect_all(self, status: RunStatus) -> bool:
         """Fetch files and output; of a run that is lost, what can still be had.
 
         Returns whether all of it is here now.
         """
-        if report.state == "absent":
+        if status.state == "absent":
             return False
         try:
             await self.backend.collect(self.launch)
             output = b"" if self.is_here else await self.backend.logs(self.launch, 0)
         except BackendError:
-            if report.state != "lost":
+            if status.state != "lost":
                 raise
             return False
         if output and not self.log_path.exists():
-            write_bytes(self.log_path, output[-LONGEST_LOG:])
-        return report.state != "lost" and len(output) <= LONGEST_LOG
+            write_bytes(self.log_path, output[-MAX_LOG_BYTES:])
+        return status.state != "lost" and len(output) <= MAX_LOG_BYTES
 
-    async def _release(self) -> None:
-        """Let its node forget it; where that fails, some space there stays taken."""
-        try:
-            await self.backend.release(self.launch)
-        except BackendError as error:
-            _logger.warning("%s is not removed from its node: %s", self.launch.launch_id, error)
-
-    def _settle(self, report: LaunchReport) -> None:
+    def _settle(self, status: RunStatus) -> None:
         """Note the end, or that there is to be another attempt."""
-        run, writer, code = self.run, self.writer, report.exit_code
-        if report.state == "exited" and code in self.launch.spec.done_codes:
-            writer.finish(run, "succeeded", report.message, code)
-        elif report.state == "cancelled" or self._cancel_sent:
-            writer.finish(run, "cancelled", report.message, code)
-        elif report.state == "exited":
-            told = report.message or f"it ended with exit code {code}"
-            if code in self.launch.spec.retry_codes:
-                writer.try_again(run, told, code)
+        run, writer, code = self.run, self.writer, status.exit_code
+        spec = self.launch.spec
+        if status.state == "exited" and code in spec.done_codes:
+            writer.finish(run, "succeeded", status.message, code)
+        elif status.state == "cancelled" or self._cancel_sent:
+            writer.finish(run, "cancelled", status.message, code)
+        elif status.state == "exited":
+            message = status.message or f"it ended with exit code {code}"
+            if code in spec.retry_codes:
+                writer.try_again(run, message, code)
             else:
-                writer.finish(run, "failed", told, code)
+                writer.finish(run, "failed", message, code)
         else:
-            told = report.message or "it is gone without a word"
-            writer.try_again(run, told, counts=not self.unreached)
+            message = status.message or "it is gone without a word"
+            writer.try_again(run, message, counts=not self.unreached)
 
-    def _tell(self, message: str) -> None:
-        if message != self._told:
+    def _note(self, message: str) -> None:
+        if message != self._last_message:
             with suppress(LeaseLost, sqlite3.OperationalError):
                 self.writer.note(self.run, message[:1000])
-                self._told = message
+                self._last_message = message
