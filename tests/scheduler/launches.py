@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from processes import is_there
+from processes import is_there, wait_until
 
 from p2p.scheduler.launch import LaunchFolder, RunStatus, launch_file
 from p2p.scheduler.records import Launch, RunSpec
 
-T = TypeVar("T")
 OVER = ("exited", "cancelled", "lost")
-
-
-def until(look: Callable[[], T | None], *, patience: float = 60.0) -> T:
-    """Look until there is something to see."""
-    deadline = time.monotonic() + patience
-    while not (seen := look()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return seen
 
 
 def python_launch(
@@ -80,17 +69,17 @@ class Machine:
     def status(self, launch: Launch) -> RunStatus:
         return self.at(launch).status()
 
-    def end(self, launch: Launch, *, patience: float = 60.0) -> RunStatus:
+    def end(self, launch: Launch, *, seconds: float = 60.0) -> RunStatus:
         def over() -> RunStatus | None:
             seen = self.status(launch)
             return seen if seen.state in OVER else None
 
-        return until(over, patience=patience)
+        return wait_until(over, seconds)
 
     def file(self, launch: Launch, name: str) -> str:
         """What stands in a file of the run, as soon as there is something."""
         path = self.folder(launch) / name
-        return until(lambda: path.read_text() if path.exists() else "")
+        return wait_until(lambda: path.read_text() if path.exists() else "")
 
     def log(self, launch: Launch) -> str:
         return self.at(launch).read_log().decode()

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from launches import Machine, alive, python_launch, supervisor_pid, until
+from launches import Machine, alive, python_launch, supervisor_pid
+from processes import wait_until
 
 from p2p.scheduler import notify
 from p2p.scheduler.launch import LaunchError, LaunchFolder
@@ -143,7 +144,7 @@ def test_a_time_limit_ends_it_with_a_code_of_its_own(machine: Machine) -> None:
 def test_without_anybody_asking_the_lease_runs_out(machine: Machine) -> None:
     launch = machine.start(FOREVER, lease_s=1.0)
     exit_file = machine.control(launch) / "exit.json"
-    until(exit_file.exists)
+    wait_until(exit_file.exists)
     status = machine.status(launch)
     assert status.state == "lost"
     assert "nobody asked" in status.message
@@ -251,7 +252,7 @@ def test_a_run_has_its_core_to_itself_and_shares_it_out_among_its_own(machine: M
 
 def until_process(machine: Machine, launch: Launch) -> Path:
     path = machine.control(launch) / "process.json"
-    until(path.exists)
+    wait_until(path.exists)
     return path
 
 

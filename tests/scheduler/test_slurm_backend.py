@@ -91,7 +91,7 @@ def end_of(pid: int) -> None:
     wait_until(lambda: not is_there(pid), 30)
 
 
-def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, tmp_path):
+def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, cluster, tmp_path):
     program = "open('result.txt', 'w').write('x'); print('done')"
     launches = [launch(tmp_path, program, f"run{n}") for n in range(3)]
     assert do(backend.status(launches[0])).state == "absent"
@@ -107,7 +107,8 @@ def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, t
     paths = (control(backend, each).path for each in launches)
     notes = [json.loads((path / "slurm.json").read_text()) for path in paths]
     assert len({note["job_id"] for note in notes}) == 1
-    assert [note["index"] for note in notes] == [0, 1, 2]
+    assert sorted(note["index"] for note in notes) == [0, 1, 2]
+    assert list((cluster.folder / "cores").iterdir())  # theirs alone, else they wait for others
 
 
 def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launches import alive, until
+from launches import alive
+from processes import wait_until
 from ssh_node import WAITS, Node, ended, with_backend
 from ssh_server import WHY_NOT, SSHServer, make_key
 from test_launch import FAMILY
@@ -115,7 +116,7 @@ def test_when_nobody_comes_back_the_node_ends_it_by_itself(node: Node) -> None:
             await backend.status(launch)
         with pytest.raises(BackendError, match="cannot be reached"):
             await backend.status(launch)
-        until((node.control(launch) / "exit.json").exists)
+        wait_until((node.control(launch) / "exit.json").exists)
         assert alive(pids) == []
         node.server.start()
         status = await backend.status(launch)

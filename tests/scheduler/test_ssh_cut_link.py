@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launches import until
+from processes import wait_until
 from ssh_node import WAITS, Node, ended, with_backend
 from ssh_server import WHY_NOT, SSHServer
 
@@ -93,7 +93,7 @@ def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -
             with pytest.raises(BackendError, match="node other"):
                 await backend.status(launch)
         (node.there(launch) / "go").touch()
-        until((node.control(launch) / "exit.json").exists)
+        wait_until((node.control(launch) / "exit.json").exists)
         cable.plug_in()
         async with asyncio.timeout(60):
             while True:
@@ -118,7 +118,7 @@ def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable)
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
             await backend.status(launch)
-        until((node.control(launch) / "exit.json").exists)
+        wait_until((node.control(launch) / "exit.json").exists)
         cable.plug_in()
         status = await ended(node.backend(), launch)
         assert status.state == "lost"
@@ -135,7 +135,9 @@ def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> Non
         await backend.submit(launch, {})
         assert (await ended(backend, launch)).exit_code == 0
         collecting = asyncio.create_task(backend.collect(launch))
-        part = await asyncio.to_thread(until, lambda: list(node.here(launch).glob(".*.part.tmp")))
+        part = await asyncio.to_thread(
+            wait_until, lambda: list(node.here(launch).glob(".*.part.tmp"))
+        )
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
             await collecting

@@ -47,27 +47,6 @@ def test_this_machine_is_a_node_from_the_beginning(tmp_path: Path) -> None:
     assert node.cores >= 1
 
 
-def test_a_node_that_was_removed_stays_away(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.remove_node("local")
-    assert Store(tmp_path).nodes() == []
-
-
-def test_a_job_reads_back_as_it_was_given(tmp_path: Path) -> None:
-    run = saying("r1", cores=2, gpus=1, secrets=("OPENAI_API_KEY",), tags={"a": "b"})
-    store = Store(tmp_path)
-    store.submit(job_of("j", [run], title="hällo", priority=3))
-    assert store.spec("r1") == run
-    job = store.job("j")
-    assert job is not None
-    assert (job.title, job.priority, job.state, job.counts) == (
-        "hällo",
-        3,
-        "pending",
-        {"pending": 1},
-    )
-
-
 def test_a_name_that_is_taken_is_refused_and_nothing_is_kept_of_the_job(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.submit(plain_job("j", 2))

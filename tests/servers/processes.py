@@ -8,15 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 import psutil
 
+T = TypeVar("T")
 
-def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
+
+def wait_until(look: Callable[[], T], seconds: float = 240, what: str = "") -> T:
+    """Look until there is something to see; what was seen."""
     deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for {what or look}"
         time.sleep(0.01)
+    return seen
 
 
 def is_there(pid: int) -> bool:

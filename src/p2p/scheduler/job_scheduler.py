@@ -9,21 +9,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-
-from pydantic import SecretStr
 
 from p2p.scheduler.backends import Backend, BackendError, make_backend
 from p2p.scheduler.job_files import Exporter, saved_log
 from p2p.scheduler.notify import listen
-from p2p.scheduler.records import Launch, NodeConfig, RunRow
+from p2p.scheduler.records import NodeConfig, RunRow
 from p2p.scheduler.run_monitor import RunMonitor, SchedulerStep
 from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, only_scheduler
 from p2p.scheduler.store import Store, StoreError
@@ -82,7 +79,7 @@ class Scheduler:
         try:
             with ExitStack() as stack:
                 if self.job_id is None:
-                    stack.callback(self._listen())
+                    stack.enter_context(self._listening())
                 while not self.stopped:
                     self._wake_up.clear()
                     self._look(writer)
@@ -133,7 +130,6 @@ class Scheduler:
         return frozenset(self._avoided)
 
     def _monitor(self, run: RunRow, writer: Writer) -> None:
-        spec = self.store.spec(run.run_id)
         node = self.store.node(run.node_id or "")
         if node is None:
             writer.try_again(run, f"its node {run.node_id} is not there any more")
@@ -145,10 +141,9 @@ class Scheduler:
             return  # looked at again with the next look
         monitor = RunMonitor(
             run=run,
-            launch=Launch(launch_id=run.launch_id, spec=spec, runs_dir=self.store.runs_dir),
+            launch=self.store.launch(run),
             backend=backend,
             writer=writer,
-            secrets=lambda: _secret_values(spec.secrets),
             is_here=node.backend == "local",
             log_path=saved_log(self.store, run.launch_id),
             step=self.step,
@@ -165,9 +160,9 @@ class Scheduler:
             self._avoided[monitor.run.node_id] = time.monotonic() + AVOID_S
         self._wake_up.set()
 
-    def _listen(self) -> Callable[[], None]:
-        """Look at once when poked; returns how to leave off."""
-        loop, listener = asyncio.get_running_loop(), listen(self.store.folder)
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Look at once when poked."""
 
         def hear() -> None:
             with suppress(BlockingIOError):
@@ -179,20 +174,19 @@ class Scheduler:
                     monitor.look.set()
             self._wake_up.set()
 
-        def leave() -> None:
+        loop = asyncio.get_running_loop()
+        with listen(self.store.folder) as listener:
+            loop.add_reader(listener, hear)
+            yield
             loop.remove_reader(listener)
-            listener.close()
-
-        loop.add_reader(listener, hear)
-        return leave
 
     def _backend(self, node: NodeConfig) -> Backend:
-        known = self._backends.get(node.node_id)
-        if known is None or known[0] != node:
+        config, backend = self._backends.get(node.node_id, (None, None))
+        if backend is None or config != node:
             # One whose settings changed is left to those who still use it.
-            known = (node, make_backend(node, self.store.folder))
-            self._backends[node.node_id] = known
-        return known[1]
+            backend = make_backend(node, self.store.folder)
+            self._backends[node.node_id] = (node, backend)
+        return backend
 
     async def _renew(self, writer: Writer) -> None:
         while True:
@@ -251,20 +245,6 @@ async def _until_signal(
         loop.add_signal_handler(number, scheduler.stop)
     await scheduler.run(until_idle=until_idle)
     return scheduler.stopped
-
-
-def _secret_values(names: Iterable[str]) -> dict[str, str]:
-    """Those of the variables that are set, in the environment or else in `.env`; kept nowhere."""
-    settings = get_settings()
-    values: dict[str, str] = {}
-    for name in names:
-        value = os.environ.get(name)
-        if value is None:
-            setting = getattr(settings, name.lower(), None)
-            value = setting.get_secret_value() if isinstance(setting, SecretStr) else setting
-        if isinstance(value, str) and value:
-            values[name] = value
-    return values
 
 
 def log_to_stderr() -> None:

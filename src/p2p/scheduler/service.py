@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
@@ -37,15 +37,12 @@ def log_path(runs_dir: Path) -> Path:
 @contextmanager
 def only_scheduler(runs_dir: Path) -> Iterator[None]:
     """Be the one scheduler of the folder; raises SchedulerBusy if there is one."""
-    lock = locked(lock_path(runs_dir), patience_s=1.0)
-    try:
-        lock.__enter__()
-    except TimeoutError:
-        raise SchedulerBusy(f"a scheduler works on {runs_dir} already") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(lock_path(runs_dir), patience_s=1.0))
+        except TimeoutError:
+            raise SchedulerBusy(f"a scheduler works on {runs_dir} already") from None
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def is_running(runs_dir: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import shlex
 import sys
 from collections.abc import AsyncIterator
@@ -25,11 +26,12 @@ PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from p2p.scheduler.node import main; main()"
 )
 UNPACK = (
-    "import sys; from pathlib import Path; base, digest = sys.argv[1:]; "
-    "archive = Path(base, 'packages', digest + '.zip'); sys.path.insert(0, str(archive)); "
-    "from p2p.scheduler.package import unpack; unpack(Path(base), digest, archive); "
-    "archive.unlink(missing_ok=True)"
+    "import sys; from pathlib import Path; base, digest, archive = sys.argv[1:]; "
+    "sys.path.insert(0, archive); from p2p.scheduler.package import unpack; "
+    "unpack(Path(base), digest, Path(archive)); Path(archive).unlink()"
 )
+COMMANDS_AT_ONCE = 4
+"""sshd refuses more than ten sessions on a connection by default."""
 BROKEN = (
     TimeoutError, ConnectionError, asyncssh.DisconnectError, asyncssh.ChannelOpenError,
     asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection,
@@ -55,22 +57,29 @@ class SSHConnection:
         self.base = Path(node.base_dir)
         self._link: Link | None = None
         self._connecting = asyncio.Lock()
+        self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
 
     async def close(self) -> None:
-        link, self._link = self._link, None
+        link = self._link
+        self._drop()
         if link is not None:
-            link.connection.abort()
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(5):
                     await link.connection.wait_closed()
 
+    def _drop(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.connection.abort()
+
     async def call(self, operation: str, **arguments: Any) -> Any:
         """What one of the node's operations returns."""
-        link = await self._linked()
-        words = ["-c", PROGRAM, link.package, str(self.base), operation]
-        process = await self._run(link.connection, words, json.dumps(arguments))
+        async with self._commands:
+            link = await self._linked()
+            words = ["-c", PROGRAM, link.package, str(self.base), operation]
+            output = await self._run(link.connection, words, json.dumps(arguments))
         try:
-            answer = json.loads(process.strip().rpartition("\n")[2])
+            answer = json.loads(output.strip().rpartition("\n")[2])
             if "error" in answer:
                 raise self._error(f"{operation} failed there: {answer['error']}")
             return answer["result"]
@@ -100,7 +109,7 @@ class SSHConnection:
         if process.exit_status is None and process.exit_signal is None:
             raise ConnectionError("it was cut off")
         if process.exit_status != 0:
-            self._link = None  # perhaps our package is gone there
+            self._drop()  # perhaps our package is gone there: connect anew
             complaint = str(process.stderr or "").strip()[-1500:]
             raise self._error(
                 f"our program does not start with {python} (exit status {process.exit_status}). "
@@ -131,9 +140,10 @@ class SSHConnection:
         if not await sftp.isdir(str(folder)):
             private = asyncssh.SFTPAttrs(permissions=0o700)
             await sftp.makedirs(str(folder.parent), private, exist_ok=True)
-            async with sftp.open(f"{folder}.zip", "wb") as stream:
+            archive = f"{folder}.{secrets.token_hex(6)}.zip"
+            async with sftp.open(archive, "wb") as stream:
                 await stream.write(package.data)
-            await self._run(connection, ["-c", UNPACK, str(self.base), package.digest])
+            await self._run(connection, ["-c", UNPACK, str(self.base), package.digest, archive])
         return str(folder)
 
     @asynccontextmanager
@@ -142,9 +152,7 @@ class SSHConnection:
         try:
             yield
         except BROKEN as error:
-            if self._link is not None:
-                self._link.connection.abort()
-            self._link = None
+            self._drop()
             raise self._error(
                 f"the connection broke ({_words(error)}); its runs go on, and are found again when "
                 "it is back"
