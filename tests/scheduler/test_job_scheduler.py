@@ -251,13 +251,3 @@ def test_a_scheduler_killed_twenty_times_finishes_fifty_runs_each_exactly_once(
         assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
     pids = [supervisor_pid(path) for path in (store.folder / "launches").iterdir()]
     wait_until(lambda: not alive(pids))
-
-
-@pytest.mark.slow
-def test_five_hundred_runs_of_a_second_on_four_slots(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 4)
-    store.submit(plain_job("j", 500, seconds=1.0))
-    assert begin(tmp_path).wait(1500) == 0
-    assert set(states(store, "j").values()) == {"succeeded"}
-    for run in store.runs("j"):
-        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from launches import alive
@@ -166,40 +165,6 @@ def test_a_cancel_kills_everything_there(node: Node) -> None:
         await backend.cancel(launch)
         assert (await ended(backend, launch)).state == "cancelled"
         assert alive(pids) == []
-
-    with_backend(node, scenario)
-
-
-def test_a_file_that_grows_comes_home_piece_by_piece_while_the_run_goes_on(node: Node) -> None:
-    code = (
-        "import os, time\n"
-        "for n in range(3):\n"
-        "    open('metrics.jsonl', 'a').write('%d' % n * 1000 + '\\n')\n"
-        "    open(f'step{n}', 'w').write('1')\n"
-        "    while not os.path.exists(f'go{n}'): time.sleep(0.02)\n"
-    )
-    launch = node.launch(code)
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        came: list[int] = []
-        read = backend.connection.read
-
-        async def counted(*arguments: Any) -> bytes:
-            data = await read(*arguments)
-            came.append(len(data))
-            return data
-
-        backend.connection.read = counted  # type: ignore[method-assign]
-        for number in range(3):
-            await node.file_there(backend, launch, f"step{number}")
-            came.clear()
-            await backend.collect(launch)
-            lines = (node.here(launch) / "metrics.jsonl").read_text().split()
-            assert lines == [str(n) * 1000 for n in range(number + 1)]
-            assert sum(came) == 1001 + 1
-            (node.there(launch) / f"go{number}").touch()
-        assert (await ended(backend, launch)).exit_code == 0
 
     with_backend(node, scenario)
 
@@ -368,38 +333,3 @@ def test_names_from_a_hostile_node_lead_nowhere(tmp_path: Path) -> None:
         server.stop()
     assert [path.name for path in node.runs_dir.rglob("*") if path.is_file()] == ["good"]
     assert not list(tmp_path.glob("**/evil"))
-
-
-@pytest.mark.slow
-def test_long_lists_and_long_logs_come_whole(node: Node) -> None:
-    code = (
-        "for n in range(12_000): open(f'{n:05}' + 'x' * 180, 'w').close()\nprint('y' * 20_000_000)"
-    )
-    launch = node.launch(code)
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
-        where = {"launch_id": launch.launch_id, "folder": launch.spec.folder}
-        assert len(await backend.connection.call("scan", **where, held={})) == 12_000
-        assert len(await backend.logs(launch)) == 20_000_001
-
-    with_backend(node, scenario)
-
-
-def test_a_request_that_is_given_up_does_not_spoil_the_next(node: Node) -> None:
-    launch = node.launch(SLEEPS.format(0))
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.check()
-        asking = asyncio.create_task(backend.submit(launch, {}))
-        await asyncio.sleep(0.01)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert (await backend.status(launch)).state != "lost"
-        await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
-
-    with_backend(node, scenario)
-    assert (node.there(launch) / "count").read_text() == "x"
