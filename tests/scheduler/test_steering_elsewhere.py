@@ -17,7 +17,7 @@ from p2p.scheduler import tending
 from p2p.scheduler.controllers import JobOptions, session_job
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.store import Store
-from p2p.session.steering import give_order
+from p2p.session.steering import give_feedback
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
@@ -59,7 +59,9 @@ def test_an_order_given_while_it_trains_is_taken_up_after_that_iteration(
                 async with asyncio.timeout(900):
                     while not (record.iteration(1).path / "base_seed_1" / "metrics").exists():
                         await asyncio.sleep(0.05)
-                    give_order(record.path, SteeringOrder(given_at=utc_now(), remark="keep it low"))
+                    give_feedback(
+                        record.path, SteeringOrder(given_at=utc_now(), remark="keep it low")
+                    )
                     await task
 
             asyncio.run(steered())

@@ -14,14 +14,16 @@ from model_wire import Received
 from played_by_builtin import played_by_builtin
 from processes import wait_until
 from provided_session import House, house
+from pydantic import BaseModel
 from session_process import TINY, Sessions
 
 from p2p.config import TrainConfig
 from p2p.contracts import SessionResult
 from p2p.event_log import read_events
+from p2p.files import save_model
+from p2p.records import folder
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
-from p2p.session import environment
 from p2p.session.run_session import create_session
 from p2p.session.session_config import loop_config
 from p2p.settings import get_settings
@@ -131,11 +133,13 @@ def test_an_answer_that_came_before_a_crash_is_not_paid_for_again(at_home: House
     server = at_home.serve("anthropic", up_to_the_criteria)
     session = without_environment(at_home, server.model("anthropic"))
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device", str(session.config.path))
+    def full(path: Path, value: BaseModel) -> None:
+        if path == session.config.path:
+            raise OSError(28, "No space left on device", str(path))
+        save_model(path, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(environment, "save_model", full)
+        patch.setattr(folder, "save_model", full)
         result = at_home.run(session)
     assert (result.status, asked_for(session).env_id) == ("error", "")
     at_home.run(session, resume=True)

@@ -17,11 +17,11 @@ from p2p.contracts import SessionResult
 from p2p.event_log import EventLog, use_log
 from p2p.inference.llm_client import LLMClient
 from p2p.records.iteration_record import SessionRecord
+from p2p.session.agents import SessionAgents
+from p2p.session.context import SessionContext
 from p2p.session.loop import run_loop
-from p2p.session.phases import Work
 from p2p.session.run_session import create_session
 from p2p.session.session_config import loop_config
-from p2p.session.thinking import AgentThinking
 
 ATTACK = """
 import random
@@ -83,8 +83,8 @@ def attacked(
         assert config is not None
         with use_log(EventLog(session.events_path)):
             client = LLMClient("builtin", folder=session.llm_dir, builtin=answer)
-        thinking = AgentThinking(session, loop, _client=client)
-        result = run_loop(Work(session, config, thinking, judge_waits_s=()))
+        agents = SessionAgents(session, loop, _client=client)
+        result = run_loop(SessionContext(session, config, agents, judge_waits_s=()))
         assert not (tmp_path / "mark").exists()
         assert not (tmp_path / "mark.read").exists()
         with pytest.raises(BlockingIOError):  # nobody has come

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import is_there, kill_process, wait_until
+from processes import descendants, is_there, kill_process, wait_until
 from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.clock import worked_s
-from p2p.session.stopping import descendants
 
 EVERY_FILE = (
     "session.json",

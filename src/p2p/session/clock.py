@@ -54,7 +54,7 @@ class Clock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What happens in here takes no time: a person thinks."""
+        """What happens in here takes no time: the user thinks."""
         self._held_since = time.monotonic()
         try:
             yield

@@ -20,11 +20,11 @@ class SessionBusy(Exception):
 
 
 class SessionCancelled(Exception):
-    """Someone asked the session to stop."""
+    """The session was asked to stop."""
 
 
 class SessionPaused(Exception):
-    """Someone asked the session to stop after an iteration."""
+    """The session was asked to stop after an iteration."""
 
 
 class TimeExhausted(Exception):
@@ -44,7 +44,7 @@ class JudgeUnavailable(Exception):
 
 
 class TrainingUnavailable(Exception):
-    """Training failed for a reason that no other reward would mend."""
+    """Training failed for a reason that no other reward would repair."""
 
 
 _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
@@ -86,9 +86,9 @@ def came_of_interrupt(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """What happened, for a person."""
+    """What happened, in words."""
     if status_of(error) == "cancelled":
-        return "stopped by the person"
+        return "cancelled by user"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk is full: {error.filename or 'the runs folder'}"
     if is_expected(error):
