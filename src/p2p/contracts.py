@@ -6,9 +6,8 @@ body. Unknown keys are errors: a file from another program is reported, not half
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
@@ -33,7 +32,6 @@ StatusLiteral = Literal[
     "gate_passed",
     "gate_failed",
 ]
-STATUSES: tuple[str, ...] = get_args(StatusLiteral)
 
 ROLLOUT_LABELS = ("p10", "median", "p90")
 """The evaluation episodes kept as video and trajectory, by their place among the returns."""
@@ -589,5 +587,3 @@ WorkerMessage = Annotated[
     Field(discriminator="type"),
 ]
 WORKER_MESSAGE: TypeAdapter[WorkerMessage] = TypeAdapter(WorkerMessage)
-
-Json = Mapping[str, Any]

@@ -181,27 +181,22 @@ def test_a_first_reward_that_cannot_be_made_to_run_is_the_end(session: Made, run
     assert not made.iteration(1).runs()
 
 
-def test_gone_on_with_after_giving_up_the_first_reward_is_revised(session: Made, run: Run) -> None:
-    made = session()
-    run(made, invalid=[1])
-    result = run(made, resume=True, invalid=[1], scores={"2": [0.9, 0.9]})
-    assert (result.status, result.best_iteration) == ("passed", 2)
-    assert calls(made).count("write_reward") == 1
-
-
-def test_gone_on_with_after_giving_up_a_reward_of_the_person_is_taken(
+def test_resumed_after_giving_up_the_first_reward_is_revised_by_the_agent_or_the_user(
     session: Made, run: Run
 ) -> None:
-    made = session()
-    run(made, invalid=[1])
-    order(made, reward_code=reward(7.0))
-    result = run(made, resume=True, invalid=[1], scores={"2": [0.9, 0.9]})
-    assert result.status == "passed"
-    assert made.iteration(2).reward_fn_path.read_text() == reward(7.0)
-    assert "revise 1" not in calls(made)
+    for name, code in (("session_a", None), ("session_b", reward(7.0))):
+        made = session(name)
+        run(made, invalid=[1])
+        if code is not None:
+            order(made, reward_code=code)
+        result = run(made, resume=True, invalid=[1], scores={"2": [0.9, 0.9]})
+        assert (result.status, result.best_iteration) == ("passed", 2)
+        assert calls(made).count("write_reward") == 1
+        assert ("revise 1" in calls(made)) == (code is None)
+        assert code in (None, made.iteration(2).read_reward_source())
 
 
-def test_gone_on_with_after_giving_up_the_judge_is_written_anew(session: Made, run: Run) -> None:
+def test_resumed_after_giving_up_the_judge_is_written_anew(session: Made, run: Run) -> None:
     made = session()
     assert run(made, bad_judges=1).status == "invalid_code"
     result = run(made, resume=True, bad_judges=1, scores={"1": [0.9, 0.9]})
@@ -403,6 +398,8 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
 def test_what_took_up_a_remark_on_a_pass_is_best_though_it_scores_no_higher(
     session: Made, run: Run
 ) -> None:
+    unremarked = session("session_b", max_iterations=2)
+    assert run(unremarked, scores={"1": [0.5, 0], "2": [0.5, 0]}).best_iteration == 1
     made = session(max_iterations=4)
     equal = {str(number): [0.9, 0.9] for number in range(1, 5)}
     assert run(made, scores=equal).best_iteration == 1
@@ -414,11 +411,6 @@ def test_what_took_up_a_remark_on_a_pass_is_best_though_it_scores_no_higher(
         assert result.policy.startswith(f"iter_{newest}/")
     order(made, remark="faster")
     assert run(made, resume=True, scores={"4": [0.7, 0.7]}).best_iteration == 3
-
-
-def test_of_equals_that_nobody_remarked_on_the_earlier_is_best(session: Made, run: Run) -> None:
-    made = session(max_iterations=2)
-    assert run(made, scores={"1": [0.5, 0], "2": [0.5, 0]}).best_iteration == 1
 
 
 def test_a_persons_score_counts_instead_of_the_judges(session: Made, run: Run) -> None:
