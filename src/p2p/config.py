@@ -280,9 +280,9 @@ class LoopConfig(BaseModel):
     @model_validator(mode="after")
     def _every_run_has_a_name_of_its_own(self) -> Self:
         names = [entry.config_id for entry in self.configs]
-        for field, given in (("configs", names), ("seeds", self.seeds)):
-            if len(set(given)) < len(given):
-                raise ValueError(f"{field}: {', '.join(map(str, given))}: each of them only once")
+        for field, values in (("configs", names), ("seeds", self.seeds)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field}: {', '.join(map(str, values))}: each of them only once")
         return self
 
     @model_validator(mode="after")

@@ -79,10 +79,10 @@ def status_of(error: BaseException) -> StatusLiteral:
 
 def came_of_interrupt(error: BaseException) -> bool:
     """Whether something was interrupted and made another error of it, as a C module's import."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, KeyboardInterrupt):
-        found = found.__cause__ or found.__context__
-    return found is not None
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def message_of(error: BaseException) -> str:
