@@ -1,4 +1,4 @@
-"""One sequence over all writers, and readers that page, tail and never choke."""
+"""One sequence over all writers, and readers that page and never choke."""
 
 from __future__ import annotations
 

@@ -45,17 +45,13 @@ class EventLog:
     def emit(
         self,
         event: str,
+        /,
         *,
         iteration: int | None = None,
         duration_ms: float | None = None,
         **data: Any,
     ) -> Event:
         """Append an event; what JSON cannot hold goes in as text, secrets do not go in at all."""
-        return self._append(event, iteration, duration_ms, data)
-
-    def _append(
-        self, event: str, iteration: int | None, duration_ms: float | None, data: Span
-    ) -> Event:
         with locked(self._lock_path):
             record = Event(
                 seq=self._last_seq() + 1,
@@ -90,17 +86,23 @@ class EventLog:
         every .start has an end unless the process was killed.
         """
         started = time.perf_counter()
-        self._append(f"{event}.start", iteration, None, data)
+        self.emit(f"{event}.start", iteration=iteration, **data)
         outcome: Span = {}
+        ending = "end"
         try:
             yield outcome
         except BaseException as error:
-            elapsed = 1000 * (time.perf_counter() - started)
-            failure = {"error": str(error), "error_type": type(error).__name__}
-            self._append(f"{event}.error", iteration, elapsed, {**data, **outcome, **failure})
+            ending = "error"
+            outcome |= {"error": str(error), "error_type": type(error).__name__}
             raise
-        elapsed = 1000 * (time.perf_counter() - started)
-        self._append(f"{event}.end", iteration, elapsed, {**data, **outcome})
+        finally:
+            elapsed = 1000 * (time.perf_counter() - started)
+            self.emit(
+                f"{event}.{ending}",
+                iteration=iteration,
+                duration_ms=elapsed,
+                **{**data, **outcome},
+            )
 
 
 # --- the current log ------------------------------------------------------------------------------
