@@ -280,7 +280,7 @@ def _unavailable(episodes: Sequence[JudgedEpisode]) -> dict[JudgeName, str]:
     reasons: dict[JudgeName, str] = {}
     names: tuple[JudgeName, ...] = ("code", "vlm")
     for name in names:
-        asked = [o for e in episodes for o in e.opinions if o.judge == name]
-        if asked and not any(opinion.available for opinion in asked):
-            reasons[name] = "; ".join(dict.fromkeys(opinion.reason for opinion in asked))
+        opinions = [o for e in episodes for o in e.opinions if o.judge == name]
+        if opinions and not any(opinion.available for opinion in opinions):
+            reasons[name] = "; ".join(dict.fromkeys(opinion.reason for opinion in opinions))
     return reasons

@@ -26,7 +26,7 @@ from p2p.contracts import (
 
 
 class EnvironmentChoices(Record):
-    """Role `environment_chooser`: which body can do what was asked?"""
+    """Role `environment_chooser`: which environment can do what was asked?"""
 
     prompt: str
     environments: dict[str, str]
@@ -92,7 +92,7 @@ class FixRequest(Record):
 
     problems: tuple[str, ...]
     code: str = ""
-    """The code to mend, where it is not the author's own last draft."""
+    """The code to repair, where it is not the author's own last draft."""
 
 
 class ReviewRequest(Record):

@@ -54,14 +54,14 @@ def look(
     instructions, text = build(
         "visual_judge", request, environment=overview(spec), tags=tags_text()
     )
-    asked = Question(
+    visual_question = Question(
         role="visual_judge",
         instructions=instructions,
         prompt=(text, *media),
         output=VisualVerdict,
         check=lambda verdict: check_ids(verdict.criteria, intent.criteria),
     )
-    return vlm.ask(asked).value
+    return vlm.ask(visual_question).value
 
 
 def check_ids(seen: Sequence[SeenCriterion], criteria: Sequence[Criterion]) -> None:
