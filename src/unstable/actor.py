@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from unstable.engines import Completion, Sampling, make_engine
-from unstable.engines.fetching import AdapterCache
+from unstable.engines.adapter_files import AdapterCache
 from unstable.utils.handles import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 REPORT_SECONDS = 5.0
 SAMPLING = ("temperature", "top_p", "max_tokens")

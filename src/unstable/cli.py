@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from unstable.commands.console import CommandError, complain, print_json
-from unstable.commands.embedded import tiny
 from unstable.commands.evaluate import evaluate
 from unstable.commands.games import games
 from unstable.commands.play import play
+from unstable.commands.tiny import tiny
 from unstable.commands.train import resume, train
 from unstable.commands.watch import terminal, watch
 

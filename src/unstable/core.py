@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 UNKNOWN_VERSION = -1
 """The policy version of text that no checkpoint of ours wrote."""
@@ -379,3 +378,9 @@ class ExplorationTracker:
         return [
             gram for n in self.ngrams for gram in zip(*(moves[i:] for i in range(n)), strict=False)
         ]
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed that depends on every part and on nothing else: 31 bits, as every library takes."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(blake2b(text, digest_size=4).digest()) >> 1

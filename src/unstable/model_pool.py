@@ -7,18 +7,15 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.ratings import RATING_SYSTEMS, RatingSystem
 from unstable.samplers import Sampler, make_sampler
 from unstable.utils.files import write_folder
-from unstable.utils.handles import tell
-from unstable.utils.locking import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+from unstable.utils.handles import locked, tell
 
 NOVELTY_DECAY = 0.9
 MAINTAIN_EVERY = 256

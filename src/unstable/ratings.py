@@ -6,15 +6,13 @@ A game is a list of scores, of any scale, one per player: only who has more matt
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from unstable.core import Rating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _SQRT_2 = math.sqrt(2.0)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)

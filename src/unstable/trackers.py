@@ -6,24 +6,18 @@ import logging
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unstable.core import BaseTracker
+from unstable.core import BaseTracker, Trajectory
 from unstable.evaluation import Evaluation, iteration, outcome, wilson
 from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
-from unstable.utils.handles import one_line
-from unstable.utils.locking import locked
-from unstable.utils.logging import is_news
-from unstable.writers import WRITERS, truncate_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from unstable.core import Trajectory
-    from unstable.writers import MetricsWriter
+from unstable.utils.handles import locked
+from unstable.utils.text import is_news, one_line
+from unstable.writers import WRITERS, MetricsWriter, truncate_lines
 
 _LOG = logging.getLogger(__name__)
 WINDOW = 512

@@ -10,18 +10,15 @@ reads both.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from unstable.core import EpisodeResult, PlaySpec, TaskMeta
 from unstable.utils.files import to_json
 from unstable.writers import truncate_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from unstable.core import EpisodeResult, PlaySpec, TaskMeta
-
-    Kind = Literal["train", "eval"]
+Kind = Literal["train", "eval"]
 
 FOLDER = "games"
 LIMITS: dict[str, tuple[int, int]] = {"train": (256, 8 << 20), "eval": (2048, 32 << 20)}

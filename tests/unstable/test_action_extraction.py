@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstable.utils.extraction import ACTION_EXTRACTION, extract_action
+from unstable.utils.templates import ACTION_EXTRACTION, extract_action
 
 
 @pytest.mark.parametrize(

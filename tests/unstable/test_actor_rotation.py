@@ -9,7 +9,7 @@ import pytest
 from instant_actor import InstantActor, nonsense
 from ray.exceptions import ActorDiedError
 
-from unstable.collection.rotation import ActorRotation, NoActorLeft, Patience
+from unstable.collection.actors import ActorRotation, NoActorLeft, Patience
 from unstable.engines.protocol import EngineError
 
 
@@ -96,7 +96,7 @@ def test_one_that_is_late_but_lives_fails_the_request_only():
 
 
 def test_one_that_hangs_altogether_is_buried(monkeypatch):
-    monkeypatch.setattr("unstable.collection.rotation.PING_TIMEOUT", 0.1)
+    monkeypatch.setattr("unstable.collection.actors.PING_TIMEOUT", 0.1)
 
     class Deaf(Mortal):
         async def ping(self) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from unstable.engines.adapter_slots import AdapterSlots, LoadedAdapter
 from unstable.engines.adapters import CONFIG, WEIGHTS
 from unstable.engines.protocol import EngineError
+from unstable.engines.vllm_engine import AdapterSlots, LoadedAdapter
 
 FILES = (CONFIG, WEIGHTS)
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from collector_run import Run
 
-from unstable.tiny.model import new_model
-from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
+from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
 ENV = ("TicTacToe-v0-train", 2, "bare")
 

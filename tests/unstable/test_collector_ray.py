@@ -16,7 +16,7 @@ from instant_actor import InstantActor
 from processes import kill_process
 
 import unstable
-from unstable.collection.rotation import ActorRotation, Line, NoActorLeft, Patience
+from unstable.collection.actors import ActorRotation, Line, NoActorLeft, Patience
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,7 +159,7 @@ def test_an_actor_that_hangs_is_replaced(monkeypatch):
         made.append(ray.remote(kind).remote(*([instant_actor.nonsense] if made else [])))
         return made[-1]
 
-    monkeypatch.setattr("unstable.collection.rotation.PING_TIMEOUT", 1.0)
+    monkeypatch.setattr("unstable.collection.actors.PING_TIMEOUT", 1.0)
 
     async def use() -> str:
         rotation = ActorRotation([make(0)], make=make, patience=Patience(request=2.0, start=60.0))
@@ -183,8 +183,7 @@ def test_a_collector_without_a_buffer_ends(tmp_path):
 @pytest.mark.slow
 def test_it_starts_its_own_actors_and_a_killed_one_again(tmp_path):
     """Kill -9 of the process that generates, while games are under way."""
-    from unstable.tiny.model import new_model
-    from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
+    from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
     tokenizer = byte_tokenizer()
     new_model(tokenizer, seed=3).save_pretrained(tmp_path / "tiny")

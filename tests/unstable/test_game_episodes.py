@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from instant_actor import END, InstantActor, board_of, empty_cell, nonsense
 
+from unstable.collection.actors import ActorRotation
 from unstable.collection.episodes import play_episode
-from unstable.collection.opponents import Seating
-from unstable.collection.rotation import ActorRotation
+from unstable.collection.players import Seating
 from unstable.core import AgentSpec, EpisodeResult, PlaySpec, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.games.runner import GameError

@@ -10,8 +10,7 @@ import pytest
 from unstable.games.boards import BOARDS, compact_view
 from unstable.games.legal import LEGAL_MOVES, legal_moves
 from unstable.games.players import PLAYERS, RandomLegal, play
-from unstable.games.random_state import OwnRandom
-from unstable.games.runner import GameError, GameRunner
+from unstable.games.runner import GameError, GameRunner, OwnRandom
 
 GAMES = [f"{name}-v0-train" for name in LEGAL_MOVES]
 WITH_DICE = ["KuhnPoker-v0-train", "LiarsDice-v0-train", "PigDice-v0-train", "Poker-v0-small-train"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from unstable.commands.progress import RunView, evaluation_words
+from unstable.commands.train import RunView, evaluation_words
 from unstable.evaluation import Evaluation
 from unstable.run.progress import settled
 

@@ -232,7 +232,7 @@ def test_groups_can_be_drawn_when_they_are_complete():
 
 
 def test_groups_that_never_fill_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr("unstable.stores.MAX_WAITING", 4)
+    monkeypatch.setattr("unstable.buffer.MAX_WAITING", 4)
     buffer = StepBuffer(100, buffer_strategy="groups", group_size=2)
     for i in range(50):
         buffer.add_trajectory(game("g", group=str(i)), 0, "A")

@@ -13,8 +13,7 @@ from textual.widgets import Static, TabbedContent
 
 from unstable import TerminalInterface
 from unstable.dashboard.app import Dashboard, Panel
-from unstable.dashboard.source import SourceError
-from unstable.dashboard.view import Curve, RatingRow, View
+from unstable.dashboard.view import Curve, RatingRow, SourceError, View
 from unstable.trackers import Tracker
 
 VIEW = View(

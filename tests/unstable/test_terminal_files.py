@@ -10,8 +10,7 @@ import pytest
 
 from unstable.dashboard.drawing import headline
 from unstable.dashboard.files import RunFiles, Tail
-from unstable.dashboard.source import SourceError
-from unstable.dashboard.view import make_view
+from unstable.dashboard.view import SourceError, make_view
 from unstable.run.folder import RunFolder, RunStatus
 from unstable.trackers import Tracker
 

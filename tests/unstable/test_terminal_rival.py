@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from unstable.commands.console import CommandError, UsageError
-from unstable.commands.model_argument import ModelFolder, find_model
-from unstable.commands.rival import Asking, make_rival
+from unstable.commands.models import ModelFolder, find_model
+from unstable.commands.play import Asking, make_rival
 from unstable.config import make_config
 from unstable.games.person import Person, as_move, hint, unseen
 from unstable.games.runner import GameRunner
 from unstable.run.folder import RunFolder
-from unstable.tiny.model import new_model
-from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
+from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
 ASKING = Asking(temperature=0.0, max_tokens=8)
 

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from unstable.core import Trajectory
 from unstable.dashboard import gpus
-from unstable.dashboard.drawing import PANELS, ago, headline, short, sparkline
-from unstable.dashboard.show import snapshot
+from unstable.dashboard.drawing import PANELS, ago, headline, short, snapshot, sparkline
 from unstable.dashboard.view import Gpu, Match, Number, Throughput, View, make_view
 from unstable.evaluation import wilson
 from unstable.trackers import Tracker

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 
 from unstable.tiny import Progress, make_tiny
-from unstable.tiny.make import WarmUp
-from unstable.tiny.model import make_batch, new_model, next_token_shares, sample_moves, turns_of
-from unstable.tiny.positions import Position, random_games
-from unstable.tiny.tokenizer import byte_tokenizer
+from unstable.tiny.make import Position, WarmUp, random_games
+from unstable.tiny.model import (
+    byte_tokenizer,
+    make_batch,
+    new_model,
+    next_token_shares,
+    sample_moves,
+    turns_of,
+)
 from unstable.utils.templates import format_prompt, prompt_ids
 
 GAMES = ("TicTacToe-v0-train", "Nim-v0-train")

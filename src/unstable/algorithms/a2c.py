@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +13,7 @@ from unstable.algorithms import losses
 from unstable.algorithms.advantages import gae, own_rewards
 from unstable.algorithms.packing import hidden_states
 from unstable.algorithms.policy_gradient import PackedBatch, PolicyGradient
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unstable.algorithms.samples import Sample
+from unstable.algorithms.samples import Sample
 
 
 class A2C(PolicyGradient):

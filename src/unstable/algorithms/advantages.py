@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
 
 EPSILON = 1e-8
 """A spread below is none: rewards that are all alike teach nothing."""

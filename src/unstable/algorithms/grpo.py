@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from unstable.algorithms.advantages import group_relative
 from unstable.algorithms.ppo import PPO
-from unstable.algorithms.samples import games_and_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unstable.algorithms.samples import Sample
+from unstable.algorithms.samples import Sample, games_and_groups
 
 
 class GRPO(PPO):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +17,6 @@ from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
 from unstable.algorithms.packing import Row, hidden_states, pack
 from unstable.algorithms.samples import Sample, mini_batches, to_sample
 from unstable.core import BaseAlgo, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 NO_GRAD_TOKENS = 8192
 """Tokens of a row where nothing is kept for a gradient."""

@@ -1,11 +1,14 @@
-"""REINFORCE with a constant divisor."""
+"""REINFORCE with a constant divisor, and with the other games of the group as the baseline."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from unstable.algorithms import losses
+from unstable.algorithms.advantages import leave_one_out
 from unstable.algorithms.policy_gradient import PackedBatch, PolicyGradient
+from unstable.algorithms.samples import Sample, games_and_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,3 +46,17 @@ class Reinforce(PolicyGradient):
         return losses.policy_gradient(
             logp, batch.old, batch.known, batch.advantage, batch.weight, cap=self.importance_cap
         )
+
+
+class RLOO(Reinforce):
+    """A step's advantage is its reward less the mean of the other games of its group.
+
+    Takes the arguments of Reinforce, and a buffer with `buffer_strategy="groups"`.
+    """
+
+    needs_episodes = True
+
+    def advantages(self, samples: Sequence[Sample]) -> list[float]:
+        """Relative to the others."""
+        rewards = [sample.step.reward for sample in samples]
+        return leave_one_out(rewards, *games_and_groups(samples))

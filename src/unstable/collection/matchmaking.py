@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from unstable.collection.flight import Job
-from unstable.core import UNKNOWN_VERSION, AgentSpec, PlaySpec, TaskMeta
-from unstable.utils.extraction import ACTION_EXTRACTION
+from unstable.collection.in_flight import Job
+from unstable.core import UNKNOWN_VERSION, AgentSpec, PlaySpec, TaskMeta, derived_seed
 from unstable.utils.handles import request
-from unstable.utils.seeds import derived_seed
-from unstable.utils.templates import get_template
+from unstable.utils.templates import ACTION_EXTRACTION, get_template
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Env = tuple[str, int, str]
+Env = tuple[str, int, str]
 
 POOL_TIMEOUT = 120.0
 

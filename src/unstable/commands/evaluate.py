@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
-from unstable.commands.model_argument import find_model
-from unstable.commands.progress import evaluation_words
+from unstable.commands.models import find_model
+from unstable.commands.train import evaluation_words
 from unstable.config import ConfigError
 
 if TYPE_CHECKING:
-    from unstable.commands.model_argument import ModelFolder
+    from unstable.commands.models import ModelFolder
 
 WORKERS = 256
 DEFAULT_GAME = "TicTacToe-v0-train"
@@ -81,7 +81,7 @@ async def _evaluate(
     from unstable.collector import Collector
     from unstable.model_pool import ModelPool
     from unstable.run.parts import refusals_are_mistakes
-    from unstable.utils.quiet import quiet_transformers
+    from unstable.utils.logging import quiet_transformers
 
     quiet_transformers()
     pool = ModelPool("mirror", 1)

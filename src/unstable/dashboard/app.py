@@ -12,8 +12,7 @@ from textual.message import Message
 from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from unstable.dashboard.drawing import PANELS, headline
-from unstable.dashboard.source import Source, SourceError
-from unstable.dashboard.view import View
+from unstable.dashboard.view import Source, SourceError, View
 
 REFRESH = 2.0
 """Seconds between views."""

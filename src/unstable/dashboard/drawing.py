@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from rich.console import Group, RenderableType
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -280,3 +281,21 @@ PANELS: dict[str, tuple[str, Callable[[View, int, int], RenderableType]]] = {
     "game": ("Latest game", draw_game),
 }
 """By id: the title, and what draws it."""
+
+
+WIDE = 110
+"""Columns from which on panels stand side by side."""
+
+
+def snapshot(view: View, width: int) -> RenderableType:
+    """Everything of a view, one below the other, or in two columns where there is room."""
+    columns = 2 if width >= WIDE else 1
+    inside = width // columns - 4
+    panels = [Panel(draw(view, inside, 1), title=title) for title, draw in PANELS.values()]
+    grid = Table.grid(expand=True)
+    for _ in range(columns):
+        grid.add_column(ratio=1)
+    last = len(panels) - 1  # the transcript of a game takes a row of its own
+    for i in range(0, last, columns):
+        grid.add_row(*panels[i : min(i + columns, last)])
+    return Group(headline(view), grid, panels[last])

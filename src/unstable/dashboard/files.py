@@ -10,9 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unstable.dashboard.gpus import local_gpus
-from unstable.dashboard.source import SourceError
-from unstable.dashboard.view import View, make_view
+from unstable.dashboard.view import SourceError, View, local_gpus, make_view
 from unstable.evaluation import Evaluation
 from unstable.run.folder import RunFolder
 

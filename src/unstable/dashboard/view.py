@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from unstable.evaluation import iteration
-from unstable.utils.plain_text import printable
+from unstable.utils.text import printable
 
 CURVE_ORDER = ("loss", "grad", "reward", "kl", "entropy", "ratio", "clip", "value", "lr")
 """Curves are shown by the first of these words in their names; others follow by name."""
@@ -310,3 +312,71 @@ def _failures(
     counted |= {f"buffer/{k}": v for k, v in buffer.items() if any(w in k for w in FAILURES)}
     counted["metrics not written"] = write_failures
     return tuple(number for number in _numbers(counted) if number.value)
+
+
+class SourceError(Exception):
+    """There is no view now; the message says why. A later call may succeed."""
+
+
+class Source(Protocol):
+    """Gives the newest view when it is asked; called from one thread at a time."""
+
+    def fetch(self) -> View:
+        """The view now, within seconds.
+
+        Raises:
+            SourceError: there is none now.
+        """
+        ...
+
+    def close(self) -> None:
+        """No more will be asked."""
+        ...
+
+
+FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw"
+SECONDS = 5.0
+
+
+def local_gpus() -> tuple[Gpu, ...]:
+    """What `nvidia-smi` says; nothing where it is not installed or does not answer."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    command = [tool, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=SECONDS
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpus(said)
+
+
+def parse_gpus(table: str) -> tuple[Gpu, ...]:
+    """One GPU per line of comma-separated FIELDS; lines of another form are left out."""
+    found = []
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(FIELDS.split(",")) or not cells[0].isdigit():
+            continue
+        busy, used, total, watts = map(_sensor_value, cells[2:])
+        found.append(
+            Gpu(
+                index=int(cells[0]),
+                name=cells[1],
+                busy=None if busy is None else busy / 100,
+                used_gib=(used or 0.0) / 1024,
+                total_gib=(total or 0.0) / 1024,
+                watts=watts,
+            )
+        )
+    return tuple(found)
+
+
+def _sensor_value(cell: str) -> float | None:
+    """Cards without a sensor say `[N/A]`."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None

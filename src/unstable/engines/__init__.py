@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from unstable.engines.protocol import Completion, Engine, EngineError, Sampling
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["ENGINES", "Completion", "Engine", "EngineError", "Sampling", "make_engine"]
 

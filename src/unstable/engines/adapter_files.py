@@ -1,14 +1,20 @@
-"""LoRA adapters on disk, as PEFT saves them."""
+"""LoRA adapters on disk, as PEFT saves them; those of other machines are fetched."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import shutil
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unstable.engines.protocol import EngineError
+from unstable.utils.handles import request
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -50,3 +56,70 @@ def check_adapter(folder: str, model: nn.Module) -> None:
                     raise EngineError(f"{folder}: {key} has weights that are not finite numbers")
     except (OSError, SafetensorError) as error:
         raise EngineError(f"cannot read the adapter at {folder}: {error}") from error
+
+
+TIMEOUT = 120.0
+KEPT = 32
+"""Fetched adapters on disk; engines have those they use in memory."""
+
+
+class AdapterCache:
+    """Finds adapters here, or fetches them from the model pool into a folder of its own.
+
+    Args:
+        source: has `adapter_files(path)`, which returns a folder's files by name; None: there is
+            nobody to ask.
+    """
+
+    def __init__(self, source: Any = None) -> None:
+        self._source = source
+        self._folder: Path | None = None
+        self._fetched: dict[str, asyncio.Future[str]] = {}
+
+    async def local(self, path: str) -> str:
+        """The folder of an adapter on this machine.
+
+        Raises:
+            EngineError: it is neither here nor to be had.
+        """
+        if Path(path).exists() or self._source is None:
+            return path  # the engine says what is wrong with it
+        waiting = self._fetched.get(path)
+        if waiting is None or waiting.cancelled() or (waiting.done() and waiting.exception()):
+            waiting = self._fetched[path] = asyncio.ensure_future(self._fetch(path))
+            self._forget_old()
+        # One caller that gives up must not stop what others wait for.
+        return await asyncio.shield(waiting)
+
+    def close(self) -> None:
+        """Remove what was fetched."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        self._fetched.clear()
+
+    async def _fetch(self, path: str) -> str:
+        try:
+            files = await request(self._source, "adapter_files", path, timeout=TIMEOUT)
+        except TimeoutError as error:
+            raise EngineError(f"the model pool did not send {path} in {TIMEOUT:g} s") from error
+        if not files:
+            raise EngineError(f"{path} is not on this machine, and the model pool does not have it")
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="unstable-adapters-"))
+        folder = self._place(path)
+        folder.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (folder / Path(name).name).write_bytes(content)
+        return str(folder)
+
+    def _place(self, path: str) -> Path:
+        assert self._folder is not None
+        return self._folder / hashlib.sha256(path.encode()).hexdigest()[:16]
+
+    def _forget_old(self) -> None:
+        while len(self._fetched) > KEPT:
+            oldest = next(iter(self._fetched))
+            del self._fetched[oldest]
+            if self._folder is not None:
+                shutil.rmtree(self._place(oldest), ignore_errors=True)

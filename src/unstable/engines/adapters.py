@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unstable.engines.adapter_files import CONFIG, WEIGHTS
 from unstable.engines.protocol import EngineError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "alpha_pattern", "lora_bias")
 """What PEFT can put into an adapter and what is not done here."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from unstable.engines.protocol import EngineError, Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import httpx2
 
 OPENROUTER = "https://openrouter.ai/api/v1"

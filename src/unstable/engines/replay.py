@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from unstable.engines.adapters import Mixture
+from unstable.engines.adapters import Mixture
 
 FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
 

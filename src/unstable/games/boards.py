@@ -6,12 +6,10 @@ and nothing else: `O` and `X` become `me` and `other`, so that both seats learn 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from unstable.games.legal import game_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ME, OTHER, EMPTY = "M", "O", "."
 

@@ -6,11 +6,9 @@ turn it is: all of them, or a sample where there are too many to list.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
+import random
+from collections.abc import Callable
+from typing import Any
 
 
 def game_name(env_id: str) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from unstable.games.legal import legal_moves
 from unstable.games.players import RandomLegal
-from unstable.utils.plain_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from unstable.games.runner import GameRunner
+from unstable.games.runner import GameRunner
+from unstable.utils.text import printable
 
 PATIENCE = 1000
 """Invalid moves in a row that a person may take back; models may take back none."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from unstable.games.legal import LEGAL_MOVES, game_name, legal_moves
 from unstable.games.runner import GameRunner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 RANDOM_LEGAL = "random-legal"
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unstable.core import Step
 from unstable.utils.handles import ask
-
-if TYPE_CHECKING:
-    from unstable.core import Step
 
 LONGEST_WAIT = 0.2
 """Seconds between two looks at a buffer that has too little."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from unstable.algorithms.last_layer import skip_unasked
 from unstable.algorithms.logprobs import trunk_of
-from unstable.algorithms.packing import use_packed_attention
+from unstable.algorithms.packing import skip_unasked, use_packed_attention
 from unstable.learners.fused import fuse
-from unstable.utils.quiet import quiet_transformers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from unstable.utils.logging import quiet_transformers
 
 LORA_DEFAULTS = {
     "lora_rank": 32,

@@ -7,14 +7,23 @@ import math
 import random
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unstable.core import BaseAlgo, Step
 from unstable.learners.batches import BatchSource
-from unstable.learners.checkpoints import adapter_bytes, save_checkpoint
+from unstable.learners.checkpoints import (
+    adapter_bytes,
+    gather_tensors,
+    put_back,
+    read_state,
+    save_checkpoint,
+    write_state,
+)
 from unstable.learners.policy import (
     choose_device,
     choose_dtype,
@@ -22,21 +31,44 @@ from unstable.learners.policy import (
     enable_full_activation_ckpt,
     load_policy,
 )
-from unstable.learners.schedules import rate_factor
-from unstable.learners.state import (
-    gather_tensors,
-    put_back,
-    read_state,
-    write_state,
-)
-from unstable.utils.handles import ask, one_line, tell
+from unstable.utils.handles import ask, tell
+from unstable.utils.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from torch import Tensor
 
-    from unstable.core import BaseAlgo, Step
+
+def rate_factor(
+    name: str, step: int, total: int | None, warmup: int = 0, floor: float = 0.0
+) -> float:
+    """By what the learning rate is multiplied.
+
+    Args:
+        name: one of SCHEDULES.
+        step: updates done so far.
+        total: updates of the whole run; `constant` needs none.
+        warmup: over so many updates the rate rises to its value first.
+        floor: the factor at the end.
+    """
+    if name not in SCHEDULES:
+        raise ValueError(f"no lr_schedule {name!r}; there are {', '.join(SCHEDULES)}")
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    if name == "constant":
+        return 1.0
+    if total is None or total <= warmup:
+        raise ValueError(f"lr_schedule {name!r} needs lr_total, beyond lr_warmup: it is {total}")
+    done = min(1.0, (step - warmup) / (total - warmup))
+    return floor + (1.0 - floor) * SCHEDULES[name](done)
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+    "linear": lambda done: 1.0 - done,
+}
+"""From the share of the run that is done to the share of the rate that is left."""
+
 
 _LOG = logging.getLogger(__name__)
 MAX_SKIPPED = 3

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from unstable.reward_transformations.stateful import Stack, Transform
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class FinalRewardTransform(Transform, ABC):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from unstable.core import Step
 from unstable.reward_transformations.stateful import Stack, Transform
-
-if TYPE_CHECKING:
-    from unstable.core import Step
 
 _TINY = 1e-8
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from unstable.core import Trajectory
 from unstable.reward_transformations.stateful import Stack, Transform
-
-if TYPE_CHECKING:
-    from unstable.core import Trajectory
 
 
 class StepRewardTransform(Transform, ABC):

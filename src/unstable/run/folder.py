@@ -13,16 +13,14 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from unstable.config import ConfigError, RunConfig, make_config
 from unstable.utils.files import to_json, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Status = Literal["running", "completed", "cancelled", "failed"]
 _STATE = "step-"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from unstable import algorithms, reward_transformations
 from unstable.config import ConfigError, RunConfig, Transform
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from unstable.core import BaseAlgo
+from unstable.core import BaseAlgo
 
 BASE_ITERATION = -1
 """The pool's number for the model before the first update."""

@@ -1,17 +1,18 @@
-"""What a run says while it goes on, and at its end."""
+"""What a run reports while it goes on, saves at each step, and leaves at its end."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unstable.config import RunConfig
+from unstable.run.folder import RunFolder, read_json, state_step
+from unstable.run.parts import Parts
+from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from unstable.run.folder import RunFolder
-    from unstable.run.parts import Parts
 
 
 @dataclass(frozen=True)
@@ -72,3 +73,53 @@ def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     unwritten += ask(parts.buffer, "stats")["csv_failures"]
     counts["write_failures"] = unwritten
     return RunResult(str(folder.path), step, found[0] if found else None, evaluations, counts)
+
+
+PARTS = ("tracker", "buffer", "pool", "collector")
+"""Those whose state is JSON."""
+LEARNER = "learner"
+"""The folder of the learner's own files."""
+
+
+def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) -> None:
+    """Write everything that the run needs to continue as if it had not stopped.
+
+    Then delete the checkpoints that are not kept, since no state has to do with them any more.
+    """
+    retired: list[str] = []
+    if config.keep_checkpoints:
+        best = best_evaluated(ask(parts.tracker, "get_evaluations"))
+        retired = ask(parts.pool, "retire", config.keep_checkpoints, best)
+    with folder.new_state(step, config.keep_states) as state:
+        # As bytes, since the learner may be on another machine.
+        files: dict[str, bytes] = ask(parts.learner, "state_files")
+        (state / LEARNER).mkdir()
+        for name, content in files.items():
+            (state / LEARNER / name).write_bytes(content)
+        for name in PARTS:
+            values: dict[str, Any] = ask(getattr(parts, name), "state_dict")
+            write_whole(state / f"{name}.json", to_json(values) + "\n")
+    if retired:
+        ask(parts.learner, "remove_checkpoints", retired)
+        for path in map(Path, retired):  # the learner's are elsewhere, if it is
+            if path.parent == folder.path / "checkpoints":
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """For each environment and opponent, who did best for sure; of equals the newest."""
+    best: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for one in evaluations:
+        key = (one["env_id"], one["opponent"])
+        if key not in best or one["win_rate_low"] >= best[key]["win_rate_low"]:
+            best[key] = one
+    return [one["ckpt_uid"] for one in best.values()]
+
+
+def load_state(state: Path, parts: Parts) -> int:
+    """Continue from a state; the learner's step it was taken at."""
+    files = {path.name: path.read_bytes() for path in (state / LEARNER).iterdir()}
+    ask(parts.learner, "load_state_files", files)
+    for name in PARTS:
+        ask(getattr(parts, name), "load_state_dict", read_json(state / f"{name}.json"))
+    return state_step(state)

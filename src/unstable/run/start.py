@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
 
 from unstable.collector import CollectionError
+from unstable.config import RunConfig
 from unstable.engines.protocol import EngineError
 from unstable.games.runner import GameError
-from unstable.run.folder import RunStatus
-
-if TYPE_CHECKING:
-    from unstable.config import RunConfig
-    from unstable.run.folder import RunFolder, Status
-    from unstable.run.progress import Progress, RunResult, Tell
+from unstable.run.folder import RunFolder, RunStatus, Status
+from unstable.run.progress import Progress, RunResult, Tell
 
 RUN_ERRORS = (CollectionError, EngineError, GameError, OSError, RuntimeError)
 """How a run may fail through no mistake of the program's."""

@@ -6,10 +6,12 @@ continues bit for bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from unstable.buffer import StepBuffer
 from unstable.collector import Collector
+from unstable.config import RunConfig
 from unstable.learners.standard_learner import StandardLearner
 from unstable.model_pool import ModelPool
 from unstable.run.folder import RunFolder, state_step
@@ -23,15 +25,8 @@ from unstable.run.parts import (
     refusals_are_mistakes,
     tracker_arguments,
 )
-from unstable.run.progress import Progress, RunResult, result_of
-from unstable.run.states import load_state, save_state
+from unstable.run.progress import Progress, RunResult, Tell, load_state, result_of, save_state
 from unstable.trackers import Tracker
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from unstable.config import RunConfig
-    from unstable.run.progress import Tell
 
 
 async def train_by_turns(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:

@@ -2,24 +2,87 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import random
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstable.tiny.card import model_card
-from unstable.tiny.model import make_batch, new_model, sample_moves, turns_of
-from unstable.tiny.positions import Position, random_games
-from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
-from unstable.utils.quiet import quiet_transformers
+from unstable.games.boards import compact_view
+from unstable.games.legal import legal_moves
+from unstable.games.runner import GameRunner
+from unstable.tiny.model import (
+    Position,
+    byte_tokenizer,
+    make_batch,
+    new_model,
+    sample_moves,
+    save_tokenizer,
+    turns_of,
+)
+from unstable.utils.logging import quiet_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+
+def random_games(env_id: str, games: int, seed: int) -> Iterator[list[Position]]:
+    """Games of two random legal players, one after the other, the same for the same seed.
+
+    Raises:
+        LookupError: the game has no short board, or its moves are not known.
+    """
+    view = compact_view(env_id)
+    rng = random.Random(f"{env_id} {seed}")
+    for _ in range(games):
+        game = GameRunner(env_id, 2, rng.getrandbits(32), view=view)
+        positions = []
+        while not game.done:
+            board = game.observe().observation
+            moves = legal_moves(env_id, game.env, rng)
+            positions.append(Position(board, tuple(move.strip("[]") for move in moves)))
+            game.step(rng.choice(moves))
+        yield positions
+
+
+_TEMPLATE = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [self-play, text-games]
+---
+
+# A tiny player of text games
+
+A Qwen3 of under a million parameters that reads and writes bytes. It was made on the spot, from
+random weights, and warmed up on random legal games: it answers a short board with a legal move,
+any of them. How to win, it learns by self-play.
+
+- Games: {games}
+- Warm-up: {count:,} random legal games of each, {steps:,} steps, seed {seed}
+- Prompt: a short board (`unstable.games.boards`) in the chat template, prompt template `bare`;
+  answer: a move without its brackets, read with the action extraction `bare`
+
+| game | illegal moves, sampled at temperature 1 |
+|---|---:|
+{rows}
+
+It knows nothing else: no language, no other game.
+"""
+
+
+def model_card(
+    games: Sequence[str], seed: int, count: int, steps: int, illegal: Mapping[str, float]
+) -> str:
+    """The card as Markdown; `illegal` is the share of illegal moves by game."""
+    rows = "\n".join(f"| {env_id} | {share:.1%} |" for env_id, share in illegal.items())
+    return _TEMPLATE.format(games=", ".join(games), count=count, steps=steps, seed=seed, rows=rows)
+
 
 DEFAULT_GAMES = ("TicTacToe-v0-train",)
 CHECKED_GAMES = 100
@@ -198,3 +261,32 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+VERSION = 3
+"""To be raised when the same arguments make another model."""
+
+
+def tiny_model(
+    games: Sequence[str] = DEFAULT_GAMES,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    warm_up: WarmUp | None = None,
+) -> str:
+    """The folder of the embedded model for these games; it is made if it is not there yet.
+
+    It lies in `unstable/` below `XDG_CACHE_HOME`, or `~/.cache`.
+    """
+    plan = warm_up or WarmUp()
+    made_of = repr((VERSION, tuple(games), seed, astuple(plan)))
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "unstable" / f"tiny-{digest}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            make_tiny(folder, games, seed, progress, plan)
+        except OSError:
+            if not folder.exists():  # else somebody else was faster, with the same model
+                raise
+    return str(folder)

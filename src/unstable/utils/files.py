@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import queue
 import secrets
 import shutil
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from unstable.utils.text import is_news, one_line
 
 
 def write_whole(path: str | Path, text: str) -> None:
@@ -67,3 +70,59 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_LOG = logging.getLogger(__name__)
+_END = None
+
+
+class BackgroundWriter:
+    """Runs writes one after the other in a thread; a failed one is counted, not raised.
+
+    At most `waiting` writes wait. On a disk that cannot follow, further ones are skipped and
+    counted, since what is written here is for people to look at and must not stop a run.
+    """
+
+    def __init__(self, name: str, waiting: int = 16) -> None:
+        self.name = name
+        self.failures = 0
+        self.skipped = 0
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(waiting)
+        self._thread: threading.Thread | None = None
+
+    def put(self, write: Callable[[], None]) -> None:
+        """Have it called soon."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(write)
+        except queue.Full:
+            self.skipped += 1
+
+    def flush(self) -> None:
+        """Return when everything that was put has been tried."""
+        self._queue.join()
+
+    def close(self) -> None:
+        """Flush and end the thread."""
+        if self._thread is not None:
+            self._queue.put(_END)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (write := self._queue.get()) is not _END:
+            try:
+                write()
+            # Tolerating a full disk is the job here; the count says that something is missing.
+            except Exception as error:  # noqa: BLE001
+                self.failures += 1
+                if is_news(self.failures):
+                    _LOG.warning(
+                        "%s: %d writes have failed, the last one: %s",
+                        self.name, self.failures, one_line(error),
+                    )  # fmt: skip
+            finally:
+                self._queue.task_done()
+        self._queue.task_done()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 
 def tell(target: Any, method: str, *args: Any, **kwargs: Any) -> None:
@@ -41,7 +44,23 @@ async def request(
         return await answer
 
 
-def one_line(error: BaseException) -> str:
-    """An error in a few words; those that come from Ray have a page."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1]}"
+class Lockable(Protocol):
+    """Has a lock of its own."""
+
+    _lock: threading.RLock
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=Lockable)
+
+
+def locked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let a method wait until no other locked method of its object runs."""
+
+    @wraps(method)
+    def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return waiting

@@ -46,6 +46,8 @@ def setup_logger(
     return logger
 
 
-def is_news(number: int) -> bool:
-    """Whether the so-manieth of the same kind is worth a line: the 1st, the 10th, the 100th..."""
-    return str(number).rstrip("0") == "1"
+def quiet_transformers() -> None:
+    """No progress bars of transformers: they would break ours, and logs."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -54,7 +54,7 @@ def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
 def show_selfplay(house: TheHouse, run_id: str) -> View:
     """Everything that `unstable watch` shows."""
     from unstable.dashboard.files import RunFiles
-    from unstable.dashboard.source import SourceError
+    from unstable.dashboard.view import SourceError
 
     path = _find(house.selfplay_dirs, run_id)
     with _lock:  # a source remembers how far it has read

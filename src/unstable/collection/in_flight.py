@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from unstable.core import EpisodeResult, PlaySpec, TaskMeta
 
-    from unstable.core import EpisodeResult, PlaySpec, TaskMeta
-
-    Episode = asyncio.Task[EpisodeResult]
+Episode = asyncio.Task[EpisodeResult]
 
 POLL = 1.0
 DROP_TIMEOUT = 10.0

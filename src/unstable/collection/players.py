@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unstable.collection.episodes import Reply, sampling_seed
-from unstable.collection.rotation import ActorRotation
+from unstable.collection.actors import ActorRotation, Line
+from unstable.collection.episodes import Reply, SeatPlayer, View, sampling_seed
+from unstable.core import AgentSpec, PlaySpec
 from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines.remote import RemoteModel
 from unstable.games.boards import compact_view
-from unstable.games.players import PLAYERS
-from unstable.games.runner import GameError
-from unstable.utils.extraction import extract_action
-from unstable.utils.templates import format_prompt, get_template
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from unstable.collection.episodes import SeatPlayer, View
-    from unstable.collection.rotation import Line
-    from unstable.core import AgentSpec, PlaySpec
-    from unstable.engines.remote import RemoteModel
-    from unstable.games.players import Player
-    from unstable.games.runner import GameRunner, Turn
+from unstable.games.players import PLAYERS, Player
+from unstable.games.runner import GameError, GameRunner, Turn
+from unstable.utils.templates import extract_action, format_prompt, get_template
 
 ADAPTER_FILE = "adapter_config.json"
 

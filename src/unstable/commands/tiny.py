@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,6 @@ from rich.progress import Progress as Bar
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from unstable.config import RunConfig
     from unstable.tiny import Progress
 
