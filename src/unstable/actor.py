@@ -48,7 +48,6 @@ class VLLMActor:
         self._report_task: asyncio.Task[None] | None = None
 
     async def submit_prompt(self, prompt: str, lora_path: str | None = None) -> str:
-        """Answer a prompt."""
         return (await self.generate(prompt, lora_path)).text
 
     async def generate(
@@ -79,7 +78,6 @@ class VLLMActor:
         return completion if completion.prompt_ids else replace(completion, prompt_ids=ids)
 
     async def ping(self) -> str:
-        """Say that it lives."""
         return self.name
 
     def stats(self) -> dict[str, float]:

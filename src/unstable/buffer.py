@@ -49,17 +49,11 @@ class Store(Protocol):
         """Take at least so many steps out, uniformly, without replacement."""
         ...
 
-    def clear(self) -> None:
-        """Drop all."""
-        ...
+    def clear(self) -> None: ...
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
-        ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 def take(items: list[Any], rng: random.Random) -> Any:
@@ -84,33 +78,26 @@ class StepStore:
 
     @property
     def size(self) -> int:
-        """Steps that can be drawn."""
         return len(self.steps)
 
     def add(self, trajectory: list[Step]) -> None:
-        """Take the steps of one trajectory."""
         self.steps += trajectory
 
     def evict(self, steps: int, rng: random.Random) -> int:
-        """Drop so many steps."""
         for _ in range(steps):
             take(self.steps, rng)
         return steps
 
     def draw(self, steps: int, rng: random.Random) -> list[Step]:
-        """Take so many steps out."""
         return [take(self.steps, rng) for _ in range(steps)]
 
     def clear(self) -> None:
-        """Drop all."""
         self.steps.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """All steps."""
         return {"steps": _plain(self.steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self.steps = _steps(state["steps"])
 
 
@@ -131,11 +118,9 @@ class EpisodeStore:
 
     @property
     def size(self) -> int:
-        """Steps that can be drawn."""
         return self._size
 
     def add(self, trajectory: list[Step]) -> None:
-        """Take the steps of one trajectory."""
         if not trajectory:
             return
         if self.group_size > 1:
@@ -152,11 +137,9 @@ class EpisodeStore:
         self._size += len(trajectory)
 
     def evict(self, steps: int, rng: random.Random) -> int:
-        """Drop whole units until at least so many steps are gone."""
         return len(self.draw(steps, rng))
 
     def draw(self, steps: int, rng: random.Random) -> list[Step]:
-        """Take whole units out until at least so many steps are there."""
         drawn: list[Step] = []
         while len(drawn) < steps and self._whole:
             drawn += take(self._whole, rng)
@@ -164,13 +147,11 @@ class EpisodeStore:
         return drawn
 
     def clear(self) -> None:
-        """Drop all, incomplete groups too."""
         self._whole.clear()
         self._waiting.clear()
         self._size = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All games."""
         return {
             "whole": [_plain(unit) for unit in self._whole],
             "waiting": {
@@ -179,7 +160,6 @@ class EpisodeStore:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._whole = [_steps(unit) for unit in state["whole"]]
         self._waiting = {
             name: [_steps(game) for game in group] for name, group in state["waiting"].items()
@@ -267,7 +247,6 @@ class StepBuffer:
         self._writer = BackgroundWriter("csv") if write_csv and self._folder else None
 
     def add_trajectory(self, trajectory: Trajectory, player_id: int, env_id: str) -> None:
-        """Take the steps of one player's game."""
         self.add_game([trajectory], env_id, [player_id])
 
     @locked
@@ -324,7 +303,6 @@ class StepBuffer:
         return list(episodes.values())
 
     def size(self) -> int:
-        """How many steps can be drawn."""
         return self._store.size
 
     def room(self) -> int:
@@ -333,7 +311,6 @@ class StepBuffer:
 
     @locked
     def clear(self) -> None:
-        """Drop all steps."""
         self._store.clear()
 
     def stop(self, reason: str = "") -> None:
@@ -343,7 +320,6 @@ class StepBuffer:
         self.collect = False
 
     def stop_reason(self) -> str:
-        """Why collection has ended."""
         return self._stop_reason
 
     def stopped(self) -> bool:
@@ -355,7 +331,6 @@ class StepBuffer:
         return self.collect and (not self.back_pressure or self.room() > 0)
 
     def stats(self) -> dict[str, int]:
-        """Counts since the beginning, and the size."""
         return {
             "size": self._store.size,
             "trajectories": self._episodes,
@@ -371,7 +346,6 @@ class StepBuffer:
             self._writer.flush()
 
     def close(self) -> None:
-        """Finish writing."""
         if self._writer is not None:
             self._writer.close()
 

@@ -40,7 +40,6 @@ def learning_seats(
 
 
 def push_training(job: Job, seats: dict[int, Trajectory], buffer: Any, tracker: Any) -> None:
-    """A training game, for buffer and tracker."""
     env_id = job.spec.env_id
     for number, (seat, seen) in enumerate(seats.items()):
         tell(tracker, "add_trajectory", seen, seat, env_id, new_game=number == 0)
@@ -50,7 +49,6 @@ def push_training(job: Job, seats: dict[int, Trajectory], buffer: Any, tracker: 
 
 
 def push_outcome(job: Job, result: EpisodeResult, pool: Any) -> None:
-    """A training game's outcome, for the pool."""
     spec, meta = job.spec, job.meta
     others = [seat for seat in range(spec.num_players) if seat != spec.player_id]
     rewards = [result.final_rewards[seat] for seat in (spec.player_id, *others)]
@@ -78,7 +76,6 @@ def push_transcript(job: Job, result: EpisodeResult, number: int, tracker: Any) 
 
 
 def push_evaluation(job: Job, result: EpisodeResult, tracker: Any) -> None:
-    """An evaluation game, for the tracker."""
     spec, meta = job.spec, job.meta
     tell(
         tracker, "add_eval_episode", result.final_rewards, spec.player_id, spec.env_id,
@@ -336,12 +333,10 @@ class Collector:
                 break
 
     async def _submit_train(self, ckpt_uid: str) -> None:
-        """Start a training game, or a group of them, with a sampled opponent."""
         for job in await self.matches.training_group(ckpt_uid):
             self.flight.start(job, self._play(job))
 
     async def _submit_eval(self, ckpt_uid: str) -> bool:
-        """Start an evaluation game against the fixed opponent, unless there were enough."""
         started = self._eval_started[ckpt_uid]
         env = min(self.matches.evaluation_envs, key=lambda env: started[env[0]], default=None)
         if env is None or started[env[0]] >= self.max_eval_games_per_ckpt:
@@ -392,7 +387,6 @@ class Collector:
         return job, failure
 
     def _post_train(self, job: Job, result: EpisodeResult) -> None:
-        """Push the trajectories to buffer and tracker, and the outcome to the pool."""
         self._streak, self._allowed_streak = 0, self.failures_in_a_row + 2 * self._workers
         seats = learning_seats(job, result, filter_opponent_invalid=self.filter_opponent_invalid)
         self.counts["games"] += 1
@@ -406,7 +400,6 @@ class Collector:
         push_outcome(job, result, self._pool)
 
     def _post_eval(self, job: Job, result: EpisodeResult) -> None:
-        """Push the rewards to the tracker."""
         self.counts["eval_games"] += 1
         push_evaluation(job, result, self._tracker)
         push_transcript(job, result, self.counts["eval_games"], self._tracker)
@@ -438,7 +431,6 @@ class Collector:
             await request(self._tracker, "log_scalars", {}, timeout=PART_TIMEOUT)
 
     def _report(self) -> None:
-        """Tell the tracker which share of games failed since it was told last."""
         self._reported_at = time.monotonic()
         new, self._reported = self.counts - self._reported, self.counts.copy()
         for name, done, failed in (
@@ -471,7 +463,6 @@ class Collector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self.matches.groups = state["groups"]
         self.counts = Counter(state["counts"])
         self._reported = self.counts.copy()
@@ -480,7 +471,6 @@ class Collector:
             self._eval_started[uid] = Counter(games)
 
     async def close(self) -> None:
-        """Free the actors and models that were started here."""
         await self._drop()
         if self._seating is not None:
             await self._seating.close()

@@ -28,8 +28,6 @@ class _Section(BaseModel):
 
 
 class Games(_Section):
-    """What is played."""
-
     train: tuple[EnvTriple, ...] = (("TicTacToe-v0-train", 2, "default"),)
     evaluate: tuple[EnvTriple, ...] = ()
     """Empty: the same as `train`."""
@@ -47,7 +45,6 @@ class Games(_Section):
 
     @property
     def evaluated(self) -> tuple[EnvTriple, ...]:
-        """What checkpoints are measured on."""
         return self.evaluate or self.train
 
 
@@ -60,8 +57,6 @@ class Sampling(_Section):
 
 
 class Engine(_Section):
-    """Who generates."""
-
     kind: Literal["auto", "transformers", "vllm"] = "auto"
     device: str = "auto"
     dtype: str = "auto"
@@ -75,8 +70,6 @@ class Engine(_Section):
 
 
 class Pool(_Section):
-    """Who plays against the learner."""
-
     sample_mode: str | dict[str, Share] = "mirror"
     """One of the modes, or several with their shares: `{mirror = 0.75, lagged = 0.25}`."""
     max_active_lora: Positive = 4
@@ -94,13 +87,10 @@ class Transform(_Section):
 
     @property
     def options(self) -> Options:
-        """The arguments."""
         return dict(self.model_extra or {})
 
 
 class Buffer(_Section):
-    """Steps on their way to the learner."""
-
     strategy: str = "random"
     max_size: Positive = 65_536
     final: tuple[Transform, ...] = ()
@@ -110,8 +100,6 @@ class Buffer(_Section):
 
 
 class Lora(_Section):
-    """The adapter that is trained."""
-
     lora_rank: Positive = 32
     lora_alpha: Annotated[float, Field(gt=0)] = 32
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -133,8 +121,6 @@ class Learner(_Section):
 
 
 class RunConfig(_Section):
-    """A whole run."""
-
     name: str = "self-play"
     model: str = "tiny"
     """A Hugging Face id or folder; `tiny`: the embedded model, made when first needed; `smollm2`:

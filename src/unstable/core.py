@@ -114,8 +114,6 @@ class Move:
 
 @dataclass
 class EpisodeResult:
-    """A finished game."""
-
     traj: Trajectory
     """From the learner's seat."""
     end_by_opponent_invalid: bool
@@ -144,8 +142,6 @@ class AgentSpec:
 
 @dataclass(frozen=True)
 class PlaySpec:
-    """A game to be played."""
-
     env_id: str
     num_players: int
     player_id: int
@@ -240,7 +236,6 @@ class BaseAlgo(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
 
@@ -274,7 +269,6 @@ class BaseTracker:
             Path(folder).mkdir(parents=True, exist_ok=True)
 
     def get_run_dir(self) -> str:
-        """Everything of this run lies below."""
         return str(self.run_dir)
 
     def get_train_dir(self) -> str:
@@ -282,15 +276,12 @@ class BaseTracker:
         return str(self.run_dir / "training_data")
 
     def get_eval_dir(self) -> str:
-        """Evaluation games."""
         return str(self.run_dir / "eval_data")
 
     def get_checkpoints_dir(self) -> str:
-        """Adapters."""
         return str(self.run_dir / "checkpoints")
 
     def get_log_dir(self) -> str:
-        """Log files."""
         return str(self.run_dir / "logs")
 
     def log_scalars(self, values: Mapping[str, float]) -> None:
@@ -367,7 +358,6 @@ class ExplorationTracker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._games.clear()
         self._counts.clear()
         for env_id, games in state.items():

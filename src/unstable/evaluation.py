@@ -50,7 +50,6 @@ class Evaluation:
     invalid: int = 0
 
     def add(self, rewards: Mapping[int, float], player_id: int, *, invalid: bool = False) -> None:
-        """Take a game."""
         result = outcome(rewards, player_id)
         reward = rewards[player_id]
         self.games += 1
@@ -82,5 +81,4 @@ class Evaluation:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
         return asdict(self)

@@ -124,7 +124,6 @@ class ModelPool:
         return uid
 
     def current_uid(self) -> str | None:
-        """The newest checkpoint."""
         return next(reversed(self._checkpoints), None)
 
     def latest_ckpt(self) -> str | None:
@@ -179,7 +178,6 @@ class ModelPool:
 
     @property
     def models(self) -> Mapping[str, Opponent]:
-        """Everybody, by uid."""
         return self._models
 
     @property
@@ -262,7 +260,6 @@ class ModelPool:
 
     @locked
     def snapshot(self, iteration: int | None = None) -> dict[str, Any]:
-        """What the pool looks like, also given to the tracker."""
         self._last_snapshot = time.monotonic()
         ratings = {
             uid: {"mu": model.rating.mu, "sigma": model.rating.sigma, "active": model.active}
@@ -283,7 +280,6 @@ class ModelPool:
 
     @locked
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
         version, internal, gauss = self._random.getstate()
         return {
             "models": [
@@ -302,7 +298,6 @@ class ModelPool:
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._models = {
             uid: Opponent(uid, kind, path, Rating(mu, sigma), active)
             for uid, kind, path, mu, sigma, active in state["models"]

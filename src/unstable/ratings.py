@@ -19,8 +19,6 @@ _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
 class RatingSystem(Protocol):
-    """What a pool asks of it."""
-
     @property
     def prior(self) -> Rating:
         """What is believed of a newcomer."""
@@ -52,11 +50,9 @@ class TrueSkill:
 
     @property
     def prior(self) -> Rating:
-        """What is believed of a newcomer."""
         return Rating(self.mu, self.sigma)
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        """Ratings after a game; equal scores are a draw."""
         if len(ratings) == 2:
             (one, other), (score, other_score) = ratings, scores
             if score >= other_score:
@@ -71,7 +67,6 @@ class TrueSkill:
         return [Rating(group[0].mu, group[0].sigma) for group in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
-        """How open a game between the two is: 0 to 1."""
         noise = 2.0 * self.beta**2
         spread = noise + one.sigma**2 + other.sigma**2
         return math.sqrt(noise / spread) * math.exp(-((one.mu - other.mu) ** 2) / (2.0 * spread))
@@ -130,16 +125,13 @@ class OpenSkill:
 
     @property
     def prior(self) -> Rating:
-        """What is believed of a newcomer."""
         return Rating(self.mu, self.sigma)
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        """Ratings after a game; equal scores are a draw."""
         rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in ranks(scores)])
         return [Rating(team[0].mu, team[0].sigma) for team in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
-        """How open a game between the two is: 0 to 1."""
         return float(self._model.predict_draw(self._teams(one, other)))
 
     def _teams(self, *ratings: Rating) -> list[list[Any]]:
@@ -178,7 +170,6 @@ def _truncated_win(t: float, margin: float) -> tuple[float, float]:
 
 
 def _truncated_draw(t: float, margin: float) -> tuple[float, float]:
-    """The same for a draw."""
     distance = abs(t)
     a, b = margin - distance, -margin - distance
     between = _below(a) - _below(b)

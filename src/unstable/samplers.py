@@ -80,7 +80,6 @@ class Fixed(_Recent):
     """Uniform over the fixed players."""
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         del me
         return {uid: 1.0 for uid, model in pool.models.items() if model.kind == "fixed"}
 
@@ -89,7 +88,6 @@ class Mirror(_Recent):
     """The newest checkpoint: against itself."""
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         return {pool.current_uid() or me: 1.0}
 
 
@@ -97,7 +95,6 @@ class Lagged:
     """Uniform over active checkpoints that are `lag_range` checkpoints old, ends included."""
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         del me
         return {
             uid: 1.0
@@ -118,7 +115,6 @@ class Uniform(_Recent):
     """Uniform over fixed players and active checkpoints."""
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         del me
         return {uid: 1.0 for uid, model in pool.models.items() if model.active}
 
@@ -130,12 +126,10 @@ class MatchQuality:
     temperature: float = 0.1
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         others = active_others(pool, me)
         return softmax({uid: pool.quality(me, uid) for uid in others}, self.temperature)
 
     def keep(self, pool: Pool, uid: str) -> float:
-        """Those that make open games."""
         return pool.quality(pool.current_uid() or uid, uid)
 
 
@@ -146,12 +140,10 @@ class RatingDistance:
     temperature: float = 1.0
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         others = active_others(pool, me)
         return softmax({uid: -self._distance(pool, me, uid) for uid in others}, self.temperature)
 
     def keep(self, pool: Pool, uid: str) -> float:
-        """Those that are near."""
         return -self._distance(pool, pool.current_uid() or uid, uid)
 
     def _distance(self, pool: Pool, uid: str, other: str) -> float:
@@ -170,7 +162,6 @@ class Exploration:
     temperature: float = 0.1
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         others = active_others(pool, me)
         return softmax({uid: pool.novelty(uid) for uid in others}, self.temperature)
 
@@ -189,7 +180,6 @@ class Mixture:
     parts: tuple[tuple[Sampler, float], ...]
 
     def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
         mixed: dict[str, float] = {}
         for sampler, share in self.parts:
             found = sampler.weights(pool, me)

@@ -49,5 +49,4 @@ class TerminalInterface:
         show(self.source)
 
     def view(self) -> View:
-        """What the dashboard shows, as data."""
         return self.source.fetch()

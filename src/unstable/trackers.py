@@ -159,7 +159,6 @@ class Tracker(BaseTracker):
     def log_inference(
         self, actor: str, gpu_ids: Sequence[int | str], stats: Mapping[str, float]
     ) -> None:
-        """Take an engine's throughput."""
         for name, value in stats.items():
             self._put(f"inference/{actor}/{name}", value)
         self._interface_stats["inference"][actor] = dict(stats)
@@ -190,7 +189,6 @@ class Tracker(BaseTracker):
         ts_dict: Mapping[str, Mapping[str, float]],
         exploration: Mapping[str, Mapping[str, float]],
     ) -> None:
-        """Take what the pool looks like."""
         self._interface_stats["match_counts"] = dict(match_counts)
         self._interface_stats["TS"] = {uid: dict(rating) for uid, rating in ts_dict.items()}
         self._interface_stats["exploration"] = {env: dict(v) for env, v in exploration.items()}
@@ -210,7 +208,6 @@ class Tracker(BaseTracker):
 
     @locked
     def get_interface_info(self) -> dict[str, Any]:
-        """What the dashboard shows."""
         collected = {
             name: self._mean_over_envs(name)
             for name in ("Game Length", "Format Success Rate", "Invalid Move Rate", "Win Rate",
@@ -248,7 +245,6 @@ class Tracker(BaseTracker):
 
     @locked
     def get_metrics(self) -> dict[str, float]:
-        """The means as they stand now."""
         return {**self._buffer, **self._agg("")}
 
     # --- writing ------------------------------------------------------------------------------
@@ -268,7 +264,6 @@ class Tracker(BaseTracker):
 
     @locked
     def close(self) -> None:
-        """Write what is left and finish."""
         self.flush()
         for writer in self._writers:
             self._tolerate(writer.close)
@@ -287,7 +282,6 @@ class Tracker(BaseTracker):
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._m.clear()
         for name, values in state["windows"].items():
             self._m[name].extend(values)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from unstable.core import Trajectory
-from unstable.dashboard import gpus
+from unstable.dashboard import view as gpus
 from unstable.dashboard.drawing import PANELS, ago, headline, short, snapshot, sparkline
 from unstable.dashboard.view import Gpu, Match, Number, Throughput, View, make_view
 from unstable.evaluation import wilson

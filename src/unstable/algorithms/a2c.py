@@ -79,11 +79,9 @@ class A2C(PolicyGradient):
         torch.nn.init.zeros_(self.value_head.bias)
 
     def modules(self) -> dict[str, Any]:
-        """The head."""
         return {"value_head": self.value_head}
 
     def learning_rate(self, name: str) -> float | None:
-        """Of the head."""
         del name
         return self.value_learning_rate
 
@@ -120,7 +118,6 @@ class A2C(PolicyGradient):
         return [found[_prompt(sample)] if sample.trained else 0.0 for sample in samples]
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
-        """The clipped loss or the plain one."""
         if self.clip is not None:
             return losses.clipped(
                 logp, batch.old, batch.advantage, batch.weight, low=self.clip, high=self.clip

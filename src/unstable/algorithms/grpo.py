@@ -23,7 +23,6 @@ class GRPO(PPO):
     """Divide by the spread of the group."""
 
     def advantages(self, samples: Sequence[Sample]) -> list[float]:
-        """Relative to the group."""
         rewards = [sample.step.reward for sample in samples]
         return group_relative(rewards, *games_and_groups(samples), scale=self.by_spread)
 

@@ -40,7 +40,6 @@ class PPO(PolicyGradient):
         self.clip_high = clip if clip_high is None else clip_high
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
-        """The clipped loss."""
         return losses.clipped(
             logp, batch.old, batch.advantage, batch.weight, low=self.clip, high=self.clip_high
         )

@@ -42,7 +42,6 @@ class Reinforce(PolicyGradient):
         self.importance_cap = importance_cap
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
-        """The weighted log-probabilities."""
         return losses.policy_gradient(
             logp, batch.old, batch.known, batch.advantage, batch.weight, cap=self.importance_cap
         )
@@ -57,6 +56,5 @@ class RLOO(Reinforce):
     needs_episodes = True
 
     def advantages(self, samples: Sequence[Sample]) -> list[float]:
-        """Relative to the others."""
         rewards = [sample.step.reward for sample in samples]
         return leave_one_out(rewards, *games_and_groups(samples))

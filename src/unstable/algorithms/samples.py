@@ -27,7 +27,6 @@ class Sample:
 
     @property
     def trained(self) -> int:
-        """How many tokens have a gradient."""
         return max(0, len(self.tokens) - self.prompt_length)
 
 

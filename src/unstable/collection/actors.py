@@ -71,12 +71,10 @@ class ActorRotation:
 
     @property
     def living(self) -> int:
-        """How many actors are there."""
         return sum(actor is not None for actor in self._slots)
 
     @property
     def first(self) -> Any:
-        """The actor of the first slot, if it lives."""
         return self._slots[0]
 
     async def ready(self) -> None:
@@ -134,7 +132,6 @@ class ActorRotation:
         return True
 
     async def close(self) -> None:
-        """End every actor, and start nobody any more."""
         tasks = list(self._starting.values())
         for task in tasks:
             task.cancel()

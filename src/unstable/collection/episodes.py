@@ -17,8 +17,6 @@ View = Callable[[Any, int, str], str]
 
 @dataclass(frozen=True)
 class Reply:
-    """What a player answers."""
-
     text: str
     """All that it wrote."""
     action: str

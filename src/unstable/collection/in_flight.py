@@ -46,11 +46,9 @@ class Flight:
         return len(self._jobs)
 
     def under_way(self, kind: str) -> int:
-        """How many games of a kind have not landed."""
         return len(self._flying[kind])
 
     def metas(self) -> list[TaskMeta]:
-        """Every game in the table."""
         return [job.meta for job in self._jobs.values()]
 
     async def wait(self, timeout: float) -> None:
@@ -93,7 +91,6 @@ class Flight:
                 given += 1
 
     def take(self, episode: Episode) -> Job:
-        """Take a game out of the table."""
         return self._jobs.pop(episode)
 
     async def drop(self, kind: str | None = None) -> int:

@@ -30,7 +30,6 @@ class EnginePlayer:
         self._line, self._adapter, self._tokenizer = line, adapter, tokenizer
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The answer, with its tokens."""
         prompt = format_prompt(self._agent.prompt_template, turn.observation, self._tokenizer)
         seed = sampling_seed(self._spec, self._seat, game.turns)
         completion = await self._line.generate(prompt, self._adapter, seed)
@@ -39,13 +38,10 @@ class EnginePlayer:
 
 
 class ScriptedPlayer:
-    """A player of `games.players`, at a table with models."""
-
     def __init__(self, player: Player) -> None:
         self._player = player
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The move."""
         try:
             move = self._player.act(game)
         except LookupError as error:
@@ -54,8 +50,6 @@ class ScriptedPlayer:
 
 
 class RemotePlayer:
-    """A model behind an endpoint."""
-
     def __init__(
         self, spec: PlaySpec, seat: int, model: RemoteModel, sampling: Sampling, timeout: float
     ) -> None:
@@ -63,7 +57,6 @@ class RemotePlayer:
         self._model, self._sampling, self._timeout = model, sampling, timeout
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The answer; nothing of it is for learning."""
         messages = _messages(self._agent, turn.observation)
         seed = sampling_seed(self._spec, self._seat, game.turns)
         sampling = Sampling(
@@ -124,7 +117,6 @@ class Seating:
         return {name: model.cost_usd for name, model in self._remote.items()}
 
     async def close(self) -> None:
-        """Free the models that were made here."""
         for rotation in self._local.values():
             await rotation.close()
         for model in self._remote.values():

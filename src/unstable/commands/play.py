@@ -67,7 +67,6 @@ class Rival:
         self._runner = asyncio.Runner()
 
     def open_game(self) -> GameRunner:
-        """The game, not yet begun."""
         short, spec = self._view, self._spec
 
         def view(env: Any, seat: int, text: str) -> str:
@@ -76,14 +75,12 @@ class Rival:
         return GameRunner(spec.env_id, spec.num_players, spec.seed, view=view)
 
     def play_turn(self, game: GameRunner) -> Reply:
-        """Make a move; what was answered."""
         turn = game.observe()
         reply = self._runner.run(self._players[turn.seat].act(game, turn))
         game.step(reply.action)
         return reply
 
     def close(self) -> None:
-        """Free the model."""
         if self._actor is not None:
             self._runner.run(self._actor.close())
         self._runner.close()

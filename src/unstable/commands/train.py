@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 
 class RunView:
-    """Shows a run's progress on standard error; call it with each Progress."""
-
     def __init__(self, *, quiet: bool = False) -> None:
         self._live = err.is_terminal and not quiet
         self._quiet = quiet
@@ -62,7 +60,6 @@ class RunView:
             self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Show where the run is."""
         self.show_evaluations(progress.evaluations)
         if self._live:
             self._bar.update(
@@ -74,7 +71,6 @@ class RunView:
             )
 
     def show_evaluations(self, evaluations: tuple[Mapping[str, Any], ...]) -> None:
-        """Print those that are new."""
         for evaluation in evaluations:
             key = (evaluation["ckpt_uid"], evaluation["env_id"], evaluation["opponent"])
             if key not in self._seen and not self._quiet:
@@ -83,7 +79,6 @@ class RunView:
 
 
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
-    """One evaluation in one line."""
     low, high = evaluation["win_rate_low"], evaluation["win_rate_high"]
     uid = evaluation["ckpt_uid"]
     who = "before" if iteration(uid) == -1 else uid  # the model as it was
@@ -96,7 +91,6 @@ def evaluation_words(evaluation: Mapping[str, Any]) -> str:
 
 
 def learner_words(learner: Mapping[str, float]) -> str:
-    """The numbers of a learner's step that people look at."""
     names = {"loss": "loss", "grad_norm": "grad", "reward_mean": "reward"}
     return "  ".join(f"{text} {learner[k]:.3g}" for k, text in names.items() if k in learner)
 

@@ -30,17 +30,14 @@ class Panel(VerticalScroll):
         self._content = Static("waiting for the run", markup=False)
 
     def compose(self) -> ComposeResult:
-        """What is in the frame."""
         yield self._content
 
     def show(self, view: View) -> None:
-        """Draw a view."""
         self._view = view
         room = self.scrollable_content_region
         self._content.update(self._draw(view, room.width, room.height))
 
     def on_resize(self) -> None:
-        """Draw it again, as wide as the frame is now."""
         if self._view is not None:
             self.show(self._view)
 
@@ -81,7 +78,6 @@ class Dashboard(App[None]):
         self._stop = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """The widgets."""
         yield Static("waiting for the run", id="headline", markup=False)
         with TabbedContent(initial=TABS[0]):
             with TabPane("Run", id="run"), Horizontal():
@@ -100,15 +96,12 @@ class Dashboard(App[None]):
         threading.Thread(target=self._ask, name="dashboard", daemon=True).start()
 
     def on_unmount(self) -> None:
-        """Ask no more."""
         self._stop.set()
 
     def action_open(self, tab: str) -> None:
-        """Show a tab."""
         self.query_one(TabbedContent).active = tab
 
     def action_turn(self, by: int) -> None:
-        """Show the tab beside."""
         current = TABS.index(self.query_one(TabbedContent).active)
         self.action_open(TABS[(current + by) % len(TABS)])
 

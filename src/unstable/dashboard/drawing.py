@@ -48,7 +48,6 @@ def sparkline(values: Sequence[float | None], width: int, height: int = 1) -> st
 
 
 def bar(share: float, width: int) -> str:
-    """A bar filled to a share between 0 and 1."""
     filled = round(min(1.0, max(0.0, share)) * width)
     return "█" * filled + "░" * (width - filled)
 
@@ -78,7 +77,6 @@ def headline(view: View, trouble: str | None = None, now: float | None = None) -
 
 
 def ago(seconds: float) -> str:
-    """A time span in its largest unit."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
@@ -109,7 +107,6 @@ def compact(value: float) -> str:
 
 
 def draw_games(view: View, _: int, __: int) -> RenderableType:
-    """Training games, and what went wrong."""
     rows = [_number_row(number, f"{number.value:,.0f}") for number in view.games]
     rows += [
         _number_row(n, f"{n.value:.1f}" if "length" in n.name else f"{n.value:.1%}")
@@ -229,7 +226,6 @@ def _count(games: int, most: int) -> Text:
 
 
 def draw_exploration(view: View, _: int, __: int) -> RenderableType:
-    """How varied play is, by environment."""
     if not view.exploration:
         return NOTHING
     rows: list[tuple[Text, ...]] = []
@@ -240,7 +236,6 @@ def draw_exploration(view: View, _: int, __: int) -> RenderableType:
 
 
 def draw_game(view: View, _: int, __: int) -> RenderableType:
-    """The latest training game."""
     return Text(view.latest_game, overflow="fold") if view.latest_game else NOTHING
 
 

@@ -66,7 +66,6 @@ class RunFiles:
         self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
 
     def fetch(self) -> View:
-        """The view of the files as they are now."""
         try:
             info = self._interface()
             self._read_metrics()

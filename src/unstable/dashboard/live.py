@@ -38,7 +38,6 @@ class LiveParts:
         self._tracker, self._step_buffer = tracker, step_buffer
 
     def fetch(self) -> View:
-        """The view now."""
         info, buffer = self.ask()
         return make_view(info, buffer=buffer, gpus=local_gpus())
 
@@ -108,7 +107,6 @@ class ClusterRun:
         return make_view(record["info"], buffer=record["buffer"], gpus=local_gpus())
 
     def close(self) -> None:
-        """End the process."""
         self._process.terminate()
         try:
             self._process.wait(timeout=5.0)

@@ -30,8 +30,6 @@ FAILURES = ("fail", "error", "dead", "lost", "drop", "skipped")
 
 @dataclass(frozen=True)
 class Throughput:
-    """What an engine does."""
-
     name: str
     tok_s: float
     running: float
@@ -40,8 +38,6 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of this machine."""
-
     index: int
     name: str
     busy: float | None
@@ -93,8 +89,6 @@ class WinRate:
 
 @dataclass(frozen=True)
 class RatingRow:
-    """How strong a player is believed to be."""
-
     uid: str
     mu: float
     sigma: float
@@ -103,8 +97,6 @@ class RatingRow:
 
 @dataclass(frozen=True)
 class Match:
-    """How often two have played."""
-
     first: str
     second: str
     games: int
@@ -112,16 +104,12 @@ class Match:
 
 @dataclass(frozen=True)
 class Number:
-    """A number with its name."""
-
     name: str
     value: float
 
 
 @dataclass(frozen=True)
 class View:
-    """Everything the dashboard shows."""
-
     run_name: str
     step: int
     written: float | None = None

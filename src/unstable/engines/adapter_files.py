@@ -92,7 +92,6 @@ class AdapterCache:
         return await asyncio.shield(waiting)
 
     def close(self) -> None:
-        """Remove what was fetched."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None

@@ -123,11 +123,9 @@ class LoraLinear(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """The base layer's."""
         return self.linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """The layer's output, each token with its adapter."""
         base: Tensor = self.linear(x)
         mixture = self._mixture
         if self._adapters is not mixture.adapters:

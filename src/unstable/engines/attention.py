@@ -64,13 +64,11 @@ class SlotCache:
         return self.layers[layer]
 
     def copy(self, source: list[int], target: list[int], columns: int) -> None:
-        """Copy the first columns of rows to other rows."""
         for pair in self.layers.values():
             for tensor in pair:
                 tensor[target, :, :columns] = tensor[source, :, :columns]
 
     def wipe(self, rows: list[int]) -> None:
-        """Overwrite rows with zeros."""
         for pair in self.layers.values():
             for tensor in pair:
                 tensor[rows] = 0.0
@@ -122,7 +120,6 @@ class Plan:
 
     @cached_property
     def prompts(self) -> list[Prompts]:
-        """All other tokens, in blocks of prompts of similar length."""
         return _blocks(self.lengths, self.running, self.rows.device)
 
     @cached_property

@@ -90,8 +90,6 @@ CHUNK_TOKENS = {True: 1024, False: 16384}
 
 @dataclass(eq=False)
 class Row:
-    """A request under way."""
-
     prompt: tuple[int, ...]
     sampling: Sampling
     max_tokens: int
@@ -111,17 +109,14 @@ class Row:
         self.random = random.Random(self.sampling.seed)
 
     def when_answered(self, _: Any) -> None:
-        """Leave at the next step."""
         self.left = True
 
     @property
     def length(self) -> int:
-        """Of prompt and answer so far."""
         return len(self.prompt) + len(self.tokens)
 
     @property
     def done(self) -> bool:
-        """Whether it leaves."""
         return self.stopped or self.broken or self.left or len(self.tokens) >= self.max_tokens
 
 
@@ -176,7 +171,6 @@ class Decoder:
         return self._leave()
 
     def clear(self) -> None:
-        """Forget all rows, and free what they hold."""
         self.rows = []
         self._cache = SlotCache(self.max_rows)
         if self._replay:

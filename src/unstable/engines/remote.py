@@ -27,8 +27,6 @@ MAX_CONNECTIONS = 64
 
 @dataclass(frozen=True)
 class RemoteReply:
-    """An answer, and what it took."""
-
     text: str
     input_tokens: int
     output_tokens: int
@@ -96,7 +94,6 @@ class RemoteModel:
         raise ValueError(f"tries is {self.tries}: at least 1")
 
     async def close(self) -> None:
-        """Close connections."""
         if self._client is not None:
             loop, client = self._client
             self._client = None

@@ -59,7 +59,6 @@ class Replay:
         self._pool: Any = None
 
     def rows(self, wanted: int) -> int:
-        """How many rows a step of so many runs with."""
         return min(rounded_up(wanted, FEWEST_ROWS), self._max_rows)
 
     def forget(self) -> None:

@@ -23,8 +23,6 @@ WHOLE_MODEL = "config.json"
 
 @dataclass(eq=False)
 class Policy:
-    """Weights in memory."""
-
     decoder: Decoder
     adapter: Adapter | None = None
     users: int = 0
@@ -69,7 +67,6 @@ class Policies:
         return self._loaded[key]
 
     def decoders(self) -> list[Decoder]:
-        """All there are, each once."""
         policies = (self.base, *self._loaded.values())
         return list(dict.fromkeys(policy.decoder for policy in policies))
 
@@ -185,11 +182,9 @@ class TransformersEngine:
         return await request.answer
 
     def stats(self) -> dict[str, float]:
-        """`queued`, `running`, and `tokens` generated so far."""
         return {"queued": len(self._queue), "running": len(self._running), "tokens": self._tokens}
 
     async def close(self) -> None:
-        """Free what is held; requests that are under way fail with EngineError."""
         self._closed = True
         if self._task is not None and not self._task.done():
             await self._task  # it ends after the step it is in
@@ -354,8 +349,6 @@ class TransformersEngine:
 
 
 class _Request:
-    """Waits for its answer."""
-
     def __init__(
         self, prompt: tuple[int, ...], sampling: Sampling, adapter: str | None,
         answer: asyncio.Future[Completion],

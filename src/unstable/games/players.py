@@ -13,8 +13,6 @@ RANDOM_LEGAL = "random-legal"
 
 
 class Player(Protocol):
-    """Answers when it is its turn."""
-
     def act(self, game: GameRunner) -> str:
         """The move of the player whose turn it is."""
         ...

@@ -108,7 +108,6 @@ class GameRunner:
 
     @property
     def turns(self) -> int:
-        """Moves so far, of all players."""
         return len(self.actions)
 
     @property

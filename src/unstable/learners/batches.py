@@ -16,8 +16,6 @@ LONGEST_WAIT = 0.2
 
 @dataclass
 class BatchSource:
-    """A buffer, as a learner uses it."""
-
     buffer: Any
     delay: float
     """It waits until there are so many batches."""
@@ -59,7 +57,6 @@ class BatchSource:
             pause = min(LONGEST_WAIT, 2.0 * pause)
 
     def take(self, batch_size: int, step: int) -> list[Step]:
-        """A batch without what is too old for the learner's step; it may be empty."""
         if self.whole_games:
             games = ask(self.buffer, "get_episodes", batch_size)
             steps: list[Step] = [one for game in games for one in game]

@@ -68,7 +68,6 @@ def adapter_bytes(folder: Path) -> dict[str, bytes]:
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder reach the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -350,7 +350,6 @@ class StandardLearner:
         return seen
 
     def _clip(self, parameters: list[Tensor]) -> float:
-        """Bound the gradients; their norm before that."""
         return float(torch.nn.utils.clip_grad_norm_(parameters, self.grad_clip))
 
     def _report(self, items: Sequence[Any], what: str) -> None:
@@ -427,14 +426,12 @@ class StandardLearner:
             return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
     def load_state_files(self, files: Mapping[str, bytes]) -> None:
-        """Continue where `state_files` was called."""
         with tempfile.TemporaryDirectory() as folder:
             for name, content in files.items():
                 (Path(folder) / name).write_bytes(content)
             self.load_state(folder)
 
     def get_step(self) -> int:
-        """The number of updates done, for callers elsewhere."""
         return self._step
 
     # --- parts --------------------------------------------------------------------------------

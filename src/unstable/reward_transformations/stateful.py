@@ -14,7 +14,6 @@ class Transform:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
 
@@ -29,11 +28,9 @@ class Stack(Transform, Generic[T]):
         self.transforms = list(transforms)
 
     def register(self, transform: T) -> None:
-        """Put one more at the end."""
         self.transforms.append(transform)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each."""
         return {
             "transforms": [
                 {"name": type(transform).__name__, "state": transform.state_dict()}

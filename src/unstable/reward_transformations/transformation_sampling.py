@@ -20,10 +20,7 @@ class SamplingRewardTransform(Transform, ABC):
 
 
 class ComposeSamplingRewardTransforms(Stack[SamplingRewardTransform]):
-    """Transforms, one after the other."""
-
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The batch after the last transform."""
         for transform in self.transforms:
             steps = transform(steps)
         return steps
@@ -36,7 +33,6 @@ class NormalizeRewards(SamplingRewardTransform):
         self.z_score = z_score
 
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The batch, centred."""
         _normalize(steps, z_score=self.z_score)
         return steps
 
@@ -48,7 +44,6 @@ class NormalizeRewardsByEnv(SamplingRewardTransform):
         self.z_score = z_score
 
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The batch, centred per environment."""
         by_env: dict[str, list[Step]] = {}
         for step in steps:
             by_env.setdefault(step.env_id, []).append(step)

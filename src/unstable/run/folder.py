@@ -29,8 +29,6 @@ _UNFINISHED = ".unfinished-"
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands."""
-
     status: Status
     step: int
     updates: int
@@ -39,8 +37,6 @@ class RunStatus:
 
 
 class RunFolder:
-    """Reads and writes a run's folder."""
-
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
 
@@ -57,7 +53,6 @@ class RunFolder:
         return folder
 
     def write_config(self, config: RunConfig) -> None:
-        """Keep what was asked."""
         write_whole(self.path / "config.json", config.model_dump_json(indent=2) + "\n")
 
     def config(self) -> RunConfig:
@@ -70,11 +65,9 @@ class RunFolder:
         return make_config(values, str(path))
 
     def write_status(self, status: RunStatus) -> None:
-        """Say how it stands."""
         write_whole(self.path / "status.json", to_json(asdict(status)) + "\n")
 
     def status(self) -> RunStatus | None:
-        """How it stands; None if that is not known."""
         try:
             values = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
             return RunStatus(**values)

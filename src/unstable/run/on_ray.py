@@ -30,8 +30,8 @@ from unstable.run.parts import (
 )
 from unstable.run.progress import (
     Progress,
+    ReportProgress,
     RunResult,
-    Tell,
     load_state,
     result_of,
     save_state,
@@ -93,7 +93,9 @@ END_TIMEOUT = 30.0
 """Seconds for games to end when the run does, and as many for files to be closed."""
 
 
-def train_on_ray(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+def train_on_ray(
+    config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
+) -> RunResult:
     """Begin the run of a folder, or go on where its newest state was taken.
 
     Uses the cluster of RAY_ADDRESS; without one, starts Ray on this machine.
@@ -114,13 +116,13 @@ def train_on_ray(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -
                 logging_level=logging.ERROR,
             )  # fmt: skip
         try:
-            return _train(config, folder, model, tell)
+            return _train(config, folder, model, report)
         finally:
             if ours:
                 ray.shutdown()
 
 
-def _train(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     states = folder.states()
     with named_failures():
         parts = _make_parts(config, folder, model, state_step(states[-1]) if states else -1)
@@ -128,7 +130,7 @@ def _train(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunR
         with named_failures(parts):
             _await_parts(parts)
             step = load_state(states[-1], parts) if states else _begin(config, parts)
-            return _supervise(config, folder, parts, step, tell)
+            return _supervise(config, folder, parts, step, report)
     finally:
         _kill(parts)
 
@@ -201,7 +203,7 @@ def _begin(config: RunConfig, parts: Parts) -> int:
 
 
 def _supervise(
-    config: RunConfig, folder: RunFolder, parts: Parts, step: int, tell: Tell
+    config: RunConfig, folder: RunFolder, parts: Parts, step: int, report: ReportProgress
 ) -> RunResult:
     """Wait for update after update; whatever else ends is a failure."""
     import ray
@@ -210,7 +212,7 @@ def _supervise(
 
     def told(phase: str) -> None:
         evaluations = settled(_look(parts), config.eval_games)
-        tell(Progress(phase, step, config.updates, learned, evaluations))
+        report(Progress(phase, step, config.updates, learned, evaluations))
 
     save_state(folder, parts, step, config)
     collecting = parts.collector.collect.remote(config.workers, config.eval_workers)

@@ -40,7 +40,6 @@ def refusals_are_mistakes() -> Iterator[None]:
 
 
 def tracker_arguments(config: RunConfig, run_dir: Path, resume_step: int | None) -> dict[str, Any]:
-    """For Tracker."""
     return {
         "run_name": config.name,
         "wandb_project": config.wandb_project,
@@ -51,7 +50,6 @@ def tracker_arguments(config: RunConfig, run_dir: Path, resume_step: int | None)
 
 
 def buffer_arguments(config: RunConfig) -> dict[str, Any]:
-    """For StepBuffer, without its tracker."""
     return {
         "max_buffer_size": config.buffer.max_size,
         "final_reward_transformation": reward_transformations.ComposeFinalRewardTransforms(
@@ -71,7 +69,6 @@ def buffer_arguments(config: RunConfig) -> dict[str, Any]:
 
 
 def pool_arguments(config: RunConfig) -> dict[str, Any]:
-    """For ModelPool, without its tracker."""
     return {
         "sample_mode": config.pool.sample_mode,
         "max_active_lora": config.pool.max_active_lora,
@@ -116,7 +113,6 @@ def trains_whole_model(config: RunConfig) -> bool:
 
 
 def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
-    """For Collector, without the other parts."""
     return {
         "num_actors": config.engine.num_actors,
         "vllm_config": engine_config(config, model),

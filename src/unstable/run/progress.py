@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unstable.config import RunConfig
 from unstable.run.folder import RunFolder, read_json, state_step
@@ -17,8 +17,6 @@ from unstable.utils.handles import ask
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is."""
-
     phase: str
     """What comes next: `evaluating`, `playing` or `learning`."""
     step: int
@@ -29,14 +27,11 @@ class Progress:
     """Every evaluation so far."""
 
 
-if TYPE_CHECKING:
-    Tell = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended."""
-
     run_dir: str
     step: int
     checkpoint: str | None

@@ -25,23 +25,32 @@ from unstable.run.parts import (
     refusals_are_mistakes,
     tracker_arguments,
 )
-from unstable.run.progress import Progress, RunResult, Tell, load_state, result_of, save_state
+from unstable.run.progress import (
+    Progress,
+    ReportProgress,
+    RunResult,
+    load_state,
+    result_of,
+    save_state,
+)
 from unstable.trackers import Tracker
 
 
-async def train_by_turns(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+async def train_by_turns(
+    config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
+) -> RunResult:
     """Begin the run of a folder, or go on where its newest state was taken.
 
     Args:
         config: what to do.
         folder: of the run.
         model: the base model's folder or Hugging Face id.
-        tell: called before every phase.
+        report: called before every phase.
     """
     states = folder.states()
     with refusals_are_mistakes():
         parts = _make_parts(config, folder, model, state_step(states[-1]) if states else -1)
-    run = _Turns(config, folder, parts, tell)
+    run = _Turns(config, folder, parts, report)
     try:
         if states:
             run.step = load_state(states[-1], parts)
@@ -66,9 +75,11 @@ def _make_parts(config: RunConfig, folder: RunFolder, model: str, resume_step: i
 
 
 class _Turns:
-    def __init__(self, config: RunConfig, folder: RunFolder, parts: Parts, tell: Tell) -> None:
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, parts: Parts, report: ReportProgress
+    ) -> None:
         self.step = 0
-        self._config, self._folder, self._parts, self._tell = config, folder, parts, tell
+        self._config, self._folder, self._parts, self._report_progress = config, folder, parts, tell
         self._learned: Mapping[str, float] = {}
 
     async def begin(self) -> None:
@@ -108,4 +119,6 @@ class _Turns:
 
     def _report(self, phase: str) -> None:
         found = tuple(self._parts.tracker.get_evaluations())
-        self._tell(Progress(phase, self.step, self._config.updates, self._learned, found))
+        self._report_progress(
+            Progress(phase, self.step, self._config.updates, self._learned, found)
+        )

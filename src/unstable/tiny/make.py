@@ -91,8 +91,6 @@ CHECKED_GAMES = 100
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How the model is warmed up."""
-
     games: int = 3000
     """Random legal games of each kind."""
     steps: int = 300
@@ -109,8 +107,6 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the making is."""
-
     phase: str
     """`games`, `warm-up` or `check`."""
     done: int

@@ -159,7 +159,6 @@ class Batch:
     shares: Tensor
 
     def loss(self, model: Qwen3ForCausalLM) -> Tensor:
-        """The mean cross entropy per token of an answer."""
         import torch
 
         hidden = model.model(input_ids=self.ids, use_cache=False).last_hidden_state
@@ -168,7 +167,6 @@ class Batch:
 
 
 def make_batch(drawn: Sequence[tuple[Turn, int]], pad: int) -> Batch:
-    """Turns, each with the number of the answer that is written."""
     import torch
 
     rows = [turn.prompt + turn.answers[number] for turn, number in drawn]

@@ -91,7 +91,6 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
 
     def put(self, write: Callable[[], None]) -> None:
-        """Have it called soon."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
@@ -105,7 +104,6 @@ class BackgroundWriter:
         self._queue.join()
 
     def close(self) -> None:
-        """Flush and end the thread."""
         if self._thread is not None:
             self._queue.put(_END)
             self._thread.join()

@@ -19,7 +19,6 @@ def tell(target: Any, method: str, *args: Any, **kwargs: Any) -> None:
 
 
 def ask(target: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-    """Call a method and return what it returns."""
     bound = getattr(target, method)
     if not hasattr(bound, "remote"):
         return bound(*args, **kwargs)
@@ -45,8 +44,6 @@ async def request(
 
 
 class Lockable(Protocol):
-    """Has a lock of its own."""
-
     _lock: threading.RLock
 
 

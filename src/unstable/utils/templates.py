@@ -25,8 +25,6 @@ SINGLE_PLAYER = (
 
 @dataclass(frozen=True)
 class Template:
-    """How to ask."""
-
     instruction: str
     """What the model is told beside the observation."""
     markup: str
@@ -37,7 +35,6 @@ class Template:
     """The beginning of the answer, written for the model."""
 
     def messages(self, observation: str) -> list[Message]:
-        """The chat so far."""
         if self.as_system and self.instruction:
             return [
                 {"role": "system", "content": self.instruction},
@@ -161,7 +158,6 @@ def boxed(text: str) -> str:
 
 
 def bracketed(text: str) -> str:
-    """The last group in square brackets, with them."""
     groups = _BRACKETS.findall(text)
     return _LINE_BREAK.sub(" ", groups[-1]) if groups else ""
 
