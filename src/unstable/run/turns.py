@@ -79,7 +79,7 @@ class _Turns:
         self, config: RunConfig, folder: RunFolder, parts: Parts, report: ReportProgress
     ) -> None:
         self.step = 0
-        self._config, self._folder, self._parts, self._report_progress = config, folder, parts, tell
+        self._config, self._folder, self._parts, self._report_progress = config, folder, parts, report
         self._learned: Mapping[str, float] = {}
 
     async def begin(self) -> None:
