@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 
 from unstable.engines import Completion, Sampling, make_engine
 from unstable.engines.adapter_files import AdapterCache
-from unstable.utils.handles import tell
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+from unstable.utils.handles import send
 
 REPORT_SECONDS = 5.0
 SAMPLING = ("temperature", "top_p", "max_tokens")
@@ -35,7 +37,11 @@ class VLLMActor:
     """Hundreds of games wait here at the same time."""
 
     def __init__(
-        self, cfg: Mapping[str, Any], tracker: Any = None, name: str = "actor", adapters: Any = None
+        self,
+        cfg: Mapping[str, Any],
+        tracker: Tracker | None = None,
+        name: str = "actor",
+        adapters: ModelPool | None = None,
     ) -> None:
         self.name = name
         self.tracker = tracker
@@ -113,9 +119,11 @@ class VLLMActor:
             self._report()
 
     def _report(self) -> None:
+        if self.tracker is None:
+            return
         stats = self.stats()
         reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
-        tell(self.tracker, "log_inference", self.name, self._gpu_ids, reported)
+        send(self.tracker.log_inference, self.name, self._gpu_ids, reported)
 
 
 def _tokenizer(engine: Any, cfg: Mapping[str, Any]) -> Any:

@@ -21,8 +21,9 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
+from unstable.trackers import Tracker
 from unstable.utils.files import BackgroundWriter, write_whole
-from unstable.utils.handles import ask, locked, tell
+from unstable.utils.handles import call, locked, send
 
 _FIELDS = tuple(field.name for field in fields(Step))
 MAX_WAITING = 4096
@@ -212,7 +213,7 @@ class StepBuffer:
     def __init__(
         self,
         max_buffer_size: int,
-        tracker: Any = None,
+        tracker: Tracker | None = None,
         final_reward_transformation: FinalTransform | None = None,
         step_reward_transformation: StepTransform | None = None,
         sampling_reward_transformation: SamplingTransform | None = None,
@@ -243,7 +244,7 @@ class StepBuffer:
         self._batches = 0
         self._evicted = 0
         self._tracker = tracker
-        self._folder = None if tracker is None else Path(ask(tracker, "get_train_dir"))
+        self._folder = None if tracker is None else Path(call(tracker.get_train_dir))
         self._writer = BackgroundWriter("csv") if write_csv and self._folder else None
 
     def add_trajectory(self, trajectory: Trajectory, player_id: int, env_id: str) -> None:
@@ -289,8 +290,9 @@ class StepBuffer:
             rows = [_row(step) for step in batch]  # now: the learner may change its steps
             self._writer.put(lambda: write_training_data_to_file(rows, path))
         self._batches += 1
-        numbers = {"size": self._store.size, "evicted": self._evicted, "drawn": len(batch)}
-        tell(self._tracker, "log_scalars", {f"buffer/{k}": float(v) for k, v in numbers.items()})
+        if self._tracker is not None:
+            numbers = {"size": self._store.size, "evicted": self._evicted, "drawn": len(batch)}
+            send(self._tracker.log_scalars, {f"buffer/{k}": float(v) for k, v in numbers.items()})
         return batch
 
     def get_episodes(self, batch_size: int) -> list[list[Step]]:

@@ -8,81 +8,24 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unstable.collection.actors import ActorRotation, Patience, start_actors
+from unstable.actor import VLLMActor
+from unstable.buffer import StepBuffer
+from unstable.collection.actors import ActorPool, Timeouts, start_actors
 from unstable.collection.episodes import play_episode
-from unstable.collection.in_flight import Episode, Flight, Job
+from unstable.collection.in_flight import Episode, GamesInFlight, Job
 from unstable.collection.matchmaking import Matchmaker
-from unstable.collection.players import Seating, tokenizer_of
+from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.evaluation import Evaluation
 from unstable.games.boards import compact_view
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.runner import GameError
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
 from unstable.transcripts import transcript
-from unstable.utils.handles import request, tell
+from unstable.utils.handles import call_within, send
 from unstable.utils.text import is_news, one_line
-
-
-def learning_seats(
-    job: Job, result: EpisodeResult, *, filter_opponent_invalid: bool
-) -> dict[int, Trajectory]:
-    """By seat, the trajectories to be used.
-
-    With the filter, a seat whose game another's invalid move ended has nothing to learn from it; of
-    a mirror game, the seat that made the move does.
-    """
-    seats = {job.spec.player_id: result.traj}
-    seats |= {other.pid[0]: other for other in result.others if other.pid}
-    if not filter_opponent_invalid:
-        return seats
-    return {seat: seen for seat, seen in seats.items() if seen.ended_by_invalid in (None, seat)}
-
-
-def push_training(job: Job, seats: dict[int, Trajectory], buffer: Any, tracker: Any) -> None:
-    env_id = job.spec.env_id
-    for number, (seat, seen) in enumerate(seats.items()):
-        tell(tracker, "add_trajectory", seen, seat, env_id, new_game=number == 0)
-    moved = {seat: seen for seat, seen in seats.items() if seen.pid}
-    if moved:
-        tell(buffer, "add_game", list(moved.values()), env_id, list(moved))
-
-
-def push_outcome(job: Job, result: EpisodeResult, pool: Any) -> None:
-    spec, meta = job.spec, job.meta
-    others = [seat for seat in range(spec.num_players) if seat != spec.player_id]
-    rewards = [result.final_rewards[seat] for seat in (spec.player_id, *others)]
-    if len(others) == 1:
-        tell(
-            pool, "push_game_outcome", meta.ckpt_uid, meta.opponent_uid, rewards[0],
-            result.action_seq, spec.env_id, opp_reward=rewards[1],
-        )  # fmt: skip
-    else:
-        uids = [meta.ckpt_uid, *[meta.opponent_uid] * len(others)]
-        tell(pool, "push_outcome", uids, rewards, result.action_seq, spec.env_id)
-
-
-def push_transcript(job: Job, result: EpisodeResult, number: int, tracker: Any) -> None:
-    """A game of either kind as people may read it, for the tracker; nothing if it has none.
-
-    Args:
-        job: the game that was to be played.
-        result: what came of it.
-        number: which of its kind it is.
-        tracker: gets it.
-    """
-    if result.moves:
-        tell(tracker, "add_transcript", transcript(job.spec, job.meta, result, number))
-
-
-def push_evaluation(job: Job, result: EpisodeResult, tracker: Any) -> None:
-    spec, meta = job.spec, job.meta
-    tell(
-        tracker, "add_eval_episode", result.final_rewards, spec.player_id, spec.env_id,
-        meta.ckpt_uid, meta.opponent_uid or "", seed=spec.seed, num_turns=result.num_turns,
-        reason=result.reason, invalid=result.traj.ended_by_invalid == spec.player_id,
-    )  # fmt: skip
-
 
 _LOG = logging.getLogger(__name__)
 POLL = 0.2
@@ -90,8 +33,8 @@ POLL = 0.2
 REPORT_SECONDS = 10.0
 PART_TIMEOUT = 120.0
 """Seconds for the buffer to answer."""
-TELLS = 128
-"""Games after which the tracker is waited for, so that what it is told cannot pile up."""
+SETTLE_EVERY = 128
+"""Games after which the tracker is waited for, so that calls cannot pile up."""
 TRANSCRIBED = 32
 """Training games of each checkpoint that people can look at later, the first ones."""
 TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
@@ -139,9 +82,9 @@ class Collector:
     def __init__(
         self,
         num_actors: int,
-        step_buffer: Any,
-        model_pool: Any,
-        tracker: Any,
+        step_buffer: StepBuffer,
+        model_pool: ModelPool,
+        tracker: Tracker | None,
         vllm_config: Mapping[str, Any],
         training_envs: Sequence[Sequence[Any]],
         evaluation_envs: Sequence[Sequence[Any]] = (),
@@ -150,7 +93,7 @@ class Collector:
         filter_opponent_invalid: bool = False,
         action_extraction: str = "default",
         *,
-        actors: Sequence[Any] | None = None,
+        actors: Sequence[VLLMActor] | None = None,
         tokenizer: Any = None,
         seed: int = 0,
         compact_views: bool = False,
@@ -172,12 +115,12 @@ class Collector:
         self.compact_views, self.error_allowance = compact_views, error_allowance
         self.random_opening_moves = random_opening_moves
         self.failures_in_a_row = failures_in_a_row
-        self.patience = Patience(request_timeout, start_timeout)
-        self.flight = Flight()
+        self.timeouts = Timeouts(request_timeout, start_timeout)
+        self.flight = GamesInFlight()
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._buffer, self._pool, self._tracker = step_buffer, model_pool, tracker
         self._actors, self._tokenizer = actors, tokenizer
-        self._seating: Seating | None = None
+        self._factory: PlayerFactory | None = None
         self._eval_started: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._streak, self._allowed_streak, self._workers = 0, failures_in_a_row, 0
         self._finishing = False
@@ -277,29 +220,29 @@ class Collector:
 
         Raises:
             CollectionError: too many training games failed in a row.
-            NoActorLeft: every actor has died.
+            NoActorLeftError: every actor has died.
         """
-        told, self._finishing = 0, False
+        handled, self._finishing = 0, False
         try:
             await self._ready(num_workers)
-            while not await request(self._buffer, "stopped", timeout=PART_TIMEOUT):
+            while not await call_within(PART_TIMEOUT, self._buffer.stopped):
                 await self._top_up(num_workers, num_eval_workers)
                 if self._finishing and not len(self.flight):
                     await self._settle()
                     break
                 await self.flight.wait(POLL)
-                for episode in self.flight.landed():
+                for episode in self.flight.finished():
                     self._handle_finished(episode)
-                    told += 1
-                if told >= TELLS:
+                    handled += 1
+                if handled >= SETTLE_EVERY:
                     await self._settle()
-                    told = 0
+                    handled = 0
                 if time.monotonic() - self._reported_at > REPORT_SECONDS:
                     self._report()
         except Exception as error:
             _LOG.exception("collection ended")
             # Who waits for data has to learn that none will come.
-            tell(self._buffer, "stop", one_line(error))
+            send(self._buffer.stop, one_line(error))
             raise
         finally:
             await self._drop()
@@ -325,7 +268,7 @@ class Collector:
         groups = (num_workers - under_way) // size
         if not under_way and num_workers:  # a group may be larger than what there is room for
             groups = max(1, groups)
-        if groups > 0 and await request(self._buffer, "continue_collection", timeout=PART_TIMEOUT):
+        if groups > 0 and await call_within(PART_TIMEOUT, self._buffer.continue_collection):
             for _ in range(groups):
                 await self._submit_train(uid)
         for _ in range(num_eval_workers - self.flight.under_way("eval")):
@@ -349,12 +292,12 @@ class Collector:
     # --- one game -----------------------------------------------------------------------------
 
     async def _play(self, job: Job) -> EpisodeResult:
-        assert self._seating is not None
-        spec, seating = job.spec, self._seating
+        assert self._factory is not None
+        spec, factory = job.spec, self._factory
         return await play_episode(
             spec,
-            seating.players(spec),
-            view=seating.view(spec) if self.compact_views else None,
+            factory.players(spec),
+            view=factory.view(spec) if self.compact_views else None,
             error_allowance=self.error_allowance,
             random_opening_moves=self.random_opening_moves if job.meta.type == "train" else 0,
             transcribe=self._is_transcribed(job),
@@ -388,21 +331,58 @@ class Collector:
 
     def _post_train(self, job: Job, result: EpisodeResult) -> None:
         self._streak, self._allowed_streak = 0, self.failures_in_a_row + 2 * self._workers
-        seats = learning_seats(job, result, filter_opponent_invalid=self.filter_opponent_invalid)
         self.counts["games"] += 1
         self.counts["turns"] += result.num_turns
         self.counts["invalid"] += result.traj.ended_by_invalid is not None
-        push_transcript(job, result, self.counts["games"], self._tracker)
+        self._push_transcript(job, result, self.counts["games"])
+        seats = self._learning_seats(job, result)
         if not seats:
             self.counts["filtered"] += 1
             return
-        push_training(job, seats, self._buffer, self._tracker)
-        push_outcome(job, result, self._pool)
+        env_id = job.spec.env_id
+        for number, (seat, trajectory) in enumerate(seats.items()):
+            if self._tracker is not None:
+                send(self._tracker.add_trajectory, trajectory, seat, env_id, new_game=number == 0)
+        moved = {seat: trajectory for seat, trajectory in seats.items() if trajectory.pid}
+        if moved:
+            send(self._buffer.add_game, list(moved.values()), env_id, list(moved))
+        self._push_outcome(job, result)
+
+    def _learning_seats(self, job: Job, result: EpisodeResult) -> dict[int, Trajectory]:
+        """By seat, the trajectories to learn from.
+
+        With the filter, a seat whose game another's invalid move ended has nothing to learn from
+        it; of a mirror game, the seat that made the move does.
+        """
+        seats = {job.spec.player_id: result.traj}
+        seats |= {other.pid[0]: other for other in result.others if other.pid}
+        if not self.filter_opponent_invalid:
+            return seats
+        return {seat: t for seat, t in seats.items() if t.ended_by_invalid in (None, seat)}
+
+    def _push_outcome(self, job: Job, result: EpisodeResult) -> None:
+        spec, me = job.spec, job.meta.ckpt_uid or ""
+        others = [seat for seat in range(spec.num_players) if seat != spec.player_id]
+        uids = [me, *[job.meta.opponent_uid or ""] * len(others)]
+        rewards = [result.final_rewards[seat] for seat in (spec.player_id, *others)]
+        send(self._pool.push_outcome, uids, rewards, result.action_seq, spec.env_id)
+
+    def _push_transcript(self, job: Job, result: EpisodeResult, number: int) -> None:
+        if result.moves and self._tracker is not None:
+            record = transcript(job.spec, job.meta, result, number)
+            send(self._tracker.add_transcript, record)
 
     def _post_eval(self, job: Job, result: EpisodeResult) -> None:
         self.counts["eval_games"] += 1
-        push_evaluation(job, result, self._tracker)
-        push_transcript(job, result, self.counts["eval_games"], self._tracker)
+        if self._tracker is not None:
+            spec, meta = job.spec, job.meta
+            send(
+                self._tracker.add_eval_episode, result.final_rewards, spec.player_id, spec.env_id,
+                meta.ckpt_uid or "", meta.opponent_uid or "", seed=spec.seed,
+                num_turns=result.num_turns, reason=result.reason,
+                invalid=result.traj.ended_by_invalid == spec.player_id,
+            )  # fmt: skip
+        self._push_transcript(job, result, self.counts["eval_games"])
 
     def _post_failure(self, job: Job, failure: BaseException) -> None:
         """Count a game that could not be played to its end."""
@@ -428,7 +408,7 @@ class Collector:
     async def _settle(self) -> None:
         """Return when the tracker has dealt with all that it was told."""
         if self._tracker is not None:
-            await request(self._tracker, "log_scalars", {}, timeout=PART_TIMEOUT)
+            await call_within(PART_TIMEOUT, self._tracker.log_scalars, {})
 
     def _report(self) -> None:
         self._reported_at = time.monotonic()
@@ -437,20 +417,20 @@ class Collector:
             ("Failure Rate", new["games"], new["failed"]),
             ("Evaluation Failure Rate", new["eval_games"], new["eval_failed"]),
         ):
-            if done + failed:
-                tell(self._tracker, "log_scalars", {f"collector/{name}": failed / (done + failed)})
+            if self._tracker is not None and done + failed:
+                send(self._tracker.log_scalars, {f"collector/{name}": failed / (done + failed)})
 
     # --- the whole ----------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         """Counts since the beginning, games under way, and how the actors are."""
-        seating = self._seating
+        factory = self._factory
         return {
             **self.counts,
             "under_way": {kind: self.flight.under_way(kind) for kind in ("train", "eval")},
-            "actors": seating.rotation.living if seating else 0,
-            "actor_deaths": seating.rotation.deaths if seating else 0,
-            "cost_usd": seating.costs() if seating else {},
+            "actors": factory.actors.alive if factory else 0,
+            "actor_deaths": factory.actors.deaths if factory else 0,
+            "cost_usd": factory.costs() if factory else {},
             "last_failure": self._last_failure,
         }
 
@@ -472,33 +452,33 @@ class Collector:
 
     async def close(self) -> None:
         await self._drop()
-        if self._seating is not None:
-            await self._seating.close()
+        if self._factory is not None:
+            await self._factory.close()
             if self._actors is None:
-                await self._seating.rotation.close()
-            self._seating = None
+                await self._factory.actors.close()
+            self._factory = None
 
     async def _ready(self, num_workers: int) -> None:
         """Have actors and tokenizer, from the first call on."""
         if num_workers < 1:
             raise ValueError(f"num_workers is {num_workers}")
         self._workers = num_workers
-        if self._seating is not None:
+        if self._factory is not None:
             return
         if self._actors is None:
-            rotation = start_actors(
-                self.num_actors, self.vllm_config, self._tracker, self._pool, self.patience
+            actors = start_actors(
+                self.num_actors, self.vllm_config, self._tracker, self._pool, self.timeouts
             )
         else:
-            rotation = ActorRotation(self._actors, patience=self.patience)
-        await rotation.ready()
+            actors = ActorPool(self._actors, timeouts=self.timeouts)
+        await actors.ready()
         tokenizer = self._tokenizer
         if tokenizer is None:
-            tokenizer = tokenizer_of(rotation, self.vllm_config.get("model_name"))
-        seating = Seating(rotation, tokenizer, self.vllm_config)
+            tokenizer = tokenizer_of(actors, self.vllm_config.get("model_name"))
+        factory = PlayerFactory(actors, tokenizer, self.vllm_config)
         if any(num_players > 1 for _, num_players, _ in self.matches.evaluation_envs):
-            seating.prepare(self.matches.evaluation_opponent)
-        self._seating = seating
+            factory.prepare(self.matches.evaluation_opponent)
+        self._factory = factory
 
 
 def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:

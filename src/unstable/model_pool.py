@@ -14,8 +14,9 @@ from typing import Any
 from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.ratings import RATING_SYSTEMS, RatingSystem
 from unstable.samplers import Sampler, make_sampler
+from unstable.trackers import Tracker
 from unstable.utils.files import write_folder
-from unstable.utils.handles import locked, tell
+from unstable.utils.handles import locked, send
 
 NOVELTY_DECAY = 0.9
 MAINTAIN_EVERY = 256
@@ -40,7 +41,7 @@ class ModelPool:
         self,
         sample_mode: str | Mapping[str, float] | Sampler,
         max_active_lora: int,
-        tracker: Any = None,
+        tracker: Tracker | None = None,
         lag_range: tuple[int, int] = (1, 7),
         *,
         ratings: str | RatingSystem = "trueskill",
@@ -266,7 +267,9 @@ class ModelPool:
             for uid, model in self._models.items()
         }
         exploration = self._play.get_metrics()
-        tell(self.tracker, "log_model_pool", dict(self._match_counts), ratings, exploration)
+        if self.tracker is not None:
+            match_counts = dict(self._match_counts)
+            send(self.tracker.log_model_pool, match_counts, ratings, exploration)
         return {
             "iteration": self._iteration if iteration is None else iteration,
             "match_counts": [[*pair, count] for pair, count in self._match_counts.items()],

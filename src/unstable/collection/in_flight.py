@@ -24,36 +24,36 @@ class Job:
     meta: TaskMeta
 
 
-class Flight:
+class GamesInFlight:
     """Which games are under way, and which have landed."""
 
     def __init__(self) -> None:
         self._jobs: dict[Episode, Job] = {}
-        self._flying: defaultdict[str, set[Episode]] = defaultdict(set)
+        self._running: defaultdict[str, set[Episode]] = defaultdict(set)
         """By kind."""
-        self._landed: deque[Episode] = deque()
+        self._finished: deque[Episode] = deque()
         self._news = asyncio.Event()
 
     def start(self, job: Job, episode: Coroutine[None, None, EpisodeResult]) -> Episode:
         """Have a game played; it lands when it is over, however it ended."""
         task = asyncio.get_running_loop().create_task(episode)
         self._jobs[task] = job
-        self._flying[job.meta.type].add(task)
-        task.add_done_callback(self._land)
+        self._running[job.meta.type].add(task)
+        task.add_done_callback(self._on_finished)
         return task
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def under_way(self, kind: str) -> int:
-        return len(self._flying[kind])
+        return len(self._running[kind])
 
     def metas(self) -> list[TaskMeta]:
         return [job.meta for job in self._jobs.values()]
 
     async def wait(self, timeout: float) -> None:
         """Return when some game has landed, or after `timeout` seconds."""
-        if not self._landed:
+        if not self._finished:
             self._news = asyncio.Event()  # a new one: each call may be in a loop of its own
             try:
                 async with asyncio.timeout(timeout):
@@ -61,10 +61,10 @@ class Flight:
             except TimeoutError:
                 return
 
-    def landed(self) -> Iterator[Episode]:
+    def finished(self) -> Iterator[Episode]:
         """Games that are over, in the order they ended; each is to be taken out."""
-        while self._landed:
-            yield self._landed.popleft()
+        while self._finished:
+            yield self._finished.popleft()
 
     async def in_order(
         self,
@@ -84,7 +84,7 @@ class Flight:
                 number = len(numbers) + len(over) + given
                 numbers[self.start(jobs[number], play(jobs[number]))] = number
             await self.wait(POLL)
-            for episode in self.landed():
+            for episode in self.finished():
                 over[numbers.pop(episode)] = episode
             while given in over:
                 yield over.pop(given)
@@ -102,13 +102,13 @@ class Flight:
         if episodes:
             await asyncio.wait(episodes, timeout=DROP_TIMEOUT)
         for episode in dropped:
-            self._flying[self._jobs.pop(episode).meta.type].discard(episode)
-        self._landed = deque(episode for episode in self._landed if episode in self._jobs)
+            self._running[self._jobs.pop(episode).meta.type].discard(episode)
+        self._finished = deque(episode for episode in self._finished if episode in self._jobs)
         return len(episodes)
 
-    def _land(self, episode: Episode) -> None:
+    def _on_finished(self, episode: Episode) -> None:
         job = self._jobs.get(episode)
         if job is not None:
-            self._flying[job.meta.type].discard(episode)
-            self._landed.append(episode)
+            self._running[job.meta.type].discard(episode)
+            self._finished.append(episode)
             self._news.set()

@@ -9,7 +9,8 @@ from typing import Any
 
 from unstable.collection.in_flight import Job
 from unstable.core import UNKNOWN_VERSION, AgentSpec, PlaySpec, TaskMeta, derived_seed
-from unstable.utils.handles import request
+from unstable.model_pool import ModelPool
+from unstable.utils.handles import call_within
 from unstable.utils.templates import ACTION_EXTRACTION, get_template
 
 Env = tuple[str, int, str]
@@ -32,7 +33,7 @@ class Matchmaker:
 
     def __init__(
         self,
-        pool: Any,
+        pool: ModelPool,
         training_envs: Sequence[Sequence[Any]],
         evaluation_envs: Sequence[Sequence[Any]],
         evaluation_opponent: str,
@@ -60,7 +61,7 @@ class Matchmaker:
         Raises:
             LookupError: there is none.
         """
-        uid: str | None = await request(self._pool, "current_uid", timeout=POOL_TIMEOUT)
+        uid = await call_within(POOL_TIMEOUT, self._pool.current_uid)
         if uid is None:
             raise LookupError("the pool has no checkpoint: call add_checkpoint first")
         return uid
@@ -75,7 +76,7 @@ class Matchmaker:
         seat, seed = rng.randrange(num_players), rng.getrandbits(31)
         other = None
         if num_players > 1:
-            other = await request(self._pool, "sample", me, timeout=POOL_TIMEOUT)
+            other = await call_within(POOL_TIMEOUT, self._pool.sample, me)
         mine = await self._agent(me, template)
         opponent = mine if other in (None, me) else await self._agent(other, template)
         agents = tuple(mine if i == seat else opponent for i in range(num_players))
@@ -106,12 +107,12 @@ class Matchmaker:
 
     async def _agent(self, uid: str, template: str) -> AgentSpec:
         if uid not in self._models:
-            found = await request(self._pool, "ckpt_path", uid, timeout=POOL_TIMEOUT)
-            if found is None:
+            model = await call_within(POOL_TIMEOUT, self._pool.ckpt_path, uid)
+            if model is None:
                 raise LookupError(f"the pool does not know {uid!r}")
-            self._models[uid] = found
-        model, kind = self._models[uid]
-        return AgentSpec(kind, model, template, self._extraction, version_of(uid))
+            self._models[uid] = model
+        path_or_name, kind = self._models[uid]
+        return AgentSpec(kind, path_or_name, template, self._extraction, version_of(uid))
 
 
 def version_of(uid: str) -> int:

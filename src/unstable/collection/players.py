@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unstable.collection.actors import ActorRotation, Line
+from unstable.actor import VLLMActor
+from unstable.collection.actors import ActorClient, ActorPool
 from unstable.collection.episodes import Reply, SeatPlayer, View, sampling_seed
 from unstable.core import AgentSpec, PlaySpec
 from unstable.engines.protocol import EngineError, Sampling
@@ -24,15 +25,15 @@ class EnginePlayer:
     """A model of ours: prompts it, and finds the move in what it writes."""
 
     def __init__(
-        self, spec: PlaySpec, seat: int, line: Line, adapter: str | None, tokenizer: Any
+        self, spec: PlaySpec, seat: int, client: ActorClient, adapter: str | None, tokenizer: Any
     ) -> None:
         self._spec, self._seat, self._agent = spec, seat, spec.agent_specs[seat]
-        self._line, self._adapter, self._tokenizer = line, adapter, tokenizer
+        self._client, self._adapter, self._tokenizer = client, adapter, tokenizer
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
         prompt = format_prompt(self._agent.prompt_template, turn.observation, self._tokenizer)
         seed = sampling_seed(self._spec, self._seat, game.turns)
-        completion = await self._line.generate(prompt, self._adapter, seed)
+        completion = await self._client.generate(prompt, self._adapter, seed)
         action, feedback = extract_action(completion.text, self._agent.action_extraction_fn)
         return Reply(completion.text, action, feedback, completion, prompt)
 
@@ -71,30 +72,30 @@ class RemotePlayer:
         return Reply(answer.text, action, feedback, prompt=messages[-1]["content"])
 
 
-class Seating:
+class PlayerFactory:
     """Makes the players of a game; what costs much to make is made once.
 
     Args:
-        rotation: generates for our policy and its adapters.
+        actors: generates for our policy and its adapters.
         tokenizer: of our model; its chat template makes the prompts.
         config: of our model; other local models are run with the same settings.
     """
 
     def __init__(
         self,
-        rotation: ActorRotation,
+        actors: ActorPool,
         tokenizer: Any = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.rotation, self._tokenizer = rotation, tokenizer
+        self.actors, self._tokenizer = actors, tokenizer
         self._config = dict(config or {})
-        self._local: dict[str, ActorRotation] = {}
+        self._local: dict[str, ActorPool] = {}
         self._remote: dict[str, RemoteModel] = {}
 
     def players(self, spec: PlaySpec) -> list[SeatPlayer]:
         """By seat. All of one game that are ours talk to the same actor."""
-        line = self.rotation.line()
-        return [self._player(spec, seat, line) for seat in range(spec.num_players)]
+        client = self.actors.client()
+        return [self._player(spec, seat, client) for seat in range(spec.num_players)]
 
     def prepare(self, name: str) -> None:
         """Find out whether a fixed player far away can be asked at all.
@@ -117,36 +118,36 @@ class Seating:
         return {name: model.cost_usd for name, model in self._remote.items()}
 
     async def close(self) -> None:
-        for rotation in self._local.values():
-            await rotation.close()
+        for actors in self._local.values():
+            await actors.close()
         for model in self._remote.values():
             await model.close()
         self._local.clear()
         self._remote.clear()
 
-    def _player(self, spec: PlaySpec, seat: int, line: Line) -> SeatPlayer:
+    def _player(self, spec: PlaySpec, seat: int, client: ActorClient) -> SeatPlayer:
         agent = spec.agent_specs[seat]
         if agent.kind == "checkpoint":
-            return EnginePlayer(spec, seat, line, agent.model, self._tokenizer)
+            return EnginePlayer(spec, seat, client, agent.model, self._tokenizer)
         if agent.kind != "fixed" or not agent.model:
             raise ValueError(f"no player of kind {agent.kind!r} with model {agent.model!r}")
         if agent.model in PLAYERS:
             return ScriptedPlayer(PLAYERS[agent.model](sampling_seed(spec, seat)))
         if _is_local(agent.model):
-            return self._local_player(spec, seat, agent.model, line)
+            return self._local_player(spec, seat, agent.model, client)
         model = self._remote_model(agent.model)
-        return RemotePlayer(spec, seat, model, self._sampling(), self.rotation.patience.request)
+        return RemotePlayer(spec, seat, model, self._sampling(), self.actors.timeouts.request)
 
-    def _local_player(self, spec: PlaySpec, seat: int, folder: str, line: Line) -> SeatPlayer:
+    def _local_player(
+        self, spec: PlaySpec, seat: int, folder: str, client: ActorClient
+    ) -> SeatPlayer:
         if (Path(folder) / ADAPTER_FILE).is_file():  # of our own model
-            return EnginePlayer(spec, seat, line, folder, self._tokenizer)
+            return EnginePlayer(spec, seat, client, folder, self._tokenizer)
         if folder not in self._local:
-            from unstable.actor import VLLMActor
-
             actor = VLLMActor({**self._config, "model_name": folder}, name=Path(folder).name)
-            self._local[folder] = ActorRotation([actor], patience=self.rotation.patience)
-        rotation = self._local[folder]
-        return EnginePlayer(spec, seat, rotation.line(), None, tokenizer_of(rotation, folder))
+            self._local[folder] = ActorPool([actor], timeouts=self.actors.timeouts)
+        actors = self._local[folder]
+        return EnginePlayer(spec, seat, actors.client(), None, tokenizer_of(actors, folder))
 
     def _remote_model(self, name: str) -> RemoteModel:
         if name not in self._remote:
@@ -160,9 +161,9 @@ class Seating:
         return Sampling(**{name: self._config[name] for name in given})
 
 
-def tokenizer_of(rotation: ActorRotation, model: str | None) -> Any:
+def tokenizer_of(actors: ActorPool, model: str | None) -> Any:
     """The tokenizer that prompts are made with: an actor's own, if it is here; None if unnamed."""
-    own = getattr(rotation.first, "tokenizer", None)
+    own = getattr(actors.first, "tokenizer", None)
     if own is not None or not model:
         return own
     from transformers import AutoTokenizer

@@ -78,6 +78,7 @@ async def _evaluate(
     sampling: dict[str, Any],
     seed: int,
 ) -> list[dict[str, Any]]:
+    from unstable.buffer import StepBuffer
     from unstable.collector import Collector
     from unstable.model_pool import ModelPool
     from unstable.run.parts import refusals_are_mistakes
@@ -89,7 +90,7 @@ async def _evaluate(
     engine = {"model_name": found.model, "max_parallel_seq": WORKERS, **sampling}
     with refusals_are_mistakes():
         collector = Collector(
-            1, None, pool, None, engine, training_envs=[], evaluation_envs=envs,
+            1, StepBuffer(1), pool, None, engine, training_envs=[], evaluation_envs=envs,
             evaluation_opponent=opponent, action_extraction=found.extraction,
             compact_views=found.short_boards, seed=seed,
         )  # fmt: skip

@@ -130,7 +130,7 @@ def make_rival(
 def _model_rival(
     found: ModelFolder, env_id: str, num_players: int, seat: int, seed: int, asking: Asking
 ) -> Rival:
-    from unstable.collection.actors import ActorRotation
+    from unstable.collection.actors import ActorPool
     from unstable.collection.players import EnginePlayer
     from unstable.games.boards import compact_view
 
@@ -145,7 +145,7 @@ def _model_rival(
     except LookupError as error:
         raise UsageError(f"{found.model} plays on short boards: {error}") from error
     actor = _actor(found.model, asking)
-    line = ActorRotation([actor]).line()
+    line = ActorPool([actor]).client()
     players = {
         s: EnginePlayer(spec, s, line, found.adapter, actor.tokenizer) for s in _others(spec)
     }

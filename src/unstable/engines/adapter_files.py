@@ -7,10 +7,11 @@ import hashlib
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unstable.engines.protocol import EngineError
-from unstable.utils.handles import request
+from unstable.model_pool import ModelPool
+from unstable.utils.handles import call_within
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,12 +68,11 @@ class AdapterCache:
     """Finds adapters here, or fetches them from the model pool into a folder of its own.
 
     Args:
-        source: has `adapter_files(path)`, which returns a folder's files by name; None: there is
-            nobody to ask.
+        pool: has the files of adapters that were saved on other machines; None: look here only.
     """
 
-    def __init__(self, source: Any = None) -> None:
-        self._source = source
+    def __init__(self, pool: ModelPool | None = None) -> None:
+        self._pool = pool
         self._folder: Path | None = None
         self._fetched: dict[str, asyncio.Future[str]] = {}
 
@@ -82,11 +82,11 @@ class AdapterCache:
         Raises:
             EngineError: it is neither here nor to be had.
         """
-        if Path(path).exists() or self._source is None:
+        if Path(path).exists() or self._pool is None:
             return path  # the engine says what is wrong with it
         waiting = self._fetched.get(path)
         if waiting is None or waiting.cancelled() or (waiting.done() and waiting.exception()):
-            waiting = self._fetched[path] = asyncio.ensure_future(self._fetch(path))
+            waiting = self._fetched[path] = asyncio.ensure_future(self._fetch(self._pool, path))
             self._forget_old()
         # One caller that gives up must not stop what others wait for.
         return await asyncio.shield(waiting)
@@ -97,9 +97,9 @@ class AdapterCache:
         self._folder = None
         self._fetched.clear()
 
-    async def _fetch(self, path: str) -> str:
+    async def _fetch(self, pool: ModelPool, path: str) -> str:
         try:
-            files = await request(self._source, "adapter_files", path, timeout=TIMEOUT)
+            files = await call_within(TIMEOUT, pool.adapter_files, path)
         except TimeoutError as error:
             raise EngineError(f"the model pool did not send {path} in {TIMEOUT:g} s") from error
         if not files:

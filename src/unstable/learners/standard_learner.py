@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unstable.buffer import StepBuffer
 from unstable.core import BaseAlgo, Step
 from unstable.learners.batches import BatchSource
 from unstable.learners.checkpoints import (
@@ -31,7 +32,9 @@ from unstable.learners.policy import (
     enable_full_activation_ckpt,
     load_policy,
 )
-from unstable.utils.handles import ask, tell
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+from unstable.utils.handles import call, send
 from unstable.utils.text import one_line
 
 if TYPE_CHECKING:
@@ -125,8 +128,8 @@ class StandardLearner:
     def __init__(
         self,
         model_name: str,
-        step_buffer: Any,
-        model_pool: Any,
+        step_buffer: StepBuffer,
+        model_pool: ModelPool | None,
         algorithm: BaseAlgo,
         batch_size: int,
         mini_batch_size: int = 1,
@@ -143,7 +146,7 @@ class StandardLearner:
         gradient_checkpointing: bool = False,
         use_trainer_cache: bool = False,
         max_train_len: int | None = None,
-        tracker: Any = None,
+        tracker: Tracker | None = None,
         *,
         device: str = "auto",
         dtype: str = "auto",
@@ -245,7 +248,7 @@ class StandardLearner:
             reason = f"the learner has failed: {one_line(error)}"
             raise
         finally:  # also on an error: nobody would use what is collected
-            tell(self.step_buffer, "stop", reason)
+            send(self.step_buffer.stop, reason)
 
     def next_update(self) -> dict[str, float]:
         """Wait for enough data, then update once; what was logged.
@@ -300,7 +303,8 @@ class StandardLearner:
             "stale_dropped": float(self._batches.stale),
             **seen,
         }
-        tell(self.tracker, "log_learner", info)
+        if self.tracker is not None:
+            send(self.tracker.log_learner, info)
         if self._step % self.save_every == 0:
             self.save_checkpoint()
         return info
@@ -379,7 +383,7 @@ class StandardLearner:
         )
         if self.model_pool is not None:
             files = None if self.full_parameters else adapter_bytes(folder)
-            ask(self.model_pool, "add_checkpoint", str(folder), self._step, files)
+            call(self.model_pool.add_checkpoint, str(folder), self._step, files)
         return folder
 
     def remove_checkpoints(self, folders: Iterable[str]) -> None:
@@ -471,11 +475,11 @@ def _rate(algorithm: BaseAlgo, module: str, default: float) -> float:
     return default if rate is None else rate
 
 
-def _checkpoint_root(ckpt_root: str | Path | None, tracker: Any) -> Path:
+def _checkpoint_root(ckpt_root: str | Path | None, tracker: Tracker | None) -> Path:
     if ckpt_root is not None:
         return Path(ckpt_root).absolute()
     if tracker is not None:
-        return Path(ask(tracker, "get_checkpoints_dir"))
+        return Path(call(tracker.get_checkpoints_dir))
     return Path("checkpoints").absolute()
 
 

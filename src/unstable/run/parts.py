@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unstable import algorithms, reward_transformations
+from unstable.buffer import StepBuffer
+from unstable.collector import Collector
 from unstable.config import ConfigError, RunConfig, Transform
 from unstable.core import BaseAlgo
+from unstable.learners.standard_learner import StandardLearner
+from unstable.model_pool import ModelPool
+from unstable.run.folder import RunFolder
+from unstable.trackers import Tracker
+from unstable.utils.handles import call
 
 BASE_ITERATION = -1
 """The pool's number for the model before the first update."""
@@ -19,13 +26,53 @@ BASE_ITERATION = -1
 
 @dataclass(frozen=True)
 class Parts:
-    """Plain objects, or handles of Ray actors."""
+    """Plain objects, or handles of Ray actors (`utils.handles`)."""
 
-    tracker: Any
-    buffer: Any
-    pool: Any
-    collector: Any
-    learner: Any
+    tracker: Tracker
+    buffer: StepBuffer
+    pool: ModelPool
+    collector: Collector
+    learner: StandardLearner
+
+    def with_json_state(self) -> dict[str, Tracker | StepBuffer | ModelPool | Collector]:
+        """By name, the parts whose state is JSON."""
+        return {
+            "tracker": self.tracker, "buffer": self.buffer, "pool": self.pool,
+            "collector": self.collector,
+        }  # fmt: skip
+
+
+def make_parts(
+    config: RunConfig,
+    folder: RunFolder,
+    model: str,
+    resume_step: int,
+    make: Callable[[Any, str, dict[str, Any]], Any],
+) -> Parts:
+    """All parts but the engines.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        model: the base model.
+        resume_step: the learner's step that the run resumes from; -1: it is new.
+        make: from a part's class, name and arguments to the part, or the handle of its actor.
+    """
+    tracker = make(Tracker, "Tracker", tracker_arguments(config, folder.path, resume_step))
+    shared_tracker = {"tracker": tracker}
+    buffer = make(StepBuffer, "StepBuffer", shared_tracker | buffer_arguments(config))
+    pool = make(ModelPool, "ModelPool", shared_tracker | pool_arguments(config))
+    shared = {"step_buffer": buffer, "model_pool": pool, **shared_tracker}
+    collector = make(Collector, "Collector", shared | collector_arguments(config, model))
+    learner = make(StandardLearner, "Learner", shared | learner_arguments(config, model))
+    return Parts(tracker, buffer, pool, collector, learner)
+
+
+def begin(config: RunConfig, parts: Parts) -> None:
+    """Register who plays at the beginning of a new run."""
+    call(parts.pool.add_checkpoint, None, BASE_ITERATION)
+    for name in config.pool.fixed:
+        call(parts.pool.add_fixed, name)
 
 
 @contextmanager
@@ -131,8 +178,6 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
 
 def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
     """For StandardLearner, without the other parts; raises ConfigError for unknown options."""
-    from unstable.learners.standard_learner import StandardLearner
-
     said = {
         "model_name": model,
         "algorithm": make_algorithm(config),

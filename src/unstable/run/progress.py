@@ -12,7 +12,7 @@ from unstable.config import RunConfig
 from unstable.run.folder import RunFolder, read_json, state_step
 from unstable.run.parts import Parts
 from unstable.utils.files import to_json, write_whole
-from unstable.utils.handles import ask
+from unstable.utils.handles import call
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,17 @@ def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mappi
 
 def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     """What a run that has ended leaves."""
-    uid = ask(parts.pool, "current_uid")
-    found = ask(parts.pool, "ckpt_path", uid) if uid else None
-    evaluations = tuple(ask(parts.tracker, "get_evaluations"))
-    counts: dict[str, Any] = ask(parts.collector, "stats")
+    uid = call(parts.pool.current_uid)
+    found = call(parts.pool.ckpt_path, uid) if uid else None
+    evaluations = tuple(call(parts.tracker.get_evaluations))
+    counts = call(parts.collector.stats)
     del counts["under_way"]
-    unwritten = ask(parts.tracker, "get_interface_info")["write_failures"]
-    unwritten += ask(parts.buffer, "stats")["csv_failures"]
+    unwritten = call(parts.tracker.get_interface_info)["write_failures"]
+    unwritten += call(parts.buffer.stats)["csv_failures"]
     counts["write_failures"] = unwritten
     return RunResult(str(folder.path), step, found[0] if found else None, evaluations, counts)
 
 
-PARTS = ("tracker", "buffer", "pool", "collector")
-"""Those whose state is JSON."""
 LEARNER = "learner"
 """The folder of the learner's own files."""
 
@@ -83,19 +81,18 @@ def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) ->
     """
     retired: list[str] = []
     if config.keep_checkpoints:
-        best = best_evaluated(ask(parts.tracker, "get_evaluations"))
-        retired = ask(parts.pool, "retire", config.keep_checkpoints, best)
+        best = best_evaluated(call(parts.tracker.get_evaluations))
+        retired = call(parts.pool.retire, config.keep_checkpoints, best)
     with folder.new_state(step, config.keep_states) as state:
         # As bytes, since the learner may be on another machine.
-        files: dict[str, bytes] = ask(parts.learner, "state_files")
+        files = call(parts.learner.state_files)
         (state / LEARNER).mkdir()
         for name, content in files.items():
             (state / LEARNER / name).write_bytes(content)
-        for name in PARTS:
-            values: dict[str, Any] = ask(getattr(parts, name), "state_dict")
-            write_whole(state / f"{name}.json", to_json(values) + "\n")
+        for name, part in parts.with_json_state().items():
+            write_whole(state / f"{name}.json", to_json(call(part.state_dict)) + "\n")
     if retired:
-        ask(parts.learner, "remove_checkpoints", retired)
+        call(parts.learner.remove_checkpoints, retired)
         for path in map(Path, retired):  # the learner's are elsewhere, if it is
             if path.parent == folder.path / "checkpoints":
                 shutil.rmtree(path, ignore_errors=True)
@@ -114,7 +111,7 @@ def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
 def load_state(state: Path, parts: Parts) -> int:
     """Continue from a state; the learner's step it was taken at."""
     files = {path.name: path.read_bytes() for path in (state / LEARNER).iterdir()}
-    ask(parts.learner, "load_state_files", files)
-    for name in PARTS:
-        ask(getattr(parts, name), "load_state_dict", read_json(state / f"{name}.json"))
+    call(parts.learner.load_state_files, files)
+    for name, part in parts.with_json_state().items():
+        call(part.load_state_dict, read_json(state / f"{name}.json"))
     return state_step(state)
