@@ -13,7 +13,7 @@ import pytest
 from collector_run import ENV, Run
 from instant_actor import InstantActor, nonsense
 
-from unstable.collector import TELLS, CollectionError
+from unstable.collector import SETTLE_EVERY, CollectionError
 from unstable.model_pool import ModelPool
 
 KUHN = ("KuhnPoker-v0-train", 2, "qwen3-zs")
@@ -269,8 +269,8 @@ def test_a_tracker_that_is_slow_is_waited_for(tmp_path):
     run.collector._tracker = tracker = SlowTracker()
 
     async def watch() -> None:
-        await until(lambda: run.collector.counts["games"] >= 3 * TELLS)
+        await until(lambda: run.collector.counts["games"] >= 3 * SETTLE_EVERY)
 
     collect(run, watch, 8)
     # Two seats tell it of a game; what is under way lands in between.
-    assert tracker.most < 2 * (TELLS + 3 * 8)
+    assert tracker.most < 2 * (SETTLE_EVERY + 3 * 8)
