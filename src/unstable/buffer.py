@@ -30,7 +30,7 @@ MAX_WAITING = 4096
 """Groups that may wait for games: some never come, and their group must not stay for ever."""
 
 
-class Store(Protocol):
+class StepStorage(Protocol):
     """Steps that come as trajectories and leave at random."""
 
     @property
@@ -182,7 +182,7 @@ def _steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
     return steps
 
 
-STORES: dict[str, Callable[[int], Store]] = {
+STORES: dict[str, Callable[[int], StepStorage]] = {
     "random": StepStore,
     "episodes": lambda _: EpisodeStore(1),
     "groups": EpisodeStore,
@@ -239,7 +239,7 @@ class StepBuffer:
         self.sampling = _sampling_stack(sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
-        self._store: Store = STORES[buffer_strategy](group_size)
+        self._store: StepStorage = STORES[buffer_strategy](group_size)
         self._episodes = 0
         self._batches = 0
         self._evicted = 0

@@ -27,7 +27,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Games(_Section):
+class GamesConfig(_Section):
     train: tuple[EnvTriple, ...] = (("TicTacToe-v0-train", 2, "default"),)
     evaluate: tuple[EnvTriple, ...] = ()
     """Empty: the same as `train`."""
@@ -48,7 +48,7 @@ class Games(_Section):
         return self.evaluate or self.train
 
 
-class Sampling(_Section):
+class SamplingConfig(_Section):
     """How answers are drawn in training games and evaluation."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.7
@@ -56,7 +56,7 @@ class Sampling(_Section):
     max_tokens: Positive = 4096
 
 
-class Engine(_Section):
+class EngineConfig(_Section):
     kind: Literal["auto", "transformers", "vllm"] = "auto"
     device: str = "auto"
     dtype: str = "auto"
@@ -69,7 +69,7 @@ class Engine(_Section):
     """Engines side by side; only with `mode = "ray"`."""
 
 
-class Pool(_Section):
+class PoolConfig(_Section):
     sample_mode: str | dict[str, Share] = "mirror"
     """One of the modes, or several with their shares: `{mirror = 0.75, lagged = 0.25}`."""
     max_active_lora: Positive = 4
@@ -79,7 +79,7 @@ class Pool(_Section):
     """Fixed players that may be drawn as opponents in training."""
 
 
-class Transform(_Section):
+class TransformConfig(_Section):
     """A reward transform by the name of its class; everything else is its arguments."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -90,16 +90,16 @@ class Transform(_Section):
         return dict(self.model_extra or {})
 
 
-class Buffer(_Section):
+class BufferConfig(_Section):
     strategy: str = "random"
     max_size: Positive = 65_536
-    final: tuple[Transform, ...] = ()
-    step: tuple[Transform, ...] = ()
-    sampling: tuple[Transform, ...] = ()
+    final: tuple[TransformConfig, ...] = ()
+    step: tuple[TransformConfig, ...] = ()
+    sampling: tuple[TransformConfig, ...] = ()
     write_csv: bool = False
 
 
-class Lora(_Section):
+class LoraConfig(_Section):
     lora_rank: Positive = 32
     lora_alpha: Annotated[float, Field(gt=0)] = 32
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -108,7 +108,7 @@ class Lora(_Section):
     )  # fmt: skip
 
 
-class Learner(_Section):
+class LearnerConfig(_Section):
     """How it learns; further arguments of StandardLearner go into `options`."""
 
     algorithm: str = "Reinforce"
@@ -149,13 +149,13 @@ class RunConfig(_Section):
     that play and the best evaluated ones stay too. 0: all of them."""
     wandb_project: str | None = None
     trackio_project: str | None = None
-    games: Games = Games()
-    sampling: Sampling = Sampling()
-    engine: Engine = Engine()
-    pool: Pool = Pool()
-    buffer: Buffer = Buffer()
-    lora: Lora = Lora()
-    learner: Learner = Learner()
+    games: GamesConfig = GamesConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = EngineConfig()
+    pool: PoolConfig = PoolConfig()
+    buffer: BufferConfig = BufferConfig()
+    lora: LoraConfig = LoraConfig()
+    learner: LearnerConfig = LearnerConfig()
 
 
 def load_config(path: Path, **changes: Any) -> RunConfig:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from small_run import learned_steps, new_run, small_model
 
-from unstable.engines import remote
 from unstable.run.progress import Progress
 from unstable.run.start import start
 
@@ -40,7 +39,6 @@ def test_an_opponent_that_is_down_fails_its_own_games(
 ) -> None:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
     pool = {"fixed": [NAME], "sample_mode": {"mirror": 0.5, "fixed": 0.5}}
     config, folder = new_run(tmp_path / "run", model, games={"opponent": NAME}, pool=pool)
     result = start(config, folder, model, lambda _: None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from unstable.tiny import Progress, make_tiny
+from unstable.tiny import TinyProgress, make_tiny
 from unstable.tiny.make import Position, WarmUp, random_games
 from unstable.tiny.model import (
     byte_tokenizer,
@@ -155,9 +155,9 @@ def test_the_card_says_what_it_was_warmed_up_on(tiny):
 
 
 def test_progress_is_told_and_its_exception_leaves_nothing(tmp_path):
-    told: list[Progress] = []
+    told: list[TinyProgress] = []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TinyProgress) -> None:
         told.append(progress)
         if progress.phase == "warm-up" and progress.done == 2:
             raise KeyboardInterrupt

@@ -42,7 +42,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Row:
+class PackedRow:
     """Sequences as a model takes them."""
 
     input_ids: Tensor
@@ -52,7 +52,7 @@ class Row:
     """Where each sequence begins."""
 
 
-def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> Row:
+def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> PackedRow:
     """Lay sequences one after the other, as they come: neighbours of equal length are the fastest.
 
     Raises:
@@ -70,13 +70,13 @@ def pack(sequences: Sequence[Sequence[int]], device: Any = "cpu") -> Row:
     flat = [token for tokens in sequences for token in tokens]
     positions = torch.cat([torch.arange(run.length).repeat(run.count) for run in runs])
     layout = Layout(tuple(runs), torch.tensor(ends, dtype=torch.int32, device=device), max(lengths))
-    return Row(
+    return PackedRow(
         torch.tensor([flat], device=device), positions[None].to(device), layout, tuple(ends[:-1])
     )
 
 
 def hidden_states(
-    trunk: Any, row: Row, *, asked: Tensor | None = None, use_cache: bool = False
+    trunk: Any, row: PackedRow, *, asked: Tensor | None = None, use_cache: bool = False
 ) -> Tensor:
     """The last hidden state of every token of the row, (tokens, hidden).
 

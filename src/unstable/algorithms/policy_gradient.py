@@ -14,7 +14,7 @@ from torch import Tensor
 from unstable.algorithms import losses
 from unstable.algorithms.advantages import normalised
 from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
-from unstable.algorithms.packing import Row, hidden_states, pack
+from unstable.algorithms.packing import PackedRow, hidden_states, pack
 from unstable.algorithms.samples import Sample, mini_batches, to_sample
 from unstable.core import BaseAlgo, Step
 
@@ -31,7 +31,7 @@ class PackedBatch:
 
     samples: list[Sample]
     """All, those without a trained token included."""
-    row: Row | None
+    row: PackedRow | None
     """None: no sample has a trained token."""
     before: Tensor
     """Places in the row whose hidden states say the trained tokens, of each sequence once."""
@@ -215,7 +215,9 @@ class PolicyGradient(BaseAlgo):
         for sample, reference in zip(samples, values, strict=True):
             sample.reference_logprobs = reference
 
-    def _row(self, trained: Sequence[Sample]) -> tuple[Row | None, Tensor, Tensor, Tensor, Tensor]:
+    def _row(
+        self, trained: Sequence[Sample]
+    ) -> tuple[PackedRow | None, Tensor, Tensor, Tensor, Tensor]:
         """The samples' sequences, equal ones once; see PackedBatch for what comes with them."""
         first: dict[tuple[tuple[int, ...], int], int] = {}
         for sample in trained:

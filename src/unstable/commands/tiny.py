@@ -15,7 +15,7 @@ from unstable.commands.console import CommandError, JsonFlag, UsageError, err, o
 
 if TYPE_CHECKING:
     from unstable.config import RunConfig
-    from unstable.tiny import Progress
+    from unstable.tiny import TinyProgress
 
 EMBEDDED = "tiny"
 PACKAGED = "smollm2"
@@ -79,7 +79,7 @@ def tiny(
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def _progress(quiet: bool) -> Iterator[Callable[[TinyProgress], None]]:
     """A bar on standard error that appears when there is something to do."""
     bar = Bar(
         TextColumn("embedded model: {task.description:<8}"),
@@ -92,7 +92,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Progress], None]]:
     )
     tasks: dict[str, int] = {}
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: TinyProgress) -> None:
         bar.start()
         if progress.phase not in tasks:
             tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from unstable.run.progress import Progress, RunResult
 
 
-class RunView:
+class TrainingBar:
     def __init__(self, *, quiet: bool = False) -> None:
         self._live = err.is_terminal and not quiet
         self._quiet = quiet
@@ -176,7 +176,7 @@ def resume(
 
 def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
     from unstable.commands.tiny import base_model
-    from unstable.commands.train import RunView
+    from unstable.commands.train import TrainingBar
     from unstable.config import ConfigError
     from unstable.run.start import RUN_ERRORS, start
 
@@ -185,7 +185,7 @@ def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
     again = f"go on with: unstable resume {folder.path}"
     try:
         model = base_model(config, quiet=as_json)
-        with RunView(quiet=as_json) as view:
+        with TrainingBar(quiet=as_json) as view:
             result = start(config, folder, model, view)
             view.show_evaluations(result.evaluations)
     except ConfigError as error:

@@ -19,7 +19,7 @@ REFRESH = 2.0
 TABS = ("run", "players", "game")
 
 
-class Panel(VerticalScroll):
+class ViewPanel(VerticalScroll):
     """One part of a view in a frame; it scrolls where it is too small."""
 
     def __init__(self, panel_id: str) -> None:
@@ -52,8 +52,8 @@ class Dashboard(App[None]):
     TabbedContent { height: 1fr; }
     TabPane { padding: 0; }
     Vertical { width: 1fr; }
-    Panel { border: round $primary 50%; padding: 0 1; scrollbar-size-vertical: 1; height: 1fr; }
-    Panel:focus { border: round $accent; }
+    ViewPanel { border: round $primary 50%; padding: 0 1; scrollbar-size-vertical: 1; height: 1fr; }
+    ViewPanel:focus { border: round $accent; }
     #engines, #evaluation, #exploration { height: auto; max-height: 50%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -81,13 +81,13 @@ class Dashboard(App[None]):
         yield Static("waiting for the run", id="headline", markup=False)
         with TabbedContent(initial=TABS[0]):
             with TabPane("Run", id="run"), Horizontal():
-                yield Vertical(Panel("learner"), Panel("engines"))
-                yield Vertical(Panel("evaluation"), Panel("games"))
+                yield Vertical(ViewPanel("learner"), ViewPanel("engines"))
+                yield Vertical(ViewPanel("evaluation"), ViewPanel("games"))
             with TabPane("Players", id="players"), Horizontal():
-                yield Vertical(Panel("ratings"))
-                yield Vertical(Panel("matches"), Panel("exploration"))
+                yield Vertical(ViewPanel("ratings"))
+                yield Vertical(ViewPanel("matches"), ViewPanel("exploration"))
             with TabPane("Game", id="game"):
-                yield Panel("game")
+                yield ViewPanel("game")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -109,7 +109,7 @@ class Dashboard(App[None]):
         """Show a view; where there is none, say so and keep the last."""
         if message.view is not None:
             self._last = message.view
-            for panel in self.query(Panel):
+            for panel in self.query(ViewPanel):
                 panel.show(message.view)
         said = message.trouble if self._last is None else headline(self._last, message.trouble)
         if said is not None:

@@ -87,7 +87,7 @@ def _read(folder: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, tensors
 
 
-class Mixture:
+class AdapterMixture:
     """Which adapters are in the batch, and which token has which; shared by all linear layers."""
 
     def __init__(self) -> None:
@@ -105,7 +105,9 @@ class LoraLinear(nn.Module):
     keeps the ranks of its own adapter only.
     """
 
-    def __init__(self, linear: nn.Linear, name: str, mixture: Mixture, is_output: bool) -> None:
+    def __init__(
+        self, linear: nn.Linear, name: str, mixture: AdapterMixture, is_output: bool
+    ) -> None:
         super().__init__()
         self.linear = linear
         self.name = name
@@ -161,7 +163,7 @@ def _side_by_side(adapters: Sequence[Adapter], name: str) -> tuple[Tensor | None
 
 
 def mix(
-    mixture: Mixture,
+    mixture: AdapterMixture,
     owners: Sequence[Adapter | None],
     counts: Sequence[int],
     device: torch.device,

@@ -98,7 +98,7 @@ class Prompts:
 
 
 @dataclass
-class Plan:
+class AttentionPlan:
     """Which token of a step is whose."""
 
     cache: SlotCache
@@ -147,7 +147,7 @@ def slot_attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001 - the plan says who sees what
-    plan: Plan,
+    plan: AttentionPlan,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -181,7 +181,7 @@ def slot_attention(
 
 
 def _running(
-    query: Tensor, keys: Tensor, values: Tensor, plan: Plan, scale: float,
+    query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, scale: float,
     window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
     """One token per row against all its row holds; heads that share keys go together."""
@@ -207,7 +207,7 @@ def _is_flash(query: Tensor, softcap: float | None) -> bool:
 
 
 def _ragged(
-    query: Tensor, key: Tensor, value: Tensor, plan: Plan, scale: float, window: int | None
+    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float, window: int | None
 ) -> Tensor:
     """Prompts against themselves, of any lengths in one kernel."""
     from torch.nn.attention.varlen import varlen_attn

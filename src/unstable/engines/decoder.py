@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unstable.engines.adapters import Adapter, LoraLinear, Mixture, mix
-from unstable.engines.attention import Plan, SlotCache, use_slots
+from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, mix
+from unstable.engines.attention import AttentionPlan, SlotCache, use_slots
 from unstable.engines.protocol import Sampling
-from unstable.engines.replay import FEWEST_COLUMNS, Replay, rounded_up
+from unstable.engines.replay import FEWEST_COLUMNS, GraphReplay, rounded_up
 
 
 def draw(
@@ -138,9 +138,9 @@ class Decoder:
         self.dtype: torch.dtype = model.dtype
         self.chunk_tokens = CHUNK_TOKENS[self.device.type == "cpu"]
         self._cache = SlotCache(max_rows)
-        self._mixture = Mixture()
+        self._mixture = AdapterMixture()
         self._replay = (
-            Replay(self._one_each, self._mixture, max_rows, self.device)
+            GraphReplay(self._one_each, self._mixture, max_rows, self.device)
             if self.device.type == "cuda"
             else None
         )
@@ -259,7 +259,7 @@ class Decoder:
             position_ids=inputs[1:2],
             use_cache=False,
             logits_to_keep=keep,
-            plan=Plan(self._cache, inputs[2], inputs[1], reach, prompts),
+            plan=AttentionPlan(self._cache, inputs[2], inputs[1], reach, prompts),
         )
         logits: Tensor = output.logits[0].float()
         return logits
@@ -307,7 +307,7 @@ def _chunks(numbers: Sequence[int], rows: Sequence[Row], tokens: int) -> list[li
     return chunks
 
 
-def _take_adapters(model: Any, mixture: Mixture) -> None:
+def _take_adapters(model: Any, mixture: AdapterMixture) -> None:
     """Put a LoraLinear around every linear layer."""
     output = model.get_output_embeddings()
     for parent_name, parent in list(model.named_modules()):

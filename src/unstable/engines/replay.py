@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unstable.engines.adapters import Mixture
+from unstable.engines.adapters import AdapterMixture
 
 FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
 
@@ -38,7 +38,7 @@ class _Recorded:
     logits: Tensor
 
 
-class Replay:
+class GraphReplay:
     """Runs steps by replaying them.
 
     Args:
@@ -48,7 +48,9 @@ class Replay:
         device: a GPU.
     """
 
-    def __init__(self, run: Run, mixture: Mixture, max_rows: int, device: torch.device) -> None:
+    def __init__(
+        self, run: Run, mixture: AdapterMixture, max_rows: int, device: torch.device
+    ) -> None:
         self._run = run
         self._mixture = mixture
         self._max_rows = max_rows

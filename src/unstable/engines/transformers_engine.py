@@ -22,7 +22,7 @@ WHOLE_MODEL = "config.json"
 
 
 @dataclass(eq=False)
-class Policy:
+class LoadedPolicy:
     decoder: Decoder
     adapter: Adapter | None = None
     users: int = 0
@@ -41,15 +41,15 @@ class Policies:
     def __init__(self, base: Decoder, limit: int, load_model: Callable[[str], Decoder]) -> None:
         if limit < 1:
             raise ValueError(f"max_adapters is {limit}: at least 1")
-        self.base = Policy(base)
+        self.base = LoadedPolicy(base)
         self.limit = limit
         self._load_model = load_model
-        self._loaded: OrderedDict[Key, Policy] = OrderedDict()
+        self._loaded: OrderedDict[Key, LoadedPolicy] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._loaded)
 
-    def get(self, folder: str | None) -> Policy | None:
+    def get(self, folder: str | None) -> LoadedPolicy | None:
         """The policy of a folder, as the folder is now; None: not before another one is unused.
 
         Raises:
@@ -79,13 +79,13 @@ class Policies:
         del self._loaded[unused]
         return True
 
-    def _load(self, folder: str) -> Policy:
+    def _load(self, folder: str) -> LoadedPolicy:
         base = self.base.decoder
         if (Path(folder) / CONFIG).exists():
             adapter = load_adapter(folder, base.model, base.dtype, base.device)
-            return Policy(base, adapter)
+            return LoadedPolicy(base, adapter)
         try:
-            return Policy(self._load_model(folder))
+            return LoadedPolicy(self._load_model(folder))
         except (OSError, ValueError, RuntimeError) as error:
             raise EngineError(f"cannot load the model at {folder}: {error}") from error
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 
-class Transform:
+class RewardTransform:
     """Keeps no state unless it says so."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -18,10 +18,10 @@ class Transform:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
 
 
-T = TypeVar("T", bound=Transform)
+T = TypeVar("T", bound=RewardTransform)
 
 
-class Stack(Transform, Generic[T]):
+class Stack(RewardTransform, Generic[T]):
     """Transforms in the order in which they are applied."""
 
     def __init__(self, transforms: Iterable[T] = ()) -> None:

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from unstable.reward_transformations.stateful import Stack, Transform
+from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 
-class FinalRewardTransform(Transform, ABC):
+class FinalRewardTransform(RewardTransform, ABC):
     """Maps the rewards of all players, by seat, to new ones."""
 
     @abstractmethod

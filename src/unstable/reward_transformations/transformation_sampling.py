@@ -6,12 +6,12 @@ import math
 from abc import ABC, abstractmethod
 
 from unstable.core import Step
-from unstable.reward_transformations.stateful import Stack, Transform
+from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 _TINY = 1e-8
 
 
-class SamplingRewardTransform(Transform, ABC):
+class SamplingRewardTransform(RewardTransform, ABC):
     """Changes the rewards of a batch, in place."""
 
     @abstractmethod

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from unstable.core import Trajectory
-from unstable.reward_transformations.stateful import Stack, Transform
+from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 
-class StepRewardTransform(Transform, ABC):
+class StepRewardTransform(RewardTransform, ABC):
     """Maps the reward of one turn to a new one."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from typing import Any
 from unstable import algorithms, reward_transformations
 from unstable.buffer import StepBuffer
 from unstable.collector import Collector
-from unstable.config import ConfigError, RunConfig, Transform
+from unstable.config import ConfigError, RunConfig, TransformConfig
 from unstable.core import BaseAlgo
 from unstable.learners.standard_learner import StandardLearner
 from unstable.model_pool import ModelPool
@@ -211,7 +211,7 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
     return made
 
 
-def transforms(named: Iterable[Transform], field: str) -> list[Any]:
+def transforms(named: Iterable[TransformConfig], field: str) -> list[Any]:
     """Reward transforms by the names of their classes; raises ConfigError."""
     made = []
     for transform in named:

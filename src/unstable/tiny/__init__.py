@@ -9,6 +9,6 @@ vLLM load it.
     tiny_model(games=("TicTacToe-v0-train",))  # the same, kept in the user's cache
 """
 
-from unstable.tiny.make import DEFAULT_GAMES, Progress, WarmUp, make_tiny, tiny_model
+from unstable.tiny.make import DEFAULT_GAMES, TinyProgress, WarmUp, make_tiny, tiny_model
 
-__all__ = ["DEFAULT_GAMES", "Progress", "WarmUp", "make_tiny", "tiny_model"]
+__all__ = ["DEFAULT_GAMES", "TinyProgress", "WarmUp", "make_tiny", "tiny_model"]

@@ -106,7 +106,7 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TinyProgress:
     phase: str
     """`games`, `warm-up` or `check`."""
     done: int
@@ -119,7 +119,7 @@ def make_tiny(
     folder: str | Path,
     games: Sequence[str] = DEFAULT_GAMES,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TinyProgress], None] | None = None,
     warm_up: WarmUp | None = None,
 ) -> Path:
     """Make the embedded model, able to play legal moves of `games`, as a Hugging Face folder.
@@ -166,7 +166,7 @@ def _make(
     folder: Path,
     games: Sequence[str],
     seed: int,
-    tell: Callable[[Progress], None],
+    tell: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> dict[str, float]:
     """Write model and tokenizer; the share of illegal moves by game."""
@@ -178,20 +178,20 @@ def _make(
     illegal = {}
     for number, env_id in enumerate(games):
         illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed)
-        tell(Progress("check", number + 1, len(games)))
+        tell(TinyProgress("check", number + 1, len(games)))
     model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     return illegal
 
 
 def _positions(
-    env_id: str, games: int, seed: int, tell: Callable[[Progress], None]
+    env_id: str, games: int, seed: int, tell: Callable[[TinyProgress], None]
 ) -> list[Position]:
     positions = []
     for number, game in enumerate(random_games(env_id, games, seed)):
         positions += game
         if (number + 1) % 100 == 0 or number + 1 == games:
-            tell(Progress("games", number + 1, games))
+            tell(TinyProgress("games", number + 1, games))
     return positions
 
 
@@ -200,7 +200,7 @@ def _warm_up(
     tokenizer: PreTrainedTokenizerFast,
     positions: Sequence[Sequence[Position]],
     seed: int,
-    tell: Callable[[Progress], None],
+    tell: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> None:
     """Teach it that any legal move will do.
@@ -231,7 +231,7 @@ def _warm_up(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        tell(Progress("warm-up", step + 1, plan.steps, total))
+        tell(TinyProgress("warm-up", step + 1, plan.steps, total))
     model.eval()  # type: ignore[no-untyped-call]
 
 
@@ -266,7 +266,7 @@ VERSION = 3
 def tiny_model(
     games: Sequence[str] = DEFAULT_GAMES,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TinyProgress], None] | None = None,
     warm_up: WarmUp | None = None,
 ) -> str:
     """The folder of the embedded model for these games; it is made if it is not there yet.

@@ -110,7 +110,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TokenTurn:
     """A position as tokens: what is asked, and every answer that will do."""
 
     prompt: list[int]
@@ -118,7 +118,7 @@ class Turn:
     """Each with the token that ends it."""
 
 
-def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) -> list[Turn]:
+def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) -> list[TokenTurn]:
     """Positions as tokens; boards and moves come up again and again, and are encoded once."""
 
     @cache
@@ -129,7 +129,7 @@ def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) 
     def answer(move: str) -> list[int]:
         return [*tokenizer.encode(move, add_special_tokens=False), int(tokenizer.eos_token_id)]
 
-    return [Turn(prompt(p.board), [answer(move) for move in p.moves]) for p in positions]
+    return [TokenTurn(prompt(p.board), [answer(move) for move in p.moves]) for p in positions]
 
 
 def next_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[dict[int, float]]:
@@ -166,7 +166,7 @@ class Batch:
         return -(self.shares * said[self.which, self.tokens]).sum() / len(self.before)
 
 
-def make_batch(drawn: Sequence[tuple[Turn, int]], pad: int) -> Batch:
+def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> Batch:
     import torch
 
     rows = [turn.prompt + turn.answers[number] for turn, number in drawn]
