@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import shutil
+import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from unstable.engines import Completion, Sampling, make_engine
-from unstable.engines.adapter_files import AdapterCache
+from unstable.engines.protocol import EngineError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.utils.handles import send
+from unstable.utils.handles import call_within, send
 
 REPORT_SECONDS = 5.0
+FETCH_TIMEOUT = 120.0
+KEPT_ADAPTERS = 32
+"""Fetched adapters on disk; engines have those they use in memory."""
 SAMPLING = ("temperature", "top_p", "max_tokens")
 
 
@@ -124,6 +131,68 @@ class VLLMActor:
         stats = self.stats()
         reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
         send(self.tracker.log_inference, self.name, self._gpu_ids, reported)
+
+
+class AdapterCache:
+    """Finds adapters here, or fetches them from the model pool into a folder of its own.
+
+    Args:
+        pool: has the files of adapters that were saved on other machines; None: look here only.
+    """
+
+    def __init__(self, pool: ModelPool | None = None) -> None:
+        self._pool = pool
+        self._folder: Path | None = None
+        self._fetched: dict[str, asyncio.Future[str]] = {}
+
+    async def local(self, path: str) -> str:
+        """The folder of an adapter on this machine.
+
+        Raises:
+            EngineError: it is neither here nor to be had.
+        """
+        if Path(path).exists() or self._pool is None:
+            return path  # the engine says what is wrong with it
+        waiting = self._fetched.get(path)
+        if waiting is None or waiting.cancelled() or (waiting.done() and waiting.exception()):
+            waiting = self._fetched[path] = asyncio.ensure_future(self._fetch(self._pool, path))
+            self._forget_old()
+        # One caller that gives up must not stop what others wait for.
+        return await asyncio.shield(waiting)
+
+    def close(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        self._fetched.clear()
+
+    async def _fetch(self, pool: ModelPool, path: str) -> str:
+        try:
+            files = await call_within(FETCH_TIMEOUT, pool.adapter_files, path)
+        except TimeoutError as error:
+            raise EngineError(
+                f"the model pool did not send {path} in {FETCH_TIMEOUT:g} s"
+            ) from error
+        if not files:
+            raise EngineError(f"{path} is not on this machine, and the model pool does not have it")
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="unstable-adapters-"))
+        folder = self._place(path)
+        folder.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (folder / Path(name).name).write_bytes(content)
+        return str(folder)
+
+    def _place(self, path: str) -> Path:
+        assert self._folder is not None
+        return self._folder / hashlib.sha256(path.encode()).hexdigest()[:16]
+
+    def _forget_old(self) -> None:
+        while len(self._fetched) > KEPT_ADAPTERS:
+            oldest = next(iter(self._fetched))
+            del self._fetched[oldest]
+            if self._folder is not None:
+                shutil.rmtree(self._place(oldest), ignore_errors=True)
 
 
 def _tokenizer(engine: Any, cfg: Mapping[str, Any]) -> Any:

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from unstable.engines.adapter_files import check_adapter
-from unstable.engines.adapters import WEIGHTS
+from unstable.engines.adapters import WEIGHTS, check_adapter
 from unstable.engines.protocol import EngineError
 
 KEY = "base_model.model.layers.0.lora_{}.weight"

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unstable.engines.adapter_files import CONFIG, fingerprint
-from unstable.engines.adapters import Adapter, load_adapter
+from unstable.engines.adapters import CONFIG, Adapter, fingerprint, load_adapter
 from unstable.engines.decoder import Decoder, Row
 from unstable.engines.protocol import Completion, EngineError, Sampling
 from unstable.utils.logging import quiet_transformers

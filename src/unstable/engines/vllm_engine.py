@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unstable.engines.adapter_files import check_adapter, fingerprint
+from unstable.engines.adapters import check_adapter, fingerprint
 from unstable.engines.protocol import Completion, EngineError, Sampling
 
 if TYPE_CHECKING:
