@@ -9,10 +9,10 @@ import pytest
 from model_servers import ModelServer, ProviderName, Script
 
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import Timeouts
 from p2p.settings import Settings, get_settings
 
-QUICK = Patience(first_s=0.01, timeout_s=20.0)
+QUICK = Timeouts(first_s=0.01, timeout_s=20.0)
 
 
 @pytest.fixture(autouse=True)

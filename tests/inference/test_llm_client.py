@@ -31,7 +31,7 @@ from p2p.inference.question import (
     RateLimited,
     RequestRejected,
 )
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import Timeouts
 
 FINE = Answer(HELLO)
 COST = (100 * 2 + 50 * 10) / 1e6
@@ -472,7 +472,7 @@ def test_a_wait_does_not_outlast_patience(serve, client_for):
     waits = []
     client = client_for(
         "anthropic",
-        patience=Patience(attempts=50, first_s=0.2, waiting_s=1.0),
+        patience=Timeouts(attempts=50, first_s=0.2, waiting_s=1.0),
         on_wait=waits.append,
     )
     with pytest.raises(InferenceError):

@@ -11,11 +11,11 @@ from model_servers import Answer, CutOff, Failure, Malformed, Slow
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import MAX_TOKENS
 from p2p.inference.question import BudgetExhausted, ProviderUnavailable
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import Timeouts
 from p2p.settings import get_settings
 
 FINE = Answer(HELLO)
-HASTY = Patience(first_s=0.01, timeout_s=1.0)
+HASTY = Timeouts(first_s=0.01, timeout_s=1.0)
 PER_TOKEN = 10e-6
 """What the model asks for an answer's token."""
 
@@ -65,7 +65,7 @@ def test_a_provider_that_was_not_reached_charges_nothing(serve, client_for, prov
     for name, value in server.environment(provider).items():
         monkeypatch.setenv(name, value.replace(server.url, "http://127.0.0.1:9"))
     get_settings.cache_clear()
-    client = client_for(provider, patience=Patience(attempts=2, first_s=0.01))
+    client = client_for(provider, patience=Timeouts(attempts=2, first_s=0.01))
     with pytest.raises(ProviderUnavailable):
         client.ask(question())
     assert client.unanswered == 0
@@ -75,7 +75,7 @@ def test_the_budget_counts_it_as_spent_until_there_is_more(serve, client_for):
     """Enough for two of the longest answers and a little more: not for a third try."""
     server = serve("anthropic", lambda _: Slow(30, FINE))
     budget = 2.2 * MAX_TOKENS * PER_TOKEN
-    patience = Patience(first_s=0.01, timeout_s=1.0, timeouts=9)
+    patience = Timeouts(first_s=0.01, timeout_s=1.0, timeouts=9)
     client = client_for("anthropic", budget_usd=budget, patience=patience)
     with pytest.raises(BudgetExhausted, match="went to requests without an answer"):
         client.ask(question())

@@ -44,12 +44,6 @@ def texts(rotation: ActorPool, games: int) -> list[str]:
     return asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_games_are_shared_out_evenly():
-    actors = [Mortal() for _ in range(3)]
-    texts(ActorPool(actors), 12)
-    assert [len(actor.requests) for actor in actors] == [4, 4, 4]
-
-
 def test_a_dead_ones_games_go_to_the_others_with_the_same_answers():
     actors = [Mortal() for _ in range(3)]
     expected = texts(ActorPool([Mortal()]), 12)
@@ -73,19 +67,6 @@ def test_a_dead_one_is_made_anew_until_one_starts():
     assert len(texts(rotation, 3)) == 3
     assert (rotation.alive, rotation.deaths) == (1, 1)
     assert len(made[2].requests) == 3
-
-
-def test_it_is_not_made_anew_without_end():
-    made: list[Mortal] = []
-
-    def make(slot: int) -> Mortal:
-        made.append(Mortal(alive=False))
-        return made[-1]
-
-    rotation = ActorPool([make(0)], make=make, restarts=4)
-    with pytest.raises(NoActorLeftError, match="all 1 actors"):
-        texts(rotation, 3)
-    assert len(made) == 5
 
 
 def test_one_that_is_late_but_lives_fails_the_request_only():
@@ -112,9 +93,3 @@ def test_one_that_does_not_start_is_named():
     rotation = ActorPool([Mortal(), Mortal(alive=False)])
     with pytest.raises(NoActorLeftError, match="actor 1 did not start"):
         asyncio.run(rotation.ready())
-
-
-def test_closing_ends_the_living():
-    actors = [Mortal(), Mortal()]
-    asyncio.run(ActorPool(actors).close())
-    assert all(actor.closed for actor in actors)

@@ -28,10 +28,6 @@ def save(folder: Path, inputs: int = 6, outputs: int = 5, layer: int = 0, fill: 
     return str(folder)
 
 
-def test_an_adapter_of_the_model_passes(model: nn.Module, tmp_path: Path) -> None:
-    check_adapter(save(tmp_path), model)
-
-
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

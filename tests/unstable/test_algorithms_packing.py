@@ -217,13 +217,6 @@ def test_checkpointing_changes_memory_and_no_gradient(folder, both):
         torch.testing.assert_close(same[name], gradient)
 
 
-def test_a_row_needs_tokens():
-    with pytest.raises(ValueError, match="a token at least"):
-        pack([[1], []])
-    with pytest.raises(ValueError, match="a token at least"):
-        pack([])
-
-
 def test_a_model_that_keeps_its_attention_is_refused():
     class Config:
         _attn_implementation = "own"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -88,14 +87,6 @@ def test_a_torn_line_is_read_when_it_is_whole(tmp_path):
 def test_a_folder_that_is_no_run_is_said(tmp_path):
     with pytest.raises(SourceError, match=r"interface\.json"):
         RunFiles(tmp_path)
-
-
-def test_a_run_that_was_removed_is_said(tmp_path):
-    run(tmp_path)
-    files = RunFiles(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
-    with pytest.raises(SourceError, match="gone"):
-        files.fetch()
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

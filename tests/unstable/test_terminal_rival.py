@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ from unstable.commands.console import CommandError, UsageError
 from unstable.commands.models import ModelFolder, find_model
 from unstable.commands.play import Asking, make_rival
 from unstable.config import make_config
-from unstable.games.person import Person, as_move, hint, unseen
+from unstable.games.person import Person, unseen
 from unstable.games.runner import GameRunner
 from unstable.run.folder import RunFolder
 from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
@@ -66,16 +65,6 @@ def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(UsageError, match=r"config\.json"):
         find_model(tmp_path)
-
-
-def test_a_model_with_a_vocabulary_reads_the_rules(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 50_000}))
-    assert find_model(tmp_path) == ModelFolder(str(tmp_path))
-
-
-def test_an_adapter_of_a_model_by_name(tmp_path):
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen3-1.7B"}')
-    assert find_model(tmp_path) == ModelFolder("Qwen/Qwen3-1.7B", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -169,43 +158,8 @@ def test_only_what_is_new_is_shown():
     assert unseen("rules\n\n1|2\n3|4", "rules\n\n1|2\n3|X") == "1|2\n3|X"
 
 
-def test_brackets_are_added_where_moves_have_them():
-    assert as_move("4", "TicTacToe-v0") == "[4]"
-    assert as_move("I take [4]", "TicTacToe-v0") == "I take [4]"
-    assert as_move("good morning", "Debate-v0") == "good morning"
-
-
-def test_hints_list_moves_that_are_drawn_too():
-    game = GameRunner("LiarsDice-v0", 2, 0)
-    game.step("[Bid: 1, 2]")
-    assert "[Call]" in hint(game)
-    assert "[Bid: 2, 3]" in hint(game)
-
-
-def test_a_game_whose_moves_nobody_knows_has_no_hints(tmp_path):
-    class Unknown:
-        env_id, env = "Debate-v0", None
-
-    assert "Debate-v0" in hint(Unknown())  # type: ignore[arg-type]
-
-
-def test_a_game_draws_its_board_or_none():
-    assert "---+---" in GameRunner("TicTacToe-v0", 2, 0).board()
-    assert isinstance(GameRunner("KuhnPoker-v0", 2, 0).board(), str)
-
-
 def test_escape_codes_of_a_model_do_not_reach_the_person(tmp_path: Path):
     game = GameRunner("TicTacToe-v0", 2, 0, view=lambda *_: "board \x1b[2J")
     person, said = typing("4")
     person.play_turn(game)
     assert "\x1b" not in said[0]
-
-
-def test_a_person_is_told_that_a_move_was_illegal_where_the_game_is_silent():
-    game = GameRunner("TicTacToe-v0-train", 2, 1)
-    person, said = typing("9", "4")
-    person.play_turn(game)
-    assert game.observe().seat == 0
-    person.play_turn(game)
-    assert "no legal move" in said[-1]
-    assert game.observe().seat == 1
