@@ -82,8 +82,10 @@ class VLLMActor:
         """
         if self._report_task is None or self._report_task.done():
             self._report_task = asyncio.create_task(self._report_loop())
-        given = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-        wanted: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        overrides = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
+        wanted: dict[str, Any] = {
+            key: value for key, value in overrides.items() if value is not None
+        }
         sampling = replace(self.sampling_params, seed=seed, **wanted)
         ids = tuple(self.tokenizer.encode(prompt, add_special_tokens=False))
         adapter = None if lora_path is None else await self._adapters.local(lora_path)

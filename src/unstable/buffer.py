@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from unstable.core import UNKNOWN_VERSION, Step, Trajectory
 from unstable.reward_transformations import (
@@ -21,6 +21,7 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
+from unstable.reward_transformations.stateful import Stack
 from unstable.trackers import Tracker
 from unstable.utils.files import BackgroundWriter, write_whole
 from unstable.utils.handles import call, locked, send
@@ -234,9 +235,9 @@ class StepBuffer:
         self.back_pressure = back_pressure
         self.collect = True
         self._stop_reason = ""
-        self.final = _final_stack(final_reward_transformation)
-        self.per_step = _step_stack(step_reward_transformation)
-        self.sampling = _sampling_stack(sampling_reward_transformation)
+        self.final = _stacked(ComposeFinalRewardTransforms, final_reward_transformation)
+        self.per_step = _stacked(ComposeStepRewardTransforms, step_reward_transformation)
+        self.sampling = _stacked(ComposeSamplingRewardTransforms, sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
         self._store: StepStorage = STORES[buffer_strategy](group_size)
@@ -423,21 +424,11 @@ def _row(step: Step) -> tuple[Any, ...]:
 FinalTransform = ComposeFinalRewardTransforms | FinalRewardTransform
 StepTransform = ComposeStepRewardTransforms | StepRewardTransform
 SamplingTransform = ComposeSamplingRewardTransforms | SamplingRewardTransform
+C = TypeVar("C", bound=Stack[Any])
 
 
-def _final_stack(given: FinalTransform | None) -> ComposeFinalRewardTransforms:
-    if isinstance(given, ComposeFinalRewardTransforms):
-        return given
-    return ComposeFinalRewardTransforms([given] if given else [])
-
-
-def _step_stack(given: StepTransform | None) -> ComposeStepRewardTransforms:
-    if isinstance(given, ComposeStepRewardTransforms):
-        return given
-    return ComposeStepRewardTransforms([given] if given else [])
-
-
-def _sampling_stack(given: SamplingTransform | None) -> ComposeSamplingRewardTransforms:
-    if isinstance(given, ComposeSamplingRewardTransforms):
-        return given
-    return ComposeSamplingRewardTransforms([given] if given else [])
+def _stacked(kind: type[C], transform: Any) -> C:
+    """Several transforms as they are; one alone, or none, as a stack."""
+    if isinstance(transform, kind):
+        return transform
+    return kind([] if transform is None else [transform])

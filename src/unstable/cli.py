@@ -71,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(args=given, prog_name="unstable")
+        app(args=command_line, prog_name="unstable")
     except CommandError as error:
-        if "--json" in given:
+        if "--json" in command_line:
             print_json({"error": str(error)})
         complain(error)
         sys.exit(error.status)

@@ -182,13 +182,13 @@ class Collector:
                 for number in range(games_per_env)
             ]
             opponent = self.matches.evaluation_opponent if env[1] > 1 else ""
-            found = Evaluation(uid, env[0], opponent)
-            failed = await self._evaluate(jobs, num_workers, found)
-            rows.append({**found.summary(), **failed})
+            evaluation = Evaluation(uid, env[0], opponent)
+            failed = await self._evaluate(jobs, num_workers, evaluation)
+            rows.append({**evaluation.summary(), **failed})
         return rows
 
     async def _evaluate(
-        self, jobs: Sequence[Job], num_workers: int, found: Evaluation
+        self, jobs: Sequence[Job], num_workers: int, evaluation: Evaluation
     ) -> dict[str, Any]:
         failed, streak, error = 0, 0, ""
         try:
@@ -197,7 +197,7 @@ class Collector:
                 if failure is None:
                     result, seat = episode.result(), job.spec.player_id
                     invalid = result.traj.ended_by_invalid == seat
-                    found.add(result.final_rewards, seat, invalid=invalid)
+                    evaluation.add(result.final_rewards, seat, invalid=invalid)
                     streak = 0
                 else:
                     failed, streak, error = failed + 1, streak + 1, str(failure)

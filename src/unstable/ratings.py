@@ -39,18 +39,24 @@ class RatingSystem(Protocol):
 
 
 @dataclass(frozen=True)
-class TrueSkill:
-    """TrueSkill, in closed form for two players and by the `trueskill` package for more."""
+class _Prior:
+    """What is believed of a newcomer, and how games and time change it."""
 
     mu: float = 25.0
     sigma: float = 25.0 / 3.0
     beta: float = 4.0
     tau: float = 25.0 / 300.0
-    draw_probability: float = 0.10
 
     @property
     def prior(self) -> Rating:
         return Rating(self.mu, self.sigma)
+
+
+@dataclass(frozen=True)
+class TrueSkill(_Prior):
+    """TrueSkill, in closed form for two players and by the `trueskill` package for more."""
+
+    draw_probability: float = 0.10
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
         if len(ratings) == 2:
@@ -74,11 +80,13 @@ class TrueSkill:
     def _rate_neighbours(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
         """Who came in next to each other, as games of two."""
         order = sorted(range(len(scores)), key=lambda i: -scores[i])
-        found = list(ratings)
+        updated = list(ratings)
         for better, worse in pairwise(order):
             drawn = scores[better] == scores[worse]
-            found[better], found[worse] = self._rate_two(found[better], found[worse], drawn=drawn)
-        return found
+            updated[better], updated[worse] = self._rate_two(
+                updated[better], updated[worse], drawn=drawn
+            )
+        return updated
 
     def _rate_two(self, winner: Rating, loser: Rating, *, drawn: bool) -> tuple[Rating, Rating]:
         variances = winner.sigma**2 + self.tau**2, loser.sigma**2 + self.tau**2
@@ -115,17 +123,8 @@ class TrueSkill:
 
 
 @dataclass(frozen=True)
-class OpenSkill:
+class OpenSkill(_Prior):
     """The Plackett-Luce model of the `openskill` package."""
-
-    mu: float = 25.0
-    sigma: float = 25.0 / 3.0
-    beta: float = 4.0
-    tau: float = 25.0 / 300.0
-
-    @property
-    def prior(self) -> Rating:
-        return Rating(self.mu, self.sigma)
 
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
         rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in ranks(scores)])

@@ -151,9 +151,9 @@ class Tracker(BaseTracker):
     @locked
     def add_transcript(self, record: Mapping[str, Any]) -> None:
         """Take a game as `transcripts.transcript` gives it, for people to look at."""
-        said = {"time": round(time.time(), 3), "step": self._step, **record}
-        self._latest_transcript = said
-        self._tolerate(self._transcripts.add, said)
+        transcript = {"time": round(time.time(), 3), "step": self._step, **record}
+        self._latest_transcript = transcript
+        self._tolerate(self._transcripts.add, transcript)
 
     @locked
     def log_inference(
@@ -323,15 +323,15 @@ class Tracker(BaseTracker):
 
     def _evaluation_metrics(self) -> dict[str, float]:
         """The interval of the win rate of the newest checkpoint in each environment."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for env_id, shown in self._shown_checkpoint.items():
             evaluations = [e for k, e in self._evaluations.items() if k[:2] == (shown, env_id)]
             games = sum(e.games for e in evaluations)
             low, high = wilson(sum(e.wins for e in evaluations), games)
-            found[f"evaluation-{env_id}/Win Rate (low)"] = low
-            found[f"evaluation-{env_id}/Win Rate (high)"] = high
-            found[f"evaluation-{env_id}/Games"] = float(games)
-        return found
+            metrics[f"evaluation-{env_id}/Win Rate (low)"] = low
+            metrics[f"evaluation-{env_id}/Win Rate (high)"] = high
+            metrics[f"evaluation-{env_id}/Games"] = float(games)
+        return metrics
 
     def _mean_over_envs(self, name: str) -> float | None:
         values = [

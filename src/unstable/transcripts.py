@@ -74,10 +74,10 @@ def in_words(game: Mapping[str, Any]) -> str:
     lines = [f"{game['env_id']}, {game['id']}: {' against '.join(names)}", ""]
     for move in game["moves"]:
         who = "opening" if move["opening"] else names[move["seat"]]
-        said = [] if move["answer"].strip() in move["action"] else [move["answer"].strip()]
+        thoughts = [] if move["answer"].strip() in move["action"] else [move["answer"].strip()]
         lines += [
             *([] if move["board"] else [move["observation"].strip()]),
-            *said,
+            *thoughts,
             f"player {move['seat']} ({who}) {move['action']}{'' if move['legal'] else ': illegal'}",
             *([move["board"]] if move["board"] else []),
             "",

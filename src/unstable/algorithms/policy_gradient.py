@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -48,6 +48,15 @@ class PackedBatch:
     reference: Tensor
 
 
+class PolicyGradientOptions(TypedDict, total=False):
+    """The arguments that all of these algorithms take; see PolicyGradient."""
+
+    centre: bool
+    scale: bool
+    kl_coef: float
+    entropy_coef: float
+
+
 class PolicyGradient(BaseAlgo):
     """Base of the algorithms that weigh log-probabilities of tokens by advantages.
 
@@ -77,16 +86,9 @@ class PolicyGradient(BaseAlgo):
         self.entropy_coef = entropy_coef
         self._reference: Any = None
 
-    def initialize(
-        self,
-        model: Any,
-        tokenizer: Any,
-        device: Any,
-        max_generation_len: int,
-        max_train_len: int | None = None,
-    ) -> None:
+    def initialize(self, model: Any, *args: Any, **kwargs: Any) -> None:
         """Take what the learner has; the model attends by layout (`packing`)."""
-        super().initialize(model, tokenizer, device, max_generation_len, max_train_len)
+        super().initialize(model, *args, **kwargs)
         self.trunk, self.head = trunk_and_head(model)
         if self.kl_coef and not hasattr(model, "disable_adapter"):
             self._reference = copy.deepcopy(model).eval().requires_grad_(False)
@@ -191,7 +193,7 @@ class PolicyGradient(BaseAlgo):
         """Of each sample's trained tokens, by the model as it is now or by another."""
         model = self.model if model is None else model
         trunk, head = trunk_and_head(model)
-        found: dict[int, tuple[float, ...]] = {}
+        by_sample: dict[int, tuple[float, ...]] = {}
         was_training = model.training
         model.eval()
         for some, (row, before, targets, which, _) in self.rows(samples):
@@ -199,10 +201,10 @@ class PolicyGradient(BaseAlgo):
             unique, _ = token_logprobs(hidden[before], head, targets)
             values, start = unique[which].tolist(), 0
             for sample in some:
-                found[id(sample)] = tuple(values[start : start + sample.trained])
+                by_sample[id(sample)] = tuple(values[start : start + sample.trained])
                 start += sample.trained
         model.train(was_training)
-        return [found[id(sample)] for sample in samples]
+        return [by_sample[id(sample)] for sample in samples]
 
     def _fill_old(self, samples: Sequence[Sample]) -> None:
         for sample, values in zip(samples, self.logprobs(samples), strict=True):

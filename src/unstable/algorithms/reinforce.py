@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from unstable.algorithms import losses
 from unstable.algorithms.advantages import leave_one_out
-from unstable.algorithms.policy_gradient import PackedBatch, PolicyGradient
+from unstable.algorithms.policy_gradient import (
+    PackedBatch,
+    PolicyGradient,
+    PolicyGradientOptions,
+)
 from unstable.algorithms.samples import Sample, games_and_groups
 
 if TYPE_CHECKING:
@@ -23,22 +27,15 @@ class Reinforce(PolicyGradient):
     Args:
         importance_cap: tokens of an older policy are weighed by how much likelier they are now,
             at most by so much; None: no correction.
-        centre: subtract the batch's mean from the rewards.
-        scale: divide by their standard deviation.
-        kl_coef: weight of the divergence from the model before training.
-        entropy_coef: weight of the entropy, which is maximised.
+        **options: those of PolicyGradient.
     """
 
     def __init__(
         self,
         importance_cap: float | None = 2.0,
-        *,
-        centre: bool = False,
-        scale: bool = False,
-        kl_coef: float = 0.0,
-        entropy_coef: float = 0.0,
+        **options: Unpack[PolicyGradientOptions],
     ) -> None:
-        super().__init__(centre=centre, scale=scale, kl_coef=kl_coef, entropy_coef=entropy_coef)
+        super().__init__(**options)
         self.importance_cap = importance_cap
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:

@@ -78,17 +78,17 @@ class GamesInFlight:
         """
         numbers: dict[Episode, int] = {}
         over: dict[int, Episode] = {}
-        given = 0
-        while given < len(jobs):
-            while len(numbers) < at_once and len(numbers) + len(over) + given < len(jobs):
-                number = len(numbers) + len(over) + given
+        delivered = 0
+        while delivered < len(jobs):
+            while len(numbers) < at_once and len(numbers) + len(over) + delivered < len(jobs):
+                number = len(numbers) + len(over) + delivered
                 numbers[self.start(jobs[number], play(jobs[number]))] = number
             await self.wait(POLL)
             for episode in self.finished():
                 over[numbers.pop(episode)] = episode
-            while given in over:
-                yield over.pop(given)
-                given += 1
+            while delivered in over:
+                yield over.pop(delivered)
+                delivered += 1
 
     def take(self, episode: Episode) -> Job:
         return self._jobs.pop(episode)

@@ -123,7 +123,7 @@ def version_of(uid: str) -> int:
 
 def _checked(envs: Sequence[Sequence[Any]], name: str) -> tuple[Env, ...]:
     """The environments as triples; raises ValueError where one is not."""
-    found: list[Env] = []
+    checked: list[Env] = []
     for env in envs:
         if isinstance(env, str) or len(env) != 3:
             raise ValueError(f"{name} has {env!r}: it should be (env id, players, template)")
@@ -132,5 +132,5 @@ def _checked(envs: Sequence[Sequence[Any]], name: str) -> tuple[Env, ...]:
             raise ValueError(f"{name}: {env_id} cannot have {num_players!r} players")
         if template != "raw":
             get_template(template)
-        found.append((str(env_id), num_players, str(template)))
-    return tuple(found)
+        checked.append((str(env_id), num_players, str(template)))
+    return tuple(checked)

@@ -157,8 +157,8 @@ class PlayerFactory:
         return self._remote[name]
 
     def _sampling(self) -> Sampling:
-        given = {"temperature", "top_p", "max_tokens"} & self._config.keys()
-        return Sampling(**{name: self._config[name] for name in given})
+        names = {"temperature", "top_p", "max_tokens"} & self._config.keys()
+        return Sampling(**{name: self._config[name] for name in names})
 
 
 def tokenizer_of(actors: ActorPool, model: str | None) -> Any:

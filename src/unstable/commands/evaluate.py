@@ -53,12 +53,12 @@ def evaluate(
     """
     if not who.is_dir():
         raise UsageError(f"{who} is not a folder")
-    found = find_model(who)
-    envs = [(env_id, 2, found.template) for env_id in game or [found.env_id or DEFAULT_GAME]]
+    model = find_model(who)
+    envs = [(env_id, 2, model.template) for env_id in game or [model.env_id or DEFAULT_GAME]]
     sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": max_tokens}
     with err.status(f"{games} games against {opponent}"):
         try:
-            rows = asyncio.run(_evaluate(found, envs, opponent, games, sampling, seed))
+            rows = asyncio.run(_evaluate(model, envs, opponent, games, sampling, seed))
         except ConfigError as error:
             raise UsageError(str(error)) from error
     if as_json:
@@ -71,7 +71,7 @@ def evaluate(
 
 
 async def _evaluate(
-    found: ModelFolder,
+    model: ModelFolder,
     envs: list[tuple[str, int, str]],
     opponent: str,
     games: int,
@@ -86,13 +86,13 @@ async def _evaluate(
 
     quiet_transformers()
     pool = ModelPool("mirror", 1)
-    pool.add_checkpoint(found.adapter, 0)
-    engine = {"model_name": found.model, "max_parallel_seq": WORKERS, **sampling}
+    pool.add_checkpoint(model.adapter, 0)
+    engine = {"model_name": model.model, "max_parallel_seq": WORKERS, **sampling}
     with refusals_are_mistakes():
         collector = Collector(
             1, StepBuffer(1), pool, None, engine, training_envs=[], evaluation_envs=envs,
-            evaluation_opponent=opponent, action_extraction=found.extraction,
-            compact_views=found.short_boards, seed=seed,
+            evaluation_opponent=opponent, action_extraction=model.extraction,
+            compact_views=model.short_boards, seed=seed,
         )  # fmt: skip
     try:
         return await collector.evaluate(games, WORKERS)

@@ -264,8 +264,8 @@ def play(
         rival = make_rival(model or who, game, entry.num_players, seat, number, asking)
     with contextlib.closing(rival):
         table = rival.open_game()
-        said = f"{game}, seed {number}: you are player {seat}, against {who}."
-        console.print(Text(said, "bold"))
+        title = f"{game}, seed {number}: you are player {seat}, against {who}."
+        console.print(Text(title, "bold"))
         console.print("? lists legal moves, Ctrl-D leaves.\n", style="dim")
         person = Person(_reader(console), lambda text: _say(console, text))
         try:

@@ -67,15 +67,15 @@ def tiny(
 
     with _progress(as_json) as tell:
         try:
-            made = make_tiny(folder, tuple(game), seed, tell)
+            written = make_tiny(folder, tuple(game), seed, tell)
         except (FileExistsError, LookupError) as error:
             raise UsageError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{folder} cannot be written: {error.strerror}") from error
     if as_json:
-        print_json({"folder": str(made.absolute()), "games": game, "seed": seed})
+        print_json({"folder": str(written.absolute()), "games": game, "seed": seed})
     else:
-        out.print(f"{made}: train it with `unstable train --model {made}`", soft_wrap=True)
+        out.print(f"{written}: train it with `unstable train --model {written}`", soft_wrap=True)
 
 
 @contextmanager

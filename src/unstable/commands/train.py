@@ -131,8 +131,8 @@ def train(
     from unstable.core import new_run_dir
     from unstable.run.folder import RunFolder
 
-    given = {"model": model, "updates": updates, "seed": seed, "name": name}
-    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    overrides = {"model": model, "updates": updates, "seed": seed, "name": name}
+    changes: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
     if output_dir is not None:
         changes["output_dir"] = output_dir
     try:

@@ -111,10 +111,10 @@ class Dashboard(App[None]):
             self._last = message.view
             for panel in self.query(ViewPanel):
                 panel.show(message.view)
-        said = message.trouble if self._last is None else headline(self._last, message.trouble)
-        if said is not None:
+        text = message.trouble if self._last is None else headline(self._last, message.trouble)
+        if text is not None:
             for line in self.query("#headline").results(Static):  # none when we are leaving
-                line.update(said)
+                line.update(text)
 
     def _ask(self) -> None:
         while not self._stop.is_set():

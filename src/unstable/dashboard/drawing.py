@@ -159,15 +159,18 @@ def draw_engines(view: View, width: int, _: int) -> RenderableType:
 
 
 def _gpu_rows(gpu: Gpu) -> list[tuple[Text, Text, float | Text]]:
-    said = [] if gpu.tok_s is None else [f"{gpu.tok_s:,.0f} tok/s"]
-    said += [] if gpu.watts is None else [f"{gpu.watts:.0f} W"]
+    details = [] if gpu.tok_s is None else [f"{gpu.tok_s:,.0f} tok/s"]
+    details += [] if gpu.watts is None else [f"{gpu.watts:.0f} W"]
     busy = "" if gpu.busy is None else f"{gpu.busy:.0%} busy"
     memory = gpu.used_gib / gpu.total_gib if gpu.total_gib else 0.0
     return [
         (Text(f"GPU {gpu.index}"), Text(busy), gpu.busy or 0.0),
-        (Text(" ".join(said), "dim"), Text(f"{gpu.used_gib:.0f} of {gpu.total_gib:.0f} GiB", "dim"),
-         memory),
-    ]  # fmt: skip
+        (
+            Text(" ".join(details), "dim"),
+            Text(f"{gpu.used_gib:.0f} of {gpu.total_gib:.0f} GiB", "dim"),
+            memory,
+        ),
+    ]
 
 
 def draw_ratings(view: View, width: int, _: int) -> RenderableType:
@@ -221,8 +224,8 @@ def draw_matches(view: View, width: int, _: int) -> RenderableType:
 
 def _count(games: int, most: int) -> Text:
     shade = SHADES[min(len(SHADES) - 1, round(games / most * (len(SHADES) - 1)))]
-    said = f"{games / 1000:.0f}k" if games >= 10_000 else str(games)
-    return Text(said if games else "·", shade if games else "dim")
+    text = f"{games / 1000:.0f}k" if games >= 10_000 else str(games)
+    return Text(text if games else "·", shade if games else "dim")
 
 
 def draw_exploration(view: View, _: int, __: int) -> RenderableType:
@@ -250,8 +253,8 @@ def _number_row(number: Number, value: str) -> tuple[Text, Text]:
 
 def _room(width: int, *columns: Sequence[Text]) -> int:
     """What columns of text leave for a bar."""
-    taken = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
-    return max(4, width - taken)
+    used = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
+    return max(4, width - used)
 
 
 def _grid(rows: Sequence[tuple[Text, ...]]) -> Table:

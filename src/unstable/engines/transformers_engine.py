@@ -360,12 +360,12 @@ class _Request:
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     """Every token that ends an answer by the model's, its generation's or its tokenizer's word."""
-    found: set[int] = set()
+    tokens: set[int] = set()
     for source in (model.config, getattr(model, "generation_config", None), tokenizer):
-        said: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
-        if said is not None:
-            found.update([said] if isinstance(said, int) else said)
-    return frozenset(found)
+        stop: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
+        if stop is not None:
+            tokens.update([stop] if isinstance(stop, int) else stop)
+    return frozenset(tokens)
 
 
 def _device(name: str) -> Any:

@@ -6,9 +6,7 @@ The state is tensors and JSON, nothing that could run.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,35 +15,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
+from unstable.utils.files import new_folder, sync
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def save_checkpoint(model: Any, folder: Path, tokenizer: Any = None) -> Path:
     """Write an adapter as PEFT does, or a whole model with its tokenizer; whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with saving(folder):
-            if hasattr(model, "disable_adapter"):
-                # The tokens are the base model's: looking whether they changed could ask a server.
-                model.save_pretrained(str(temporary), save_embedding_layers=False)
-            else:
-                model.save_pretrained(str(temporary))
-                tokenizer.save_pretrained(str(temporary))
-        for path in temporary.iterdir():
-            sync(path)
-        if folder.exists():  # from before an interruption
-            old = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.old")
-            folder.rename(old)
-            temporary.rename(folder)
-            shutil.rmtree(old)
+    with saving(folder), new_folder(folder) as temporary:
+        if hasattr(model, "disable_adapter"):
+            # The tokens are the base model's: looking whether they changed could ask a server.
+            model.save_pretrained(str(temporary), save_embedding_layers=False)
         else:
-            temporary.rename(folder)
-        sync(folder.parent)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            model.save_pretrained(str(temporary))
+            tokenizer.save_pretrained(str(temporary))
     return folder
 
 
@@ -65,14 +49,6 @@ def adapter_bytes(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.iterdir())
         if path.name.startswith("adapter_")
     }
-
-
-def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 STATE_FILE = "learner.safetensors"

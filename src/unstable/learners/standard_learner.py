@@ -314,19 +314,19 @@ class StandardLearner:
         with self._autocast():
             items = list(self.algorithm.prepare_steps(steps))
         order = random.Random(self._step_seed())
-        found: list[dict[str, float]] = []
+        metrics: list[dict[str, float]] = []
         for _ in range(self.epochs):
             parts = [items]
             if self.steps_per_batch > 1:
                 order.shuffle(items)
                 count = min(self.steps_per_batch, len(items))
                 parts = [items[index::count] for index in range(count)]
-            found += [self._optimiser_step(part) for part in parts]
-        names = dict.fromkeys(name for one in found for name in one)
+            metrics += [self._optimiser_step(part) for part in parts]
+        names = dict.fromkeys(name for one in metrics for name in one)
         return {
             name: sum(values) / len(values)
             for name in names
-            if (values := [one[name] for one in found if name in one])
+            if (values := [one[name] for one in metrics if name in one])
         }
 
     def _optimiser_step(self, items: Sequence[Any]) -> dict[str, float]:

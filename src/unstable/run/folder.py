@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unstable.config import ConfigError, RunConfig, make_config
-from unstable.utils.files import to_json, write_whole
+from unstable.utils.files import new_folder, to_json, write_whole
 
 Status = Literal["running", "completed", "cancelled", "failed"]
 _STATE = "step-"
-_UNFINISHED = ".unfinished-"
 
 
 @dataclass(frozen=True)
@@ -95,28 +94,17 @@ class RunFolder:
 
     def states(self) -> list[Path]:
         """Whole states, oldest first."""
-        found = (self.path / "states").glob(f"{_STATE}*")
-        return sorted(found, key=state_step)
+        folders = (self.path / "states").glob(f"{_STATE}*")
+        return sorted(folders, key=state_step)
 
     @contextmanager
     def new_state(self, step: int, keep: int) -> Iterator[Path]:
         """A folder to write a state into; it counts when this block ends, the oldest then go."""
         states = self.path / "states"
-        unfinished = states / f"{_UNFINISHED}{step}"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        try:
-            yield unfinished
-            for file in unfinished.rglob("*"):
-                if file.is_file():
-                    _sync(file)
-            final = states / f"{_STATE}{step}"
-            shutil.rmtree(final, ignore_errors=True)
-            unfinished.rename(final)
-            _sync(states)
-        except BaseException:
+        for unfinished in states.glob(".*"):  # a process was killed while it wrote
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        with new_folder(states / f"{_STATE}{step}") as state:
+            yield state
         for old in self.states()[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -129,11 +117,3 @@ def state_step(path: Path) -> int:
 def read_json(path: Path) -> Any:
     """A file that this module's writers made."""
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -46,28 +46,30 @@ def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mappi
     Where playing and learning go on at the same time, an evaluation grows game by game, and may end
     unfinished when there is a newer checkpoint.
     """
-    found: list[Mapping[str, Any]] = []
+    shown: list[Mapping[str, Any]] = []
     whole: set[tuple[str, str]] = set()
     for one in reversed(evaluations):
         key = (one["env_id"], one["opponent"])
         if one["games"] >= games:
             whole.add(key)
         if key in whole:
-            found.append(one)
-    return tuple(reversed(found))
+            shown.append(one)
+    return tuple(reversed(shown))
 
 
 def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     """What a run that has ended leaves."""
     uid = call(parts.pool.current_uid)
-    found = call(parts.pool.ckpt_path, uid) if uid else None
+    checkpoint = call(parts.pool.ckpt_path, uid) if uid else None
     evaluations = tuple(call(parts.tracker.get_evaluations))
     counts = call(parts.collector.stats)
     del counts["under_way"]
     unwritten = call(parts.tracker.get_interface_info)["write_failures"]
     unwritten += call(parts.buffer.stats)["csv_failures"]
     counts["write_failures"] = unwritten
-    return RunResult(str(folder.path), step, found[0] if found else None, evaluations, counts)
+    return RunResult(
+        str(folder.path), step, checkpoint[0] if checkpoint else None, evaluations, counts
+    )
 
 
 LEARNER = "learner"

@@ -6,8 +6,6 @@ import hashlib
 import math
 import os
 import random
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -26,6 +24,7 @@ from unstable.tiny.model import (
     save_tokenizer,
     turns_of,
 )
+from unstable.utils.files import new_folder
 from unstable.utils.logging import quiet_transformers
 
 if TYPE_CHECKING:
@@ -148,17 +147,11 @@ def make_tiny(
         raise ValueError("games is empty: name at least one game to warm the model up on")
     tell = progress or (lambda _: None)
     plan = warm_up or WarmUp()
-    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
-    staged.mkdir(parents=True)
-    try:
+    with new_folder(folder, replace=False) as staged:
         with _one_thread():
             illegal = _make(staged, games, seed, tell, plan)
         card = model_card(games, seed, plan.games, plan.steps, illegal)
         (staged / "README.md").write_text(card, encoding="utf-8")
-        staged.rename(folder)
-    except BaseException:
-        shutil.rmtree(staged)
-        raise
     return folder
 
 
@@ -276,13 +269,16 @@ def tiny_model(
     plan = warm_up or WarmUp()
     made_of = repr((VERSION, tuple(games), seed, astuple(plan)))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "unstable" / f"tiny-{digest}"
+    folder = cache_folder() / f"tiny-{digest}"
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             make_tiny(folder, games, seed, progress, plan)
         except OSError:
             if not folder.exists():  # else somebody else was faster, with the same model
                 raise
     return str(folder)
+
+
+def cache_folder() -> Path:
+    """Where models that are made here are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstable"

@@ -162,8 +162,8 @@ class Batch:
         import torch
 
         hidden = model.model(input_ids=self.ids, use_cache=False).last_hidden_state
-        said = torch.log_softmax(model.lm_head(hidden.flatten(0, 1)[self.before]), dim=-1)
-        return -(self.shares * said[self.which, self.tokens]).sum() / len(self.before)
+        logprobs = torch.log_softmax(model.lm_head(hidden.flatten(0, 1)[self.before]), dim=-1)
+        return -(self.shares * logprobs[self.which, self.tokens]).sum() / len(self.before)
 
 
 def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> Batch:
@@ -172,13 +172,13 @@ def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> Batch:
     rows = [turn.prompt + turn.answers[number] for turn, number in drawn]
     width = max(map(len, rows))
     before: list[int] = []
-    said: list[tuple[int, int, float]] = []
+    targets: list[tuple[int, int, float]] = []
     for row, (turn, number) in enumerate(drawn):
         start = row * width + len(turn.prompt) - 1
         for place, shares in enumerate(next_token_shares(turn.answers, turn.answers[number])):
-            said += [(len(before), token, share) for token, share in shares.items()]
+            targets += [(len(before), token, share) for token, share in shares.items()]
             before.append(start + place)
-    which, tokens, weights = zip(*said, strict=True)
+    which, tokens, weights = zip(*targets, strict=True)
     return Batch(
         torch.tensor([row + [pad] * (width - len(row)) for row in rows]),
         torch.tensor(before),

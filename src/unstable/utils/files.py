@@ -10,7 +10,8 @@ import queue
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,30 +34,53 @@ def write_whole(path: str | Path, text: str) -> None:
         raise
 
 
-def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
-    """Have a folder with these files, whole or not at all; others that it had are dropped."""
+@contextmanager
+def new_folder(path: str | Path, *, replace: bool = True) -> Iterator[Path]:
+    """A folder to fill; when the block ends it is at `path`, on disk and whole, or not at all.
+
+    Args:
+        path: where it will be.
+        replace: put it in the place of one that is there; else that raises OSError.
+    """
     path = Path(path)
-    if all((path / name).is_file() and (path / name).read_bytes() == files[name] for name in files):
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         temporary.mkdir()
-        for name, content in files.items():
-            with (temporary / Path(name).name).open("xb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-        if path.exists():  # from before an interruption
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                sync(file)
+        if replace and path.exists():  # from before an interruption
             old = path.with_name(f".{path.name}.{secrets.token_hex(6)}.old")
             path.rename(old)
             temporary.rename(path)
             shutil.rmtree(old)
         else:
             temporary.rename(path)
+        sync(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
+    """Have a folder with these files, whole or not at all; others that it had are dropped."""
+    path = Path(path)
+    if all((path / name).is_file() and (path / name).read_bytes() == files[name] for name in files):
+        return
+    with new_folder(path) as folder:
+        for name, content in files.items():
+            (folder / Path(name).name).write_bytes(content)
 
 
 def to_json(value: Any) -> str:

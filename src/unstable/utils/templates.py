@@ -73,7 +73,7 @@ def format_prompt(key: str, observation: str, tokenizer: Any = None) -> str:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         opened = template.opening and text.rstrip().endswith(template.opening.strip())
         return str(text) if opened else f"{text}{template.opening}"
-    return MARKUP[template.markup](messages) + template.opening
+    return _written_out(template.markup, messages) + template.opening
 
 
 def prompt_ids(key: str, observation: str, tokenizer: Any) -> list[int]:
@@ -91,36 +91,30 @@ def get_template(key: str) -> Template:
         raise ValueError(f"no prompt template {key!r}; there are {known}") from None
 
 
-def _plain(messages: list[Message]) -> str:
-    turns = [f"{message['content']}\n\n" for message in messages]
-    return "".join((*turns, "Answer: "))
+def _written_out(markup: str, messages: list[Message]) -> str:
+    begin, message, answer = MARKUP[markup]
+    return "".join((begin, *(message.format(**one) for one in messages), answer))
 
 
-def _chatml(messages: list[Message]) -> str:
-    turns = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages]
-    return "".join((*turns, "<|im_start|>assistant\n"))
-
-
-def _gemma(messages: list[Message]) -> str:
-    turns = [f"<start_of_turn>{m['role']}\n{m['content']}<end_of_turn>\n" for m in messages]
-    return "".join(("<bos>", *turns, "<start_of_turn>model\n"))
-
-
-def _llama3(messages: list[Message]) -> str:
-    turns = [_llama3_header(m["role"]) + f"{m['content']}<|eot_id|>" for m in messages]
-    return "".join(("<|begin_of_text|>", *turns, _llama3_header("assistant")))
-
-
-def _llama3_header(role: str) -> str:
-    return f"<|start_header_id|>{role}<|end_header_id|>\n\n"
-
-
-MARKUP: dict[str, Callable[[list[Message]], str]] = {
-    "plain": _plain,
-    "chatml": _chatml,
-    "gemma": _gemma,
-    "llama3": _llama3,
+MARKUP = {
+    "plain": ("", "{content}\n\n", "Answer: "),
+    "chatml": (
+        "",
+        "<|im_start|>{role}\n{content}<|im_end|>\n",
+        "<|im_start|>assistant\n",
+    ),
+    "gemma": (
+        "<bos>",
+        "<start_of_turn>{role}\n{content}<end_of_turn>\n",
+        "<start_of_turn>model\n",
+    ),
+    "llama3": (
+        "<|begin_of_text|>",
+        "<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
 }
+"""The beginning of a chat, each of its messages, and the beginning of the answer."""
 
 
 Extraction = tuple[str, dict[str, bool]]
@@ -174,7 +168,7 @@ def last_box(text: str) -> str:
     One pass over the text, whatever is in it: models also write ten thousand open boxes.
     """
     open_braces: list[int | None] = []  # where the content begins, for those of a box
-    found = (0, 0)
+    content = (0, 0)
     for match in _BRACES.finditer(text):
         brace = match[0]
         if brace == "{":
@@ -182,10 +176,10 @@ def last_box(text: str) -> str:
         elif brace == "}":
             start = open_braces.pop() if open_braces else None
             if start is not None:
-                found = (start, match.start())
+                content = (start, match.start())
         elif brace.startswith("\\b"):
             open_braces.append(match.end())
-    return text[slice(*found)].strip()
+    return text[slice(*content)].strip()
 
 
 ACTION_EXTRACTION: dict[str, Callable[[str], str]] = {
