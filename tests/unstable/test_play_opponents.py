@@ -1,4 +1,4 @@
-"""Models as a person's rival: found on disk, asked as they need it."""
+"""Models as a person's opponent: found on disk, asked as they need it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from unstable.commands.console import CommandError, UsageError
 from unstable.commands.models import ModelFolder, find_model
-from unstable.commands.play import Asking, make_rival
+from unstable.commands.play import AnswerOptions, make_opponents
 from unstable.config import make_config
 from unstable.games.person import Person, unseen
 from unstable.games.runner import GameRunner
 from unstable.run.folder import RunFolder
 from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
-ASKING = Asking(temperature=0.0, max_tokens=8)
+OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +84,11 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path, name, text, said):
 
 
 def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
-    with closing(make_rival(find_model(run), "TicTacToe-v0", 2, 0, 1, ASKING)) as rival:
-        game = rival.open_game()
+    with closing(make_opponents(find_model(run), "TicTacToe-v0", 2, 0, 1, OPTIONS)) as opponents:
+        game = opponents.open_game()
         assert "Tic Tac Toe" in game.observe().observation
         game.step("[4]")
-        reply = rival.play_turn(game)
+        reply = opponents.play_turn(game)
     assert reply.prompt.startswith("0123e5678")
     assert reply.completion is not None
     assert game.done  # it has learned nothing: its move is none, and that loses at once
@@ -98,28 +98,30 @@ def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
 def test_checkpoints_play_with_their_own_adapters(model, run):
     answers = set()
     for folder in (model, run / "checkpoints" / "iteration-2", run):
-        with closing(make_rival(find_model(folder), "TicTacToe-v0", 2, 1, 1, ASKING)) as rival:
-            answers.add(rival.play_turn(rival.open_game()).completion.logprobs)
+        with closing(
+            make_opponents(find_model(folder), "TicTacToe-v0", 2, 1, 1, OPTIONS)
+        ) as opponents:
+            answers.add(opponents.play_turn(opponents.open_game()).completion.logprobs)
     assert len(answers) == 3
 
 
 def test_a_model_that_cannot_be_loaded_is_said(tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 50000}')
     with pytest.raises(CommandError, match="cannot be loaded"):
-        make_rival(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, ASKING)
+        make_opponents(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, OPTIONS)
 
 
 def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(model):
     with pytest.raises(UsageError, match="LiarsDice"):
-        make_rival(find_model(model), "LiarsDice-v0", 2, 0, 1, ASKING)
+        make_opponents(find_model(model), "LiarsDice-v0", 2, 0, 1, OPTIONS)
 
 
 def test_three_can_play():
-    with closing(make_rival("random-legal", "LiarsDice-v0", 3, 1, 1, ASKING)) as rival:
-        game = rival.open_game()
+    with closing(make_opponents("random-legal", "LiarsDice-v0", 3, 1, 1, OPTIONS)) as opponents:
+        game = opponents.open_game()
         moves = 0
         while game.observe().seat != 1:
-            rival.play_turn(game)
+            opponents.play_turn(game)
             moves += 1
         assert moves > 0
         assert {seat for seat, _ in game.actions} <= {0, 2}
