@@ -12,20 +12,19 @@ from unstable.actor import VLLMActor
 from unstable.buffer import StepBuffer
 from unstable.collection.actors import ActorPool, Timeouts, start_actors
 from unstable.collection.episodes import play_episode
-from unstable.collection.in_flight import Episode, GamesInFlight, Job
-from unstable.collection.matchmaking import Matchmaker
+from unstable.collection.jobs import Episode, GamesInFlight, Job, Matchmaker
 from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.evaluation import Evaluation
-from unstable.games.boards import compact_view
 from unstable.games.players import PLAYERS, RandomLegal
+from unstable.games.rules import compact_view
 from unstable.games.runner import GameError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.transcripts import transcript
 from unstable.utils.handles import call_within, send
-from unstable.utils.text import is_news, one_line
+from unstable.utils.logging import is_news, one_line
 
 _LOG = logging.getLogger(__name__)
 POLL = 0.2

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from unstable.dashboard.drawing import snapshot
-from unstable.dashboard.live import LiveParts
+from unstable.dashboard.sources import LiveParts
 from unstable.dashboard.view import Source, View
 
 

@@ -16,7 +16,7 @@ from unstable.evaluation import Evaluation, iteration, outcome, wilson
 from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import locked
-from unstable.utils.text import is_news, one_line
+from unstable.utils.logging import is_news, one_line
 from unstable.writers import WRITERS, MetricsWriter, truncate_lines
 
 _LOG = logging.getLogger(__name__)

@@ -11,8 +11,13 @@ from learner_parts import make_model, make_steps
 
 from unstable.algorithms import PPO, Reinforce
 from unstable.algorithms import policy_gradient as shared
-from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
-from unstable.algorithms.packing import hidden_states, pack, use_packed_attention
+from unstable.algorithms.forward import (
+    hidden_states,
+    pack,
+    token_logprobs,
+    trunk_and_head,
+    use_packed_attention,
+)
 from unstable.core import Step
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 

@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
-from unstable.games.boards import BOARDS, compact_view
-from unstable.games.legal import LEGAL_MOVES
 from unstable.games.players import RandomLegal, play
+from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
 from unstable.games.runner import GameError, GameRunner
 
 GAMES = [f"{name}-v0-train" for name in LEGAL_MOVES]

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 import unstable
-from unstable.dashboard.live import ClusterRun, find_parts
+from unstable.dashboard.sources import ClusterRun, find_parts
 from unstable.dashboard.view import Source, SourceError
 
 

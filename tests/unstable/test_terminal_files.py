@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from unstable.dashboard.drawing import headline
-from unstable.dashboard.files import RunFiles, Tail
+from unstable.dashboard.sources import RunFiles, Tail
 from unstable.dashboard.view import SourceError, make_view
 from unstable.run.folder import RunFolder, RunStatus
 from unstable.trackers import Tracker

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unstable.algorithms import losses
 from unstable.algorithms.advantages import gae, own_rewards
-from unstable.algorithms.packing import hidden_states
+from unstable.algorithms.forward import hidden_states
 from unstable.algorithms.policy_gradient import (
     PackedBatch,
     PolicyGradient,

@@ -13,8 +13,13 @@ from torch import Tensor
 
 from unstable.algorithms import losses
 from unstable.algorithms.advantages import normalised
-from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
-from unstable.algorithms.packing import PackedRow, hidden_states, pack
+from unstable.algorithms.forward import (
+    PackedRow,
+    hidden_states,
+    pack,
+    token_logprobs,
+    trunk_and_head,
+)
 from unstable.algorithms.samples import Sample, mini_batches, to_sample
 from unstable.core import BaseAlgo, Step
 

@@ -13,8 +13,8 @@ from unstable.collection.episodes import Reply, SeatPlayer, View, sampling_seed
 from unstable.core import AgentSpec, PlaySpec
 from unstable.engines.protocol import EngineError, Sampling
 from unstable.engines.remote import RemoteModel
-from unstable.games.boards import compact_view
 from unstable.games.players import PLAYERS, Player
+from unstable.games.rules import compact_view
 from unstable.games.runner import GameError, GameRunner, Turn
 from unstable.utils.templates import extract_action, format_prompt, get_template
 

@@ -21,7 +21,7 @@ from unstable.engines.protocol import EngineError, Sampling
 from unstable.evaluation import outcome
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.runner import GameError, GameRunner
-from unstable.utils.text import printable
+from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +124,7 @@ def make_opponents(
     from unstable.collection.actors import ActorPool
     from unstable.collection.players import EnginePlayer, RemotePlayer, ScriptedPlayer
     from unstable.engines.remote import RemoteModel
-    from unstable.games.boards import compact_view
+    from unstable.games.rules import compact_view
 
     others = [other for other in range(num_players) if other != seat]
 

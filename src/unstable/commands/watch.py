@@ -36,7 +36,7 @@ def watch(
       unstable watch
       unstable watch outputs/2026-11-15/10-00-00/demo --once
     """
-    from unstable.dashboard.files import RunFiles
+    from unstable.dashboard.sources import RunFiles
     from unstable.dashboard.view import SourceError
 
     try:
@@ -61,7 +61,7 @@ def terminal(
       unstable-terminal
       unstable-terminal --address 10.0.0.1:6379 --json
     """
-    from unstable.dashboard.live import ClusterRun
+    from unstable.dashboard.sources import ClusterRun
 
     source = ClusterRun(address, namespace)
     try:

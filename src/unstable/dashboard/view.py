@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from unstable.evaluation import iteration
-from unstable.utils.text import printable
+from unstable.utils.logging import printable
 
 CURVE_ORDER = ("loss", "grad", "reward", "kl", "entropy", "ratio", "clip", "value", "lr")
 """Curves are shown by the first of these words in their names; others follow by name."""

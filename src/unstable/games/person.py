@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from unstable.games.legal import legal_moves
 from unstable.games.players import RandomLegal
+from unstable.games.rules import legal_moves
 from unstable.games.runner import GameRunner
-from unstable.utils.text import printable
+from unstable.utils.logging import printable
 
 PATIENCE = 1000
 """Invalid moves in a row that a person may take back; models may take back none."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from unstable.games.legal import LEGAL_MOVES, game_name, legal_moves
+from unstable.games.rules import LEGAL_MOVES, game_name, legal_moves
 from unstable.games.runner import GameRunner
 
 RANDOM_LEGAL = "random-legal"

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from unstable.algorithms.logprobs import trunk_of
-from unstable.algorithms.packing import skip_unasked, use_packed_attention
+from unstable.algorithms.forward import skip_unasked, trunk_of, use_packed_attention
 from unstable.learners.fused import fuse
 from unstable.utils.logging import quiet_transformers
 

@@ -35,7 +35,7 @@ from unstable.learners.policy import (
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.utils.handles import call, send
-from unstable.utils.text import one_line
+from unstable.utils.logging import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor

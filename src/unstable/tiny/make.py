@@ -12,8 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstable.games.boards import compact_view
-from unstable.games.legal import legal_moves
+from unstable.games.rules import compact_view, legal_moves
 from unstable.games.runner import GameRunner
 from unstable.tiny.model import (
     Position,
@@ -64,7 +63,7 @@ any of them. How to win, it learns by self-play.
 
 - Games: {games}
 - Warm-up: {count:,} random legal games of each, {steps:,} steps, seed {seed}
-- Prompt: a short board (`unstable.games.boards`) in the chat template, prompt template `bare`;
+- Prompt: a short board (`unstable.games.rules`) in the chat template, prompt template `bare`;
   answer: a move without its brackets, read with the action extraction `bare`
 
 | game | illegal moves, sampled at temperature 1 |
@@ -129,7 +128,7 @@ def make_tiny(
 
     Args:
         folder: where to; it must not exist, or be empty.
-        games: ids of TextArena's games that have a short board (unstable.games.boards).
+        games: ids of TextArena's games that have a short board (unstable.games.rules).
         seed: of the weights, the games and the order of learning.
         progress: called as the work goes on.
         warm_up: how it is warmed up.

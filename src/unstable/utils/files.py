@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unstable.utils.text import is_news, one_line
+from unstable.utils.logging import is_news, one_line
 
 
 def write_whole(path: str | Path, text: str) -> None:

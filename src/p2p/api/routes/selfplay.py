@@ -16,7 +16,7 @@ from p2p.api.schemas import SelfPlayRow
 from unstable.dashboard.view import View
 
 if TYPE_CHECKING:
-    from unstable.dashboard.files import RunFiles
+    from unstable.dashboard.sources import RunFiles
 
 router = APIRouter(prefix="/api", tags=["self-play"])
 SEPARATOR = "~"
@@ -30,7 +30,7 @@ _lock = threading.Lock()
 @router.get("/selfplay")
 def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
     """The runs, newest first."""
-    from unstable.dashboard.files import METRICS
+    from unstable.dashboard.sources import METRICS
     from unstable.run.folder import RunFolder
 
     rows = []
@@ -53,7 +53,7 @@ def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
 @router.get("/selfplay/{run_id}")
 def show_selfplay(house: TheHouse, run_id: str) -> View:
     """Everything that `unstable watch` shows."""
-    from unstable.dashboard.files import RunFiles
+    from unstable.dashboard.sources import RunFiles
     from unstable.dashboard.view import SourceError
 
     path = _find(house.selfplay_dirs, run_id)
