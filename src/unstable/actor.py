@@ -30,7 +30,7 @@ SAMPLING = ("temperature", "top_p", "max_tokens")
 class VLLMActor:
     """Answers prompts, each with a LoRA adapter of its own; one actor has one engine.
 
-    The engine batches what is under way and has the loop that steps; here is no queue before it.
+    The engine batches what is in flight and has the loop that steps; here is no queue before it.
 
     Args:
         cfg: `model_name`, how to sample (`temperature`, `top_p`, `max_tokens`), and what

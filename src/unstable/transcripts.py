@@ -123,7 +123,7 @@ class Transcripts:
 
 
 def read_games(run_dir: Path, kind: Kind) -> Iterator[dict[str, Any]]:
-    """The games of a run, oldest first, with whole observations; also while it is under way.
+    """The games of a run, oldest first, with whole observations; also while it runs.
 
     Lines that are not whole, and files that go while they are read, are passed over.
     """

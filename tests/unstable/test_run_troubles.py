@@ -130,7 +130,7 @@ def test_a_disk_that_fills_stops_the_run_and_with_room_it_goes_on(
         pytest.skip("no disk can be mounted here")
     assert "first 1" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if "go on with: unstable resume" in line]
+    (told,) = [line for line in done.stderr.splitlines() if "resume with: unstable resume" in line]
     assert "No space left" in told
     assert "second 0" in done.stderr, done.stderr
     *_, metrics = done.stdout.partition("\n}\n")

@@ -38,7 +38,7 @@ class Job:
 
 
 class GamesInFlight:
-    """Which games are under way, and which have landed."""
+    """The games in flight, and those that have finished."""
 
     def __init__(self) -> None:
         self._jobs: dict[Episode, Job] = {}
@@ -107,7 +107,7 @@ class GamesInFlight:
         return self._jobs.pop(episode)
 
     async def drop(self, kind: str | None = None) -> int:
-        """End the games of a kind, or all, without results; how many were under way."""
+        """End the games of a kind, or all, without results; how many were in flight."""
         dropped = [e for e, job in self._jobs.items() if kind in (None, job.meta.type)]
         episodes = [episode for episode in dropped if not episode.done()]
         for episode in episodes:

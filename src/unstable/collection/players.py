@@ -1,4 +1,4 @@
-"""Who sits at a game: our policy, a scripted player, another local model, or one far away."""
+"""Who sits at a game: our policy, a scripted player, another local model, or a remote one."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PlayerFactory:
         return [self._player(spec, seat, client) for seat in range(spec.num_players)]
 
     def prepare(self, name: str) -> None:
-        """Find out whether a fixed player far away can be asked at all.
+        """Find out whether a remote fixed player can be asked at all.
 
         Raises:
             EngineError: there is no address or key for it.
@@ -108,13 +108,13 @@ class PlayerFactory:
 
     @staticmethod
     def view(spec: PlaySpec) -> View:
-        """Short boards for the models that run here; those far away need the rules."""
+        """Short boards for the models that run here; remote ones need the rules."""
         board = compact_view(spec.env_id)
         short = [agent.kind == "checkpoint" or _is_local(agent.model) for agent in spec.agent_specs]
         return lambda env, seat, text: board(env, seat, text) if short[seat] else text
 
     def costs(self) -> dict[str, float]:
-        """What models far away have cost so far, by name, in USD."""
+        """What remote models have cost so far, by name, in USD."""
         return {name: model.cost_usd for name, model in self._remote.items()}
 
     async def close(self) -> None:

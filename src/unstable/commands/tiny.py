@@ -31,9 +31,9 @@ def base_model(config: RunConfig, *, quiet: bool) -> str:
     from unstable.tiny import tiny_model
 
     games = [env_id for env_id, *_ in (*config.games.train, *config.games.evaluated)]
-    with _progress(quiet) as tell:
+    with _progress(quiet) as report:
         try:
-            return tiny_model(tuple(dict.fromkeys(games)), progress=tell)
+            return tiny_model(tuple(dict.fromkeys(games)), progress=report)
         except LookupError as error:
             raise UsageError(f"the embedded model cannot play this: {error}") from error
 
@@ -65,9 +65,9 @@ def tiny(
     """
     from unstable.tiny import make_tiny
 
-    with _progress(as_json) as tell:
+    with _progress(as_json) as report:
         try:
-            written = make_tiny(folder, tuple(game), seed, tell)
+            written = make_tiny(folder, tuple(game), seed, report)
         except (FileExistsError, LookupError) as error:
             raise UsageError(str(error)) from error
         except OSError as error:
@@ -92,7 +92,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[TinyProgress], None]]:
     )
     tasks: dict[str, int] = {}
 
-    def tell(progress: TinyProgress) -> None:
+    def report(progress: TinyProgress) -> None:
         bar.start()
         if progress.phase not in tasks:
             tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total)
@@ -100,6 +100,6 @@ def _progress(quiet: bool) -> Iterator[Callable[[TinyProgress], None]]:
         bar.update(task, completed=progress.done, total=progress.total)
 
     try:
-        yield tell
+        yield report
     finally:
         bar.stop()

@@ -149,11 +149,11 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     updates: Annotated[
-        int | None, typer.Option(min=1, help="Go on to this many updates in all.")
+        int | None, typer.Option(min=1, help="Train up to this many updates in all.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with a run that was stopped, killed, or is to be longer.
+    """Resume a run that was stopped or killed, or make it longer.
 
     [bold]Examples[/]
 
@@ -182,7 +182,7 @@ def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
 
     if not as_json:
         err.print(f"run: {folder.path}", soft_wrap=True)
-    again = f"go on with: unstable resume {folder.path}"
+    again = f"resume with: unstable resume {folder.path}"
     try:
         model = base_model(config, quiet=as_json)
         with TrainingBar(quiet=as_json) as view:

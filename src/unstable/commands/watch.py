@@ -26,7 +26,7 @@ def watch(
     once: OnceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a run from its files, while it goes on or after it has ended.
+    """Show a run from its files, while it runs or after it has ended.
 
     Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel,
     q to leave; the run does not notice. Without a terminal it is printed once.

@@ -165,7 +165,7 @@ class LiveParts:
     Args:
         tracker: a Tracker, or the handle of one.
         step_buffer: a StepBuffer, or the handle of one; without it the buffer's size is the one
-            that the tracker was last told.
+            that the tracker last got.
     """
 
     def __init__(self, tracker: Any, step_buffer: Any = None) -> None:

@@ -124,7 +124,7 @@ def _with_new_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:
 
 
 def _with_adapter(model: Any, path: str, lora_cfg: Mapping[str, Any]) -> Any:
-    """Go on with an adapter that exists: its own shape holds, and must not be told otherwise."""
+    """Continue with an existing adapter: its own shape holds, and lora_cfg must not differ."""
     from peft import PeftConfig, PeftModel
 
     if not Path(path).is_dir():

@@ -88,7 +88,7 @@ class StandardLearner:
     Args:
         model_name: the base model, by Hugging Face name or folder.
         step_buffer: where batches come from.
-        model_pool: is told of every checkpoint.
+        model_pool: gets every checkpoint.
         algorithm: makes steps into gradients.
         batch_size: steps of an update.
         mini_batch_size: sequences of a forward pass, at least. Gradients are summed over them.
@@ -108,7 +108,7 @@ class StandardLearner:
         gradient_checkpointing: the same by whole layers, as Hugging Face does it.
         use_trainer_cache: let forward passes keep keys and values.
         max_train_len: train on the first so many tokens of prompt and answer only.
-        tracker: is told of every update.
+        tracker: gets the metrics of every update.
         device: `auto`, `cpu`, `cuda`, ...
         dtype: of frozen weights: `auto`, `float32`, `bfloat16`, `float16`.
         full_parameters: train all of the model instead of an adapter.

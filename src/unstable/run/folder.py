@@ -1,7 +1,7 @@
-"""The folder of a run: what it was asked, how it stands, and states to continue from.
+"""The folder of a run: its configuration, its status, and states to resume from.
 
     config.json   the configuration
-    status.json   how it stands
+    status.json   its status
     states/       step-<N>/, each whole or not there
 
 Everything else in it is the tracker's.

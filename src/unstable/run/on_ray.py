@@ -1,4 +1,4 @@
-"""A run on a Ray cluster: playing and learning go on at the same time.
+"""A run on a Ray cluster: playing and learning run at the same time.
 
 The parts are actors with the names that `unstable-terminal` looks for. Engines that die are started
 again by the collector; if another part dies the run stops with the reason, and can be continued
@@ -88,7 +88,7 @@ END_TIMEOUT = 30.0
 def train_on_ray(
     config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
 ) -> RunResult:
-    """Begin the run of a folder, or go on where its newest state was taken.
+    """Begin the run of a folder, or resume it from its newest state.
 
     Uses the cluster of RAY_ADDRESS; without one, starts Ray on this machine.
 

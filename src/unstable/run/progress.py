@@ -1,4 +1,4 @@
-"""What a run reports while it goes on, saves at each step, and leaves at its end."""
+"""What a run reports while it runs, saves at each step, and leaves at its end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunResult:
 def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mapping[str, Any], ...]:
     """Evaluations that have all their games, or after which a newer one has.
 
-    Where playing and learning go on at the same time, an evaluation grows game by game, and may end
+    Where playing and learning run at the same time, an evaluation grows game by game, and may end
     unfinished when there is a newer checkpoint.
     """
     shown: list[Mapping[str, Any]] = []

@@ -130,7 +130,7 @@ def make_tiny(
         folder: where to; it must not exist, or be empty.
         games: ids of TextArena's games that have a short board (unstable.games.rules).
         seed: of the weights, the games and the order of learning.
-        progress: called as the work goes on.
+        progress: called with every step of progress.
         warm_up: how it is warmed up.
 
     Raises:
@@ -144,11 +144,11 @@ def make_tiny(
     games = tuple(dict.fromkeys(games))
     if not games:
         raise ValueError("games is empty: name at least one game to warm the model up on")
-    tell = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     plan = warm_up or WarmUp()
     with new_folder(folder, replace=False) as staged:
         with _one_thread():
-            illegal = _make(staged, games, seed, tell, plan)
+            illegal = _make(staged, games, seed, report, plan)
         card = model_card(games, seed, plan.games, plan.steps, illegal)
         (staged / "README.md").write_text(card, encoding="utf-8")
     return folder
@@ -158,32 +158,32 @@ def _make(
     folder: Path,
     games: Sequence[str],
     seed: int,
-    tell: Callable[[TinyProgress], None],
+    report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> dict[str, float]:
     """Write model and tokenizer; the share of illegal moves by game."""
     quiet_transformers()
     tokenizer = byte_tokenizer()
-    positions = {env_id: _positions(env_id, plan.games, seed, tell) for env_id in games}
+    positions = {env_id: _positions(env_id, plan.games, seed, report) for env_id in games}
     model = new_model(tokenizer, seed)
-    _warm_up(model, tokenizer, list(positions.values()), seed, tell, plan)
+    _warm_up(model, tokenizer, list(positions.values()), seed, report, plan)
     illegal = {}
     for number, env_id in enumerate(games):
         illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed)
-        tell(TinyProgress("check", number + 1, len(games)))
+        report(TinyProgress("check", number + 1, len(games)))
     model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     return illegal
 
 
 def _positions(
-    env_id: str, games: int, seed: int, tell: Callable[[TinyProgress], None]
+    env_id: str, games: int, seed: int, report: Callable[[TinyProgress], None]
 ) -> list[Position]:
     positions = []
     for number, game in enumerate(random_games(env_id, games, seed)):
         positions += game
         if (number + 1) % 100 == 0 or number + 1 == games:
-            tell(TinyProgress("games", number + 1, games))
+            report(TinyProgress("games", number + 1, games))
     return positions
 
 
@@ -192,7 +192,7 @@ def _warm_up(
     tokenizer: PreTrainedTokenizerFast,
     positions: Sequence[Sequence[Position]],
     seed: int,
-    tell: Callable[[TinyProgress], None],
+    report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> None:
     """Teach it that any legal move will do.
@@ -223,7 +223,7 @@ def _warm_up(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        tell(TinyProgress("warm-up", step + 1, plan.steps, total))
+        report(TinyProgress("warm-up", step + 1, plan.steps, total))
     model.eval()  # type: ignore[no-untyped-call]
 
 
