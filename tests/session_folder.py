@@ -27,9 +27,9 @@ from p2p.contracts import (
 from p2p.files import save_model
 from p2p.inference.question import Answer, AskAgain, BadReply, Conversation, Output, Question
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.lineage import Lineage
 from p2p.records.loop_files import IterationPlan, SessionConfig, SteeringTaken
-from p2p.session.lineage import Lineage
-from p2p.session.view import RecordedSession
+from p2p.records.session_view import SessionView
 from p2p.training.metrics.scalars_file import JsonlWriter
 
 REWARD = '''import numpy as np
@@ -127,13 +127,13 @@ class SessionFolder:
         record.set_status("running")
         return cls(record)
 
-    def view(self) -> RecordedSession:
-        return RecordedSession(self.record)
+    def view(self) -> SessionView:
+        return SessionView(self.record)
 
     def remark(self, iteration: int, *remarks: str) -> None:
         """What a person said after an iteration."""
         taken = SteeringTaken(orders=(1,), remarks=remarks)
-        save_model(self.record.iteration(iteration).steering_path, taken)
+        self.record.iteration(iteration).steering.save(taken)
 
     def iterate(
         self,
@@ -155,7 +155,7 @@ class SessionFolder:
         plan = IterationPlan(
             iteration=number, parent=parent, train=train, configs=configs, seeds=tuple(seeds)
         )
-        save_model(iteration.plan_path, plan)
+        iteration.plan.save(plan)
         for seed in seeds:
             run = IterationRecord(iteration.path / f"base_seed_{seed}")
             run.save_config(train.with_updates(seed=seed))
@@ -178,7 +178,7 @@ class SessionFolder:
             best_config_id="base",
             best_run_id=f"base_seed_{seeds[0]}",
         )
-        iteration.save_aggregation(aggregation)
+        iteration.aggregation.save(aggregation)
         iteration.save_judgment(judgment(score))
         judged = judgment(score)
         node = LineageNode(

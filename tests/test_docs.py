@@ -23,7 +23,7 @@ from p2p.contracts import EvalResult
 from p2p.executor.__main__ import parser
 from p2p.inference.providers import PROVIDERS
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.session.endings import EXIT_CODES
+from p2p.records.statuses import EXIT_CODES
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.reward.runner import decide_batched
 from p2p.training.runner import RunOptions, run_training
@@ -316,7 +316,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> SessionRecord:
 
 
 def test_the_example_of_a_session_ends_with_a_judged_policy(session: SessionRecord) -> None:
-    result, intent = session.read_result(), session.read_intent()
+    result, intent = session.result.read(), session.intent.read()
     assert result is not None
     assert result.status in {"passed", "max_iterations"}
     assert result.score is not None

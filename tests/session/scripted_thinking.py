@@ -33,12 +33,12 @@ from p2p.contracts import (
 from p2p.files import append_line
 from p2p.inference import question
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.session.endings import EXIT_CODES
+from p2p.records.session_view import SessionView
+from p2p.records.statuses import EXIT_CODES
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work
 from p2p.session.steering import give_order
 from p2p.session.thinking import EarlyTask, JudgeTask, RewardTask, Usage
-from p2p.session.view import RecordedSession
 from p2p.training.trainer import aggregate, run_name, seed_result
 
 REWARD = '''
@@ -117,7 +117,7 @@ class ScriptedThinking:
         if task.code is None:
             self._call("write_reward")
             return self._code(1, reward(1.0))
-        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward_path.exists())
+        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward.path.exists())
         self._call(f"mend_reward {number}")
         assert task.judge() == JUDGE
         best = task.previous_best
@@ -160,7 +160,7 @@ class ScriptedThinking:
     def judge_early(self, task: EarlyTask) -> JudgmentResult:
         return JudgmentResult(intent_score=0.1, step=task.step)
 
-    def revise(self, session: RecordedSession, iteration: int) -> Revision:
+    def revise(self, session: SessionView, iteration: int) -> Revision:
         self._call(f"revise {iteration}")
         assert session.lineage.node(iteration) is not None
         taken_up = "; ".join(session.remarks)
@@ -212,7 +212,7 @@ class CopyingTrainer:
 
 
 def work_on(session: SessionRecord, script: dict[str, Any], trained: Path | None = None) -> Work:
-    config = session.read_session()
+    config = session.config.read()
     assert config is not None
     return Work(
         session,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
 from p2p.files import locked, read_model
+from p2p.records.session_view import SessionView
 from p2p.session.clock import Clock, time_exhausted
 from p2p.session.endings import (
     InvalidCode,
@@ -38,14 +39,13 @@ from p2p.session.phases import (
 )
 from p2p.session.publishing import publish
 from p2p.session.stopping import cancel_trainings, heartbeat
-from p2p.session.view import RecordedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from p2p.contracts import Intent
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.outcome import Outcome
+    from p2p.records.session_view import IterationView
 
 MOST_UNTRAINED_IN_A_ROW = 3
 """So many rewards that cannot be trained, one after the other, and the session gives up."""
@@ -66,12 +66,12 @@ def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
         stated = session.read_status()
         gave_up = resume and stated is not None and stated.status == "invalid_code"
         if not _begin(session, resume=resume):
-            return session.read_result() or SessionResult(status="cancelled")
+            return session.result.read() or SessionResult(status="cancelled")
         clock = Clock.of(session, work.config)
         work = replace(work, review_intent=_off_the_clock(work.review_intent, clock))
         with heartbeat(session, work.switch, clock):
             try:
-                emit("session.started", resumed=session.read_result() is not None)
+                emit("session.started", resumed=session.result.read() is not None)
                 _needs_time(work, clock)
                 work = on_an_environment(work)
                 forgiven = _look_again(work) if gave_up else 0
@@ -144,7 +144,7 @@ def _look_again(work: Work) -> int:
     model that is asked anew; the old one stays beside it.
     """
     iterations = work.session.iteration_records()
-    for path in (work.session.judge_path, *(found.judge_path for found in iterations)):
+    for path in (work.session.judge.path, *(found.judge.path for found in iterations)):
         judge = read_model(path, AuthoredCode)
         if judge is not None and not judge.valid:
             path.replace(path.with_name("judge_invalid.json"))
@@ -165,8 +165,9 @@ def _phases(work: Work, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str
         outcome = run_iteration(work, number, intent, reward, judge)
         publish(work, "running", "", clock)
         orders = take_orders(work, number)
-        settle_verdict(work, number)
-        outcome = _settled(work, outcome, clock)
+        if settle_verdict(work, number):
+            outcome = work.iteration(number)
+            publish(work, "running", "", clock)
         if outcome.passed and not orders.wants_more:
             return "passed", f"iteration {number} does what was asked for"
         untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
@@ -179,33 +180,22 @@ def _phases(work: Work, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str
         number += 1
 
 
-def _settled(work: Work, outcome: Outcome, clock: Clock) -> Outcome:
-    """The outcome after the person had their say."""
-    from p2p.session.outcome import read_outcome
-
-    settled = read_outcome(work, outcome.number)
-    if settled != outcome:
-        publish(work, "running", "", clock)
-    return settled
-
-
 def _usable(work: Work, judge: AuthoredCode | None) -> AuthoredCode | None:
     """The judge if it runs; without it, someone else must be there to judge."""
     if judge is None or judge.valid:
         return judge
     if work.loop.vlm_model:
         return None
-    failed = [step.text for step in judge.steps if not step.ok] or ["no reason given"]
-    raise InvalidCode(f"no judge could be made to run: {failed[-1]}")
+    raise InvalidCode(f"no judge could be made to run: {judge.last_problem}")
 
 
-def _give_up_on_rewards(number: int, untrained: int, outcome: Outcome) -> None:
+def _give_up_on_rewards(number: int, untrained: int, outcome: IterationView) -> None:
     if untrained and (number == 1 or untrained >= MOST_UNTRAINED_IN_A_ROW):
         how_often = f"{untrained} rewards in a row" if untrained > 1 else "the first reward"
         raise InvalidCode(f"{how_often} could not be trained: {outcome.training_error}")
 
 
-def _without_a_pass(work: Work, outcome: Outcome) -> str:
+def _without_a_pass(work: Work, outcome: IterationView) -> str:
     if outcome.passed:
         return f"no iteration is left of {work.loop.max_iterations} for what was ordered"
     return f"no pass within {work.loop.max_iterations} iterations"
@@ -218,8 +208,8 @@ def _revise(work: Work, number: int) -> Revision:
 
     def produce() -> Revision:
         if ordered is None:
-            return work.thinking.revise(RecordedSession(work.session), number)
-        known = work.session.read_lineage()
+            return work.thinking.revise(SessionView(work.session), number)
+        known = work.session.lineage.read()
         return Revision(
             based_on=number,
             diagnosis="",
@@ -229,7 +219,7 @@ def _revise(work: Work, number: int) -> Revision:
             author="user",
         )
 
-    return done_or(iteration.revision_path, Revision, produce, event="revise", iteration=number)
+    return done_or(iteration.revision.path, Revision, produce, event="revise", iteration=number)
 
 
 def _end(

@@ -8,24 +8,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from p2p.contracts import Criterion, Intent, SessionResult
-    from p2p.session.outcome import Outcome
+    from p2p.records.session_view import IterationView
     from p2p.session.phases import Work
 
 SIGNS = {"at_least": "≥", "at_most": "≤"}
 
 
-def report_text(work: Work, result: SessionResult, done: Sequence[Outcome]) -> str:
+def report_text(work: Work, result: SessionResult, done: Sequence[IterationView]) -> str:
     """The report as Markdown."""
     parts = [
         _head(work, result),
-        *_criteria(work.session.read_intent(), _best(result, done)),
+        *_criteria(work.session.intent.read(), _best(result, done)),
         *_iterations(work, done),
         *_where(result),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _best(result: SessionResult, done: Sequence[Outcome]) -> Outcome | None:
+def _best(result: SessionResult, done: Sequence[IterationView]) -> IterationView | None:
     return next((o for o in done if o.number == result.best_iteration), None)
 
 
@@ -66,7 +66,7 @@ def _environment(work: Work) -> str:
     return (config.env_id or "not chosen yet") + why
 
 
-def _criteria(intent: Intent | None, best: Outcome | None) -> Iterator[str]:
+def _criteria(intent: Intent | None, best: IterationView | None) -> Iterator[str]:
     if intent is None:
         return
     scores = {c.id: c for c in best.judgment.criteria} if best and best.judgment else {}
@@ -89,16 +89,15 @@ def _asked(criterion: Criterion) -> str:
     return f"{SIGNS[criterion.comparison]} {criterion.threshold:g} {_cell(criterion.unit)}".strip()
 
 
-def _iterations(work: Work, done: Sequence[Outcome]) -> Iterator[str]:
+def _iterations(work: Work, done: Sequence[IterationView]) -> Iterator[str]:
     if not done:
         return
     yield "## Iterations"
     rows = ["| iteration | from | score | fresh starts | return | what changed |"]
     rows.append("|---|---|---|---|---|---|")
     for outcome in done:
-        iteration = work.session.iteration(outcome.number)
-        plan = iteration.read_plan()
-        made_by = work.session.iteration(outcome.number - 1).read_revision()
+        plan = outcome.plan
+        made_by = work.session.iteration(outcome.number - 1).revision.read()
         final = outcome.best.final_return if outcome.best else None
         fresh = outcome.confirmation.intent_score if outcome.confirmation else None
         rows.append(
@@ -119,8 +118,8 @@ def _iterations(work: Work, done: Sequence[Outcome]) -> Iterator[str]:
 
 def _reasons(work: Work, number: int) -> list[str]:
     """Why an iteration differs from the one it is based on, and where it had to stay as it was."""
-    made_by = work.session.iteration(number - 1).read_revision()
-    plan = work.session.iteration(number).read_plan()
+    made_by = work.session.iteration(number - 1).revision.read()
+    plan = work.session.iteration(number).plan.read()
     found: list[str] = []
     if made_by is not None and made_by.diagnosis:
         found.append(f"changed because: {_line(made_by.diagnosis)[:1000]}")
