@@ -31,7 +31,7 @@ MAX_WAITING = 4096
 """Groups that may wait for games: some never come, and their group must not stay for ever."""
 
 
-class StepStorage(Protocol):
+class BufferStore(Protocol):
     """Steps that come as trajectories and leave at random."""
 
     @property
@@ -183,7 +183,7 @@ def _steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
     return steps
 
 
-STORES: dict[str, Callable[[int], StepStorage]] = {
+STORES: dict[str, Callable[[int], BufferStore]] = {
     "random": StepStore,
     "episodes": lambda _: EpisodeStore(1),
     "groups": EpisodeStore,
@@ -240,7 +240,7 @@ class StepBuffer:
         self.sampling = _stacked(ComposeSamplingRewardTransforms, sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
-        self._store: StepStorage = STORES[buffer_strategy](group_size)
+        self._store: BufferStore = STORES[buffer_strategy](group_size)
         self._episodes = 0
         self._batches = 0
         self._evicted = 0

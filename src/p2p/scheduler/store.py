@@ -14,7 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p2p.scheduler.records import ENDED, OWN_FOLDER, JobRow, JobSpec, NodeConfig, RunRow, RunSpec
+from p2p.scheduler.records import (
+    ENDED,
+    OWN_FOLDER,
+    JobRow,
+    JobSpec,
+    Launch,
+    NodeConfig,
+    RunRow,
+    RunSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LOCK_TIMEOUT_S = 30.0
-JOB_COLUMNS = "job_id, kind, title, priority, max_parallel, nodes, created_at"
+JOB_COLUMNS = "job_id, kind, title, priority, max_parallel, created_at, nodes"
 RUN_COLUMNS = ", ".join(RunRow._fields)
 SELECT_RUNS = f"SELECT {RUN_COLUMNS} FROM runs "  # noqa: S608 - our names
 LOCAL = "local"
@@ -253,20 +262,19 @@ class Store:
 
     def _jobs(self, clause: str, *values: object) -> list[JobRow]:
         query = f"SELECT {JOB_COLUMNS} FROM jobs {clause}"  # noqa: S608 - the clauses above
+        rows = self.connection.execute(query, values).fetchall()
         return [
             JobRow(
-                job_id=job_id,
-                kind=kind,
-                title=title,
-                priority=priority,
-                max_parallel=max_parallel,
-                nodes=tuple(json.loads(nodes)),
-                created_at=created_at,
-                counts=self.counts(job_id),
+                job_id,
+                kind,
+                title,
+                priority,
+                limit,
+                created_at,
+                tuple(json.loads(nodes)),
+                self.counts(job_id),
             )
-            for job_id, kind, title, priority, max_parallel, nodes, created_at in (
-                self.connection.execute(query, values).fetchall()
-            )
+            for job_id, kind, title, priority, limit, created_at, nodes in rows
         ]
 
     def counts(self, job_id: str) -> dict[RunState, int]:
@@ -303,6 +311,11 @@ class Store:
         if row is None:
             raise StoreError(f"there is no run {run_id}")
         return RunSpec.model_validate_json(row[0])
+
+    def launch(self, run: RunRow, attempt: int | None = None) -> Launch:
+        """An attempt at a run, by default its present one."""
+        launch_id = f"{run.run_id}.{attempt or run.attempt}"
+        return Launch(launch_id=launch_id, spec=self.spec(run.run_id), runs_dir=self.runs_dir)
 
     # --- what people ask for ----------------------------------------------------------------------
 
@@ -494,8 +507,8 @@ def _insert_job(connection: sqlite3.Connection, job: JobSpec) -> None:
             job.title,
             job.priority,
             job.max_parallel,
-            json.dumps(job.nodes),
             job.created_at.timestamp(),
+            json.dumps(job.nodes),
         ),
     )
     waits = [

@@ -27,7 +27,7 @@ _STATE = "step-"
 
 
 @dataclass(frozen=True)
-class RunStatus:
+class SelfPlayStatus:
     status: Status
     step: int
     updates: int
@@ -63,13 +63,13 @@ class RunFolder:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         return make_config(values, str(path))
 
-    def write_status(self, status: RunStatus) -> None:
+    def write_status(self, status: SelfPlayStatus) -> None:
         write_whole(self.path / "status.json", to_json(asdict(status)) + "\n")
 
-    def status(self) -> RunStatus | None:
+    def status(self) -> SelfPlayStatus | None:
         try:
             values = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
-            return RunStatus(**values)
+            return SelfPlayStatus(**values)
         except (OSError, ValueError, TypeError):
             return None
 
