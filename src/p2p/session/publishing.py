@@ -124,6 +124,7 @@ def _node(work: Work, outcome: Outcome, *, counts: bool) -> LineageNode:
         diagnosis=(judgment.diagnosis if judgment else outcome.training_error)[:DIAGNOSIS_LENGTH],
         lesson=revision.lesson if revision and judged else "",
         changes=made_by.changes if made_by else "",
+        rule=made_by.rule if made_by else "",
         hp_changes=plan.hp_changes if plan else {},
         reward_digest=reward_digest(reward.code if reward else ""),
     )
