@@ -15,13 +15,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Model = TypeVar("Model", bound=BaseModel)
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 TEMPORARY_SUFFIX = ".tmp"
 """A writer that was killed leaves a file ending like this; no reader looks at it."""
@@ -241,6 +241,8 @@ def load_object(path: Path) -> dict[str, Any] | None:
 
 def load_model(path: Path, model: type[Model]) -> Model | None:
     """The record in the file, checked."""
+    from pydantic import ValidationError  # slow, and many who write files need no records
+
     value = load_object(path)
     if value is None:
         return None

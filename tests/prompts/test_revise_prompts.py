@@ -12,7 +12,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionScore, Lesson
 from p2p.prompts import build
 from p2p.prompts.budgets import count_tokens
-from p2p.session.lessons import MAX_ACTIVE
+from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import list_env_ids
 
 LONGEST_REVISION = 15_000
@@ -45,7 +45,7 @@ HISTORY = tuple(
 NEW = {"rule", "reward_digest", "hyperparameters"}
 LESSONS = tuple(
     Lesson(text=f"{n}: a weight of the effort over 0.1 makes it stand still", learned_at=n)
-    for n in range(MAX_ACTIVE)
+    for n in range(MAX_ACTIVE_LESSONS)
 )
 
 
@@ -73,7 +73,9 @@ def test_a_report_on_many_iterations_fits():
         env_id="HalfCheetah-v5",
         status="max_iterations",
         criteria=CRITERIA,
-        history=tuple(PastIteration.model_validate(past.model_dump(exclude=NEW)) for past in HISTORY),
+        history=tuple(
+            PastIteration.model_validate(past.model_dump(exclude=NEW)) for past in HISTORY
+        ),
         lessons=LESSONS,
         criterion_scores={past.iteration: SCORES for past in HISTORY[-DETAILED - 1 :]},
     )

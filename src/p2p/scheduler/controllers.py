@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import utc_now
+from p2p.records.statuses import EXIT_CODES, STATUS
 from p2p.scheduler.records import JobSpec, RunSpec
-from p2p.session.endings import EXIT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from unstable.config import RunConfig
 
 SESSION_DONE = tuple(
-    EXIT_CODES[status]
-    for status in ("passed", "max_iterations", "budget_exhausted", "time_exhausted")
+    code
+    for status, code in EXIT_CODES.items()
+    if STATUS[status].outcome in ("passed", "not_passed")
 )
 """A pass, or none within what it was given: either way there is a result."""
 
@@ -133,8 +134,8 @@ def session_job(
     from p2p.session.run_session import create_session
 
     loop = loop.model_copy(update={"model": choose_model(loop.model)})
-    made = create_session(prompt, loop, runs_dir=runs_dir, criteria=criteria, options=to_choose)
-    return one_run_job("session", session_run(made, runs_dir, options), options)
+    session = create_session(prompt, loop, runs_dir=runs_dir, criteria=criteria, options=to_choose)
+    return one_run_job("session", session_run(session, runs_dir, options), options)
 
 
 def training_job(

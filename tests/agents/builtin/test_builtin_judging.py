@@ -61,7 +61,9 @@ def cheetah(prompt: str, speed: Any) -> tuple[float, dict[str, Any]]:
 
 
 def test_running_beats_walking_beats_standing_beats_going_back() -> None:
-    scores, replies = zip(*(cheetah("run forward fast", v) for v in (4.0, 1.0, 0.0, -3.0)), strict=True)
+    scores, replies = zip(
+        *(cheetah("run forward fast", v) for v in (4.0, 1.0, 0.0, -3.0)), strict=True
+    )
     assert scores[0] == pytest.approx(1.0)
     assert list(scores) == sorted(scores, reverse=True)
     assert scores[2] < 0.6

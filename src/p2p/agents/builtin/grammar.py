@@ -71,25 +71,24 @@ class Parsed:
         return tuple(goal for part in self.parts for goal in part)
 
 
+_PER_SECOND = r"\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b"
+_PER_HOUR = r"\s*(?:/|per|an)\s*(?:hours?|h)\b"
+_TURNS = "(?:turns?|revolutions?|rotations?)"
 _UNITS: Mapping[str, tuple[str, float, str]] = {
-    "m/s": (r"(?:meters?|metres?|m)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", 1.0, "m/s"),
-    "cm/s": (r"(?:centimeters?|centimetres?|cm)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", 0.01, "m/s"),
-    "km/h": (
-        r"(?:kilometers?|kilometres?|km)\s*(?:/|per|an)\s*(?:hours?|h)\b|kph\b|kmh\b", 1 / 3.6, "m/s"
-    ),
+    "m/s": (rf"(?:meters?|metres?|m){_PER_SECOND}", 1.0, "m/s"),
+    "cm/s": (rf"(?:centimeters?|centimetres?|cm){_PER_SECOND}", 0.01, "m/s"),
+    "km/h": (rf"(?:kilomet(?:er|re)s?|km){_PER_HOUR}|kph\b|kmh\b", 1 / 3.6, "m/s"),
     "mph": (r"miles?\s*(?:per|an)\s*hours?\b", 0.44704, "m/s"),
-    "rad/s": (r"(?:radians?|rad)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", 1.0, "rad/s"),
-    "deg/s": (r"(?:degrees?|deg|°)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", pi / 180, "rad/s"),
-    "turns/s": (
-        r"(?:turns?|revolutions?|rotations?)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", 2 * pi, "rad/s"
-    ),
-    "rpm": (r"(?:turns?|revolutions?|rotations?)\s*(?:/|per|a)\s*minutes?\b", 2 * pi / 60, "rad/s"),
+    "rad/s": (rf"(?:radians?|rad){_PER_SECOND}", 1.0, "rad/s"),
+    "deg/s": (rf"(?:degrees?|deg|°){_PER_SECOND}", pi / 180, "rad/s"),
+    "turns/s": (rf"{_TURNS}{_PER_SECOND}", 2 * pi, "rad/s"),
+    "rpm": (rf"{_TURNS}\s*(?:/|per|a)\s*minutes?\b", 2 * pi / 60, "rad/s"),
     "cm": (r"(?:centimeters?|centimetres?)\b", 0.01, "m"),
     "m": (r"(?:meters?|metres?)\b", 1.0, "m"),
     "deg": (r"(?:degrees?|°)", pi / 180, "rad"),
     "rad": (r"(?:radians?)\b", 1.0, "rad"),
     "s": (r"(?:seconds?|sec)\b", 1.0, "s"),
-}  # fmt: skip
+}
 """In the order in which to look for them: how it is spelled out, and its value in SI units."""
 _TOKEN = re.compile(
     rf"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{'|'.join(_UNITS)})(?![a-z/])"

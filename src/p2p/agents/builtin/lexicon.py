@@ -153,7 +153,11 @@ STAYING = frozenset({"stay", "hold", "stand", "remain", "be"})
 
 SIDES = {
     **{side: side for side in ("left", "right", "front", "back", "upper", "lower")},
-    **{"first": "first", "second": "second", "fore": "front", "rear": "back", "hind": "back"},
+    "first": "first",
+    "second": "second",
+    "fore": "front",
+    "rear": "back",
+    "hind": "back",
 }
 """Words that say which of several limbs; they count only before a limb's name."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.reward import Recipe, Term
-from p2p.agents.requests import TriedIteration, ReviseRequest
+from p2p.agents.requests import ReviseRequest, TriedIteration
 from p2p.contracts import CriterionScore
 
 HEAVIEST, LIGHTEST = 10.0, 0.005
