@@ -81,7 +81,7 @@ def weights(code: str) -> dict[str, float]:
 
 
 FELL = ("early_end", "fell")
-SITUATIONS: dict[str, tuple[dict[str, float], dict[str, Any], str, set[str], set[str], set[str]]] = {
+SITUATIONS: dict[str, tuple[Any, ...]] = {
     "nearly met": ({"goes_forward": 0.6}, {"still_improving": True}, "train_longer",
                    {"total_timesteps"}, {"forward_speed"}, set()),
     "it falls": ({"does_not_end_early": 0.2}, {"failure_tags": FELL}, "stay_up",
