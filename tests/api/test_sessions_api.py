@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from small_runs import line, make_session, write_curve
 
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.steering import orders
+from p2p.session.steering import all_feedback
 
 RUN = "/api/sessions/session_a/iterations/1/runs/base_seed_1"
 
@@ -132,7 +132,7 @@ def test_what_runs_is_stopped_once_and_cannot_be_put_away(client: TestClient, ru
 def test_orders_reach_the_session(client: TestClient, runs: Path) -> None:
     there = "/api/sessions/session_a/steer"
     assert client.post(there, json={"remark": "lower", "score": 0.3}).status_code == 201
-    (order,) = orders(runs / "session_a" / "steering").values()
+    (order,) = all_feedback(runs / "session_a" / "steering").values()
     assert (order.remark, order.score) == ("lower", 0.3)
     assert client.get("/api/sessions/session_a").json()["orders"][0]["remark"] == "lower"
     for bad in ({}, {"score": 2}, {"hp_changes": {"env_id": "x"}}, {"criteria": []}, {"x": 1}):
@@ -196,21 +196,6 @@ def test_torn_and_foreign_files_are_no_server_error(client: TestClient, runs: Pa
         assert client.get(f"/api/sessions/session_a{path}").status_code == 200, path
     assert client.get(f"{RUN}/metrics").status_code == 200
     assert client.get("/api/sessions").status_code == 200
-
-
-def test_the_live_stream_sends_what_is_new_and_goes_on_after_a_number(
-    client: TestClient,
-) -> None:
-    with client.stream("GET", "/api/sessions/session_a/live", params={"after": 2}) as stream:
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        kinds = []
-        for text in stream.iter_lines():
-            if text.startswith("event: "):
-                kinds.append(text.removeprefix("event: "))
-            if kinds[-1:] == ["event"] and text.startswith("data: "):
-                assert json.loads(text.removeprefix("data: "))["seq"] == 3
-                break
-    assert kinds[:2] == ["session", "iterations"]
 
 
 def test_a_training_run_is_found_by_its_name_alone(client: TestClient) -> None:
