@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.agents.requests import AnalysisRequest, PastIteration, ReviseRequest
+from p2p.agents.requests import AnalysisRequest, PastIteration, ReviseRequest, TriedIteration
 from p2p.agents.revise_agent import environment_facts
 from p2p.agents.session_analyzer import DETAILED
 from p2p.agents.session_text import MAX_HISTORY, tunables
@@ -35,12 +35,14 @@ SCORES = tuple(
     for c in CRITERIA
 )
 HISTORY = tuple(
-    PastIteration(
+    TriedIteration(
         iteration=n, parent=1, score=0.5, final_return=123.4, failure_tags=("fell", "too_slow"),
         changes="more weight on forward velocity and less on effort, because it stood still",
+        rule="explore", reward_digest="0123456789ab", hyperparameters={"gamma": 0.995},
     )
     for n in range(1, MAX_HISTORY + 2)
 )  # fmt: skip
+NEW = {"rule", "reward_digest", "hyperparameters"}
 LESSONS = tuple(
     Lesson(text=f"{n}: a weight of the effort over 0.1 makes it stand still", learned_at=n)
     for n in range(MAX_ACTIVE_LESSONS)
@@ -71,7 +73,9 @@ def test_a_report_on_many_iterations_fits():
         env_id="HalfCheetah-v5",
         status="max_iterations",
         criteria=CRITERIA,
-        history=HISTORY,
+        history=tuple(
+            PastIteration.model_validate(past.model_dump(exclude=NEW)) for past in HISTORY
+        ),
         lessons=LESSONS,
         criterion_scores={past.iteration: SCORES for past in HISTORY[-DETAILED - 1 :]},
     )

@@ -57,6 +57,7 @@ def revise(
         diagnosis=proposal.diagnosis,
         lesson=outcome.lesson,
         changes=proposal.changes,
+        rule=proposal.rule,
         reward_code=proposal.reward_code,
         hp_changes=outcome.hp_changes,
         lessons=outcome.lessons,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from p2p.agents.requests import ReviseRequest
+from p2p.agents.requests import ReviseRequest, TriedIteration
+from p2p.agents.reward_source import SHORT_DIGEST, reward_digest
 from p2p.agents.session_text import history, tunables
-from p2p.config import TUNABLE
+from p2p.config import TUNABLE, TrainConfig
 from p2p.contracts import JudgmentResult, LineageNode
 from p2p.records.session_view import IterationView, RunView, SessionView
 
@@ -48,10 +49,11 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         still_improving=_still_improving(run),
         hyperparameters=tunables(found.config),
         fixed=fixed_hyperparameters(view),
-        history=history(view),
+        history=_history(view, found.config),
         lessons=lineage.active_lessons,
         remarks=view.remarks,
         stagnation=_stagnation(best, lineage.since_best),
+        trained=not found.error,
         training_error=_training_error(node, found, judgment),
     )
 
@@ -60,6 +62,25 @@ def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
     """Those that no revision may change."""
     fixed = view.fixed if view.loop.hp_tuning else frozenset(TUNABLE)
     return tuple(name for name in TUNABLE if name in fixed)
+
+
+def _history(view: SessionView, config: TrainConfig) -> tuple[TriedIteration, ...]:
+    """The iterations so far, with hyperparameters where they differ from this configuration."""
+    iterations, lineage, here = view.iterations, view.lineage, tunables(config)
+    tried: list[TriedIteration] = []
+    for past in history(view):
+        iteration, node = iterations.get(past.iteration), lineage.node(past.iteration)
+        code = iteration.reward_code if iteration else ""
+        settings = tunables(iteration.config) if iteration else {}
+        tried.append(
+            TriedIteration(
+                **past.model_dump(),
+                rule=node.rule if node else "",
+                reward_digest=reward_digest(code)[:SHORT_DIGEST] if code else "",
+                hyperparameters={n: v for n, v in settings.items() if v != here[n]},
+            )
+        )
+    return tuple(tried)
 
 
 def _still_improving(run: RunView | None) -> bool | None:

@@ -8,6 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+SHORT_DIGEST = 12
+"""So many characters tell the rewards of a session apart."""
+
 
 def reward_digest(code: str) -> str:
     """SHA-256 of what the code does: layout, comments and docstrings do not count."""

@@ -1,4 +1,4 @@
-"""A body that nobody has seen before: a person's own MuJoCo environment."""
+"""An environment that nobody has seen before: a person's own, on MuJoCo."""
 
 from __future__ import annotations
 
@@ -83,23 +83,14 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_its_root_its_size_and_its_limbs_are_found() -> None:
-    body = morphology_of(ENV)
-    assert body.root is not None
-    assert body.root.name == "trunk"
-    assert 0.03 < body.standing_height < 0.3  # it has slid down to the floor
-    assert {
-        "forward_speed",
-        "height",
-        "tilt",
-        "turn_left_rate",
-        "rise_left_arm",
-        "asymmetry",
-    } <= set(quantities_of(ENV))
-    assert quantities_of(ENV)["forward_speed"].reward_code() == "next_obs[..., 9]"
-
-
-def test_one_that_observes_where_it_is_need_not_feel_it_otherwise() -> None:
-    assert quantities_of(ENV)["drift"].felt_as == ""
+    model, quantities = morphology_of(ENV), quantities_of(ENV)
+    assert model.root is not None
+    assert model.root.name == "trunk"
+    assert 0.03 < model.standing_height < 0.3  # it has slid down to the floor
+    known = {"forward_speed", "height", "tilt", "turn_left_rate", "rise_left_arm", "asymmetry"}
+    assert known <= set(quantities)
+    assert quantities["forward_speed"].reward_code() == "next_obs[..., 9]"
+    assert quantities["drift"].felt_as == ""  # it observes where it is
 
 
 @pytest.mark.parametrize(
