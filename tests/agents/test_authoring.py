@@ -114,7 +114,7 @@ def test_a_correction_that_does_not_run_goes_to_the_author_as_findings() -> None
 def test_an_author_is_shown_code_that_a_reviewer_changed() -> None:
     client = ScriptedClient(reviewed(DEAD_TERM) | {"fix": drafts(2)})
     authored = written(client, wrong=(1,))
-    assert fixes(client) == [FixRequest(problems=("wrong order",), code=code(1))]
+    assert fixes(client) == [FixRequest(problems=("wrong order",), code=code(1), ranking=True)]
     assert authored.code == code(2)
 
 

@@ -26,6 +26,7 @@ from p2p.agents.requests import (
     ReviseRequest,
     RewardRequest,
     SynthesisRequest,
+    TriedIteration,
     VisualRequest,
 )
 from p2p.agents.revise_agent import environment_facts
@@ -103,6 +104,13 @@ HISTORY = tuple(
     )
     for i in range(1, MAX_HISTORY + 2)
 )
+TRIED = tuple(
+    TriedIteration(
+        **past.model_dump(), rule="explore", reward_digest="0123456789ab",
+        hyperparameters={"gamma": 0.995},
+    )
+    for past in HISTORY
+)  # fmt: skip
 LESSONS = tuple(
     Lesson(text=f"{i}: a weight of the effort over 0.1 makes it stand still", learned_at=i)
     for i in range(MAX_ACTIVE_LESSONS)
@@ -195,7 +203,7 @@ ROLES: dict[str, Render] = {
             learning_curve=tuple((i * 1000, 12.345) for i in range(40)),
             still_improving=True,
             hyperparameters=tunables(TrainConfig()),
-            history=HISTORY,
+            history=TRIED,
             lessons=LESSONS,
             remarks=("do not jump",),
             stagnation="34 iterations without a better one",

@@ -169,7 +169,9 @@ class CodeAuthor(ABC):
     def _fix(self, problems: Sequence[str]) -> bool:
         """Ask the author to repair it; False if nothing usable came."""
         shown = "" if self.code == self._own else self.code
-        _, text = build("fix", FixRequest(problems=tuple(problems), code=shown))
+        ranking = self.steps[-1].kind == "ranking"
+        request = FixRequest(problems=tuple(problems), code=shown, ranking=ranking)
+        _, text = build("fix", request)
         # Code that came from elsewhere: the author has to be told first what it is for.
         prompt = text if self._conversation else f"{self._prompt()[1]}\n\n{text}"
         try:

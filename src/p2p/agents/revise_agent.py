@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from p2p.agents.requests import ReviseRequest, RevisionProposal
+from p2p.agents.requests import ReviseRequest, RevisionProposal, TriedIteration
 from p2p.agents.revise_checks import Weighed, fixed_hyperparameters, weigh
 from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.agents.reward_author import access
+from p2p.agents.reward_source import SHORT_DIGEST, reward_digest
 from p2p.agents.session_text import history, tunables
 from p2p.config import TrainConfig
 from p2p.contracts import JudgmentResult, LineageNode, Revision
@@ -61,6 +62,7 @@ def revise(
         diagnosis=proposal.diagnosis,
         lesson=outcome.lesson,
         changes=proposal.changes,
+        rule=proposal.rule,
         reward_code=proposal.reward_code,
         hp_changes=outcome.hp_changes,
         lessons=outcome.lessons,
@@ -110,12 +112,32 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         still_improving=_still_improving(run),
         hyperparameters=tunables(current.config),
         fixed=fixed_hyperparameters(view),
-        history=history(view),
+        history=_history(view, current.config),
         lessons=lineage.active_lessons,
         remarks=view.remarks,
         stagnation=_stagnation(best, lineage.since_best),
+        trained=not current.error,
         training_error=_training_error(node, current, judgment),
     )
+
+
+def _history(view: SessionView, config: TrainConfig) -> tuple[TriedIteration, ...]:
+    """The iterations so far, with hyperparameters where they differ from this configuration."""
+    iterations, lineage, here = view.iterations, view.lineage, tunables(config)
+    tried: list[TriedIteration] = []
+    for past in history(view):
+        iteration, node = iterations.get(past.iteration), lineage.node(past.iteration)
+        code = iteration.reward_code if iteration else ""
+        settings = tunables(iteration.config) if iteration else {}
+        tried.append(
+            TriedIteration(
+                **past.model_dump(),
+                rule=node.rule if node else "",
+                reward_digest=reward_digest(code)[:SHORT_DIGEST] if code else "",
+                hyperparameters={n: v for n, v in settings.items() if v != here[n]},
+            )
+        )
+    return tuple(tried)
 
 
 def _still_improving(run: RunView | None) -> bool | None:

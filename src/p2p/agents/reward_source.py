@@ -6,6 +6,9 @@ import ast
 import hashlib
 import re
 
+SHORT_DIGEST = 12
+"""So many characters tell the rewards of a session apart."""
+
 
 def reward_digest(code: str) -> str:
     """SHA-256 of what the code does: layout, comments and docstrings do not count."""
