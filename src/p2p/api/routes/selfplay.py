@@ -22,7 +22,7 @@ from unstable.dashboard.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from unstable.dashboard.files import RunFiles
+    from unstable.dashboard.sources import RunFiles
 
 router = APIRouter(prefix="/api", tags=["self-play"])
 SEPARATOR = "~"
@@ -36,7 +36,7 @@ _lock = threading.Lock()
 @router.get("/selfplay")
 def list_selfplay(state: State) -> list[SelfPlayRow]:
     """The runs, newest first."""
-    from unstable.dashboard.files import METRICS
+    from unstable.dashboard.sources import METRICS
     from unstable.run.folder import RunFolder
 
     rows = []
@@ -59,8 +59,8 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
 @router.get("/selfplay/{run_id}")
 def show_selfplay(state: State, run_id: str) -> View:
     """Everything that `unstable watch` shows."""
-    from unstable.dashboard.files import RunFiles
-    from unstable.dashboard.source import SourceError
+    from unstable.dashboard.sources import RunFiles
+    from unstable.dashboard.view import SourceError
 
     path = _find(state.selfplay_dirs, run_id)
     with _lock:  # a source remembers how far it has read

@@ -39,8 +39,8 @@ def find_model(folder: Path) -> ModelFolder:
         UsageError: there is none.
     """
     if (folder / "checkpoints").is_dir():
-        found = find_model(newest_checkpoint(folder / "checkpoints"))
-        return _as_trained(found, folder) if (folder / "config.json").exists() else found
+        model = find_model(newest_checkpoint(folder / "checkpoints"))
+        return _as_trained(model, folder) if (folder / "config.json").exists() else model
     if (folder / "adapter_config.json").is_file():
         base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
         if not base:
@@ -67,7 +67,7 @@ def newest_checkpoint(checkpoints: Path) -> Path:
     return steps[max(steps)]
 
 
-def _as_trained(found: ModelFolder, run: Path) -> ModelFolder:
+def _as_trained(model: ModelFolder, run: Path) -> ModelFolder:
     """Asked as in the run's first game."""
     try:
         games = RunFolder(run).config().games
@@ -75,7 +75,7 @@ def _as_trained(found: ModelFolder, run: Path) -> ModelFolder:
         raise UsageError(str(error)) from error
     env_id, _, template = games.train[0]
     return replace(
-        found,
+        model,
         short_boards=games.compact_views,
         template=template,
         extraction=games.action_extraction,

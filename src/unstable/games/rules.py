@@ -1,16 +1,10 @@
-"""Which moves are legal, read off a game's state: TextArena has no such method.
-
-Each function takes the environment and a random generator, and returns moves for the player whose
-turn it is: all of them, or a sample where there are too many to list.
-"""
+"""What games show and allow, read off their state: TextArena has no such methods."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
+import random
+from collections.abc import Callable
+from typing import Any
 
 
 def game_name(env_id: str) -> str:
@@ -32,7 +26,7 @@ def legal_moves(env_id: str, env: Any, rng: random.Random) -> list[str]:
     return moves(env, rng)
 
 
-def _grid(env: Any, _: random.Random) -> list[str]:
+def _empty_cells(env: Any, _: random.Random) -> list[str]:
     """Every empty cell, by number."""
     board = env.state.game_state["board"]
     return [
@@ -43,7 +37,7 @@ def _grid(env: Any, _: random.Random) -> list[str]:
     ]
 
 
-def _kuhn_poker(env: Any, _: random.Random) -> list[str]:
+def _kuhn_poker_moves(env: Any, _: random.Random) -> list[str]:
     return [f"[{move}]" for move in env.state.game_state["current_legal_action_tree"]]
 
 
@@ -115,9 +109,9 @@ def _negotiation(env: Any, rng: random.Random) -> list[str]:
 
 
 LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
-    "TicTacToe": _grid,
-    "SimpleTak": _grid,
-    "KuhnPoker": _kuhn_poker,
+    "TicTacToe": _empty_cells,
+    "SimpleTak": _empty_cells,
+    "KuhnPoker": _kuhn_poker_moves,
     "Nim": _nim,
     "ConnectFour": _connect_four,
     "LiarsDice": _liars_dice,
@@ -125,5 +119,66 @@ LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
     "PigDice": _pig_dice,
     "IteratedPrisonersDilemma": _prisoners_dilemma,
     "SimpleNegotiation": _negotiation,
+}
+"""By the game's name."""
+
+
+ME, OTHER, EMPTY = "M", "O", "."
+
+
+def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
+    """The view for a game.
+
+    Raises:
+        LookupError: there is none for this game.
+    """
+    try:
+        board = BOARDS[game_name(env_id)]
+    except KeyError:
+        known = ", ".join(BOARDS)
+        raise LookupError(f"no short board for {env_id}; there are {known}") from None
+    return lambda env, seat, _: board(env, seat)
+
+
+def _grid_board(symbols: tuple[str, str]) -> Callable[[Any, int], str]:
+    def board(env: Any, seat: int) -> str:
+        marks = {symbols[seat]: ME, symbols[1 - seat]: OTHER}
+        rows = env.state.game_state["board"]
+        return "/".join("".join(marks.get(cell, EMPTY) for cell in row) for row in rows)
+
+    return board
+
+
+def _tic_tac_toe_board(env: Any, seat: int) -> str:
+    """Cell by cell: its number if it is empty, `A` to `I` if it is mine, `a` to `i` if theirs.
+
+    Every character says where it stands, so that a tiny model has nothing to count.
+    """
+    shown = {"": "012345678", "OX"[seat]: "ABCDEFGHI", "OX"[1 - seat]: "abcdefghi"}
+    cells = [cell for row in env.state.game_state["board"] for cell in row]
+    return "".join(shown[cell][number] for number, cell in enumerate(cells))
+
+
+def _nim_board(env: Any, _: int) -> str:
+    return " ".join(map(str, env.state.game_state["piles"]))
+
+
+def _kuhn_poker_board(env: Any, seat: int) -> str:
+    """Round, own card, chips of both, who opened, and the moves that are open."""
+    state = env.state.game_state
+    chips = state["player_chips"]
+    moves = ",".join(state["current_legal_action_tree"])
+    # The open moves alone do not tell the first move from the answer to a check.
+    opens = "first" if state["starting_player"] == seat else "second"
+    card = "JQK"[state["player_cards"][seat]]
+    return f"{state['current_round']} {card} {chips[seat]} {chips[1 - seat]} {opens} {moves}"
+
+
+BOARDS: dict[str, Callable[[Any, int], str]] = {
+    "TicTacToe": _tic_tac_toe_board,
+    "SimpleTak": _grid_board(("O", "X")),
+    "ConnectFour": _grid_board(("X", "O")),
+    "Nim": _nim_board,
+    "KuhnPoker": _kuhn_poker_board,
 }
 """By the game's name."""

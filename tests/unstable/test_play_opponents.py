@@ -1,8 +1,7 @@
-"""Models as a person's rival: found on disk, asked as they need it."""
+"""Models as a person's opponent: found on disk, asked as they need it."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
@@ -11,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from unstable.commands.console import CommandError, UsageError
-from unstable.commands.model_argument import ModelFolder, find_model
-from unstable.commands.rival import Asking, make_rival
+from unstable.commands.models import ModelFolder, find_model
+from unstable.commands.play import AnswerOptions, make_opponents
 from unstable.config import make_config
-from unstable.games.person import Person, as_move, hint, unseen
+from unstable.games.person import Person, unseen
 from unstable.games.runner import GameRunner
 from unstable.run.folder import RunFolder
-from unstable.tiny.model import new_model
-from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
+from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
-ASKING = Asking(temperature=0.0, max_tokens=8)
+OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +67,6 @@ def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
         find_model(tmp_path)
 
 
-def test_a_model_with_a_vocabulary_reads_the_rules(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 50_000}))
-    assert find_model(tmp_path) == ModelFolder(str(tmp_path))
-
-
-def test_an_adapter_of_a_model_by_name(tmp_path):
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen3-1.7B"}')
-    assert find_model(tmp_path) == ModelFolder("Qwen/Qwen3-1.7B", str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -96,11 +84,11 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path, name, text, said):
 
 
 def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
-    with closing(make_rival(find_model(run), "TicTacToe-v0", 2, 0, 1, ASKING)) as rival:
-        game = rival.open_game()
+    with closing(make_opponents(find_model(run), "TicTacToe-v0", 2, 0, 1, OPTIONS)) as opponents:
+        game = opponents.open_game()
         assert "Tic Tac Toe" in game.observe().observation
         game.step("[4]")
-        reply = rival.play_turn(game)
+        reply = opponents.play_turn(game)
     assert reply.prompt.startswith("0123e5678")
     assert reply.completion is not None
     assert game.done  # it has learned nothing: its move is none, and that loses at once
@@ -110,28 +98,30 @@ def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
 def test_checkpoints_play_with_their_own_adapters(model, run):
     answers = set()
     for folder in (model, run / "checkpoints" / "iteration-2", run):
-        with closing(make_rival(find_model(folder), "TicTacToe-v0", 2, 1, 1, ASKING)) as rival:
-            answers.add(rival.play_turn(rival.open_game()).completion.logprobs)
+        with closing(
+            make_opponents(find_model(folder), "TicTacToe-v0", 2, 1, 1, OPTIONS)
+        ) as opponents:
+            answers.add(opponents.play_turn(opponents.open_game()).completion.logprobs)
     assert len(answers) == 3
 
 
 def test_a_model_that_cannot_be_loaded_is_said(tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 50000}')
     with pytest.raises(CommandError, match="cannot be loaded"):
-        make_rival(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, ASKING)
+        make_opponents(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, OPTIONS)
 
 
 def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(model):
     with pytest.raises(UsageError, match="LiarsDice"):
-        make_rival(find_model(model), "LiarsDice-v0", 2, 0, 1, ASKING)
+        make_opponents(find_model(model), "LiarsDice-v0", 2, 0, 1, OPTIONS)
 
 
 def test_three_can_play():
-    with closing(make_rival("random-legal", "LiarsDice-v0", 3, 1, 1, ASKING)) as rival:
-        game = rival.open_game()
+    with closing(make_opponents("random-legal", "LiarsDice-v0", 3, 1, 1, OPTIONS)) as opponents:
+        game = opponents.open_game()
         moves = 0
         while game.observe().seat != 1:
-            rival.play_turn(game)
+            opponents.play_turn(game)
             moves += 1
         assert moves > 0
         assert {seat for seat, _ in game.actions} <= {0, 2}
@@ -170,43 +160,8 @@ def test_only_what_is_new_is_shown():
     assert unseen("rules\n\n1|2\n3|4", "rules\n\n1|2\n3|X") == "1|2\n3|X"
 
 
-def test_brackets_are_added_where_moves_have_them():
-    assert as_move("4", "TicTacToe-v0") == "[4]"
-    assert as_move("I take [4]", "TicTacToe-v0") == "I take [4]"
-    assert as_move("good morning", "Debate-v0") == "good morning"
-
-
-def test_hints_list_moves_that_are_drawn_too():
-    game = GameRunner("LiarsDice-v0", 2, 0)
-    game.step("[Bid: 1, 2]")
-    assert "[Call]" in hint(game)
-    assert "[Bid: 2, 3]" in hint(game)
-
-
-def test_a_game_whose_moves_nobody_knows_has_no_hints(tmp_path):
-    class Unknown:
-        env_id, env = "Debate-v0", None
-
-    assert "Debate-v0" in hint(Unknown())  # type: ignore[arg-type]
-
-
-def test_a_game_draws_its_board_or_none():
-    assert "---+---" in GameRunner("TicTacToe-v0", 2, 0).board()
-    assert isinstance(GameRunner("KuhnPoker-v0", 2, 0).board(), str)
-
-
 def test_escape_codes_of_a_model_do_not_reach_the_person(tmp_path: Path):
     game = GameRunner("TicTacToe-v0", 2, 0, view=lambda *_: "board \x1b[2J")
     person, said = typing("4")
     person.play_turn(game)
     assert "\x1b" not in said[0]
-
-
-def test_a_person_is_told_that_a_move_was_illegal_where_the_game_is_silent():
-    game = GameRunner("TicTacToe-v0-train", 2, 1)
-    person, said = typing("9", "4")
-    person.play_turn(game)
-    assert game.observe().seat == 0
-    person.play_turn(game)
-    assert "no legal move" in said[-1]
-    assert game.observe().seat == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +14,8 @@ from rich.progress import Progress as Bar
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from unstable.config import RunConfig
-    from unstable.tiny import Progress
+    from unstable.tiny import TinyProgress
 
 EMBEDDED = "tiny"
 PACKAGED = "smollm2"
@@ -32,9 +31,9 @@ def base_model(config: RunConfig, *, quiet: bool) -> str:
     from unstable.tiny import tiny_model
 
     games = [env_id for env_id, *_ in (*config.games.train, *config.games.evaluated)]
-    with _progress(quiet) as tell:
+    with _progress(quiet) as report:
         try:
-            return tiny_model(tuple(dict.fromkeys(games)), progress=tell)
+            return tiny_model(tuple(dict.fromkeys(games)), progress=report)
         except LookupError as error:
             raise UsageError(f"the embedded model cannot play this: {error}") from error
 
@@ -66,21 +65,21 @@ def tiny(
     """
     from unstable.tiny import make_tiny
 
-    with _progress(as_json) as tell:
+    with _progress(as_json) as report:
         try:
-            made = make_tiny(folder, tuple(game), seed, tell)
+            written = make_tiny(folder, tuple(game), seed, report)
         except (FileExistsError, LookupError) as error:
             raise UsageError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{folder} cannot be written: {error.strerror}") from error
     if as_json:
-        print_json({"folder": str(made.absolute()), "games": game, "seed": seed})
+        print_json({"folder": str(written.absolute()), "games": game, "seed": seed})
     else:
-        out.print(f"{made}: train it with `unstable train --model {made}`", soft_wrap=True)
+        out.print(f"{written}: train it with `unstable train --model {written}`", soft_wrap=True)
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def _progress(quiet: bool) -> Iterator[Callable[[TinyProgress], None]]:
     """A bar on standard error that appears when there is something to do."""
     bar = Bar(
         TextColumn("embedded model: {task.description:<8}"),
@@ -93,7 +92,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Progress], None]]:
     )
     tasks: dict[str, int] = {}
 
-    def tell(progress: Progress) -> None:
+    def report(progress: TinyProgress) -> None:
         bar.start()
         if progress.phase not in tasks:
             tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total)
@@ -101,6 +100,6 @@ def _progress(quiet: bool) -> Iterator[Callable[[Progress], None]]:
         bar.update(task, completed=progress.done, total=progress.total)
 
     try:
-        yield tell
+        yield report
     finally:
         bar.stop()

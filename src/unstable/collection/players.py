@@ -1,29 +1,22 @@
-"""Who sits at a game: our policy, a scripted player, another local model, or one far away."""
+"""Who sits at a game: our policy, a scripted player, another local model, or a remote one."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unstable.collection.episodes import Reply, sampling_seed
-from unstable.collection.rotation import ActorRotation
+from unstable.actor import VLLMActor
+from unstable.collection.actors import ActorClient, ActorPool
+from unstable.collection.episodes import Reply, SeatPlayer, View, sampling_seed
+from unstable.core import AgentSpec, PlaySpec
 from unstable.engines.protocol import EngineError, Sampling
-from unstable.games.boards import compact_view
-from unstable.games.players import PLAYERS
-from unstable.games.runner import GameError
-from unstable.utils.extraction import extract_action
-from unstable.utils.templates import format_prompt, get_template
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from unstable.collection.episodes import SeatPlayer, View
-    from unstable.collection.rotation import Line
-    from unstable.core import AgentSpec, PlaySpec
-    from unstable.engines.remote import RemoteModel
-    from unstable.games.players import Player
-    from unstable.games.runner import GameRunner, Turn
+from unstable.engines.remote import RemoteModel
+from unstable.games.players import PLAYERS, Player
+from unstable.games.rules import compact_view
+from unstable.games.runner import GameError, GameRunner, Turn
+from unstable.utils.templates import extract_action, format_prompt, get_template
 
 ADAPTER_FILE = "adapter_config.json"
 
@@ -32,28 +25,24 @@ class EnginePlayer:
     """A model of ours: prompts it, and finds the move in what it writes."""
 
     def __init__(
-        self, spec: PlaySpec, seat: int, line: Line, adapter: str | None, tokenizer: Any
+        self, spec: PlaySpec, seat: int, client: ActorClient, adapter: str | None, tokenizer: Any
     ) -> None:
         self._spec, self._seat, self._agent = spec, seat, spec.agent_specs[seat]
-        self._line, self._adapter, self._tokenizer = line, adapter, tokenizer
+        self._client, self._adapter, self._tokenizer = client, adapter, tokenizer
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The answer, with its tokens."""
         prompt = format_prompt(self._agent.prompt_template, turn.observation, self._tokenizer)
         seed = sampling_seed(self._spec, self._seat, game.turns)
-        completion = await self._line.generate(prompt, self._adapter, seed)
+        completion = await self._client.generate(prompt, self._adapter, seed)
         action, feedback = extract_action(completion.text, self._agent.action_extraction_fn)
         return Reply(completion.text, action, feedback, completion, prompt)
 
 
 class ScriptedPlayer:
-    """A player of `games.players`, at a table with models."""
-
     def __init__(self, player: Player) -> None:
         self._player = player
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The move."""
         try:
             move = self._player.act(game)
         except LookupError as error:
@@ -62,8 +51,6 @@ class ScriptedPlayer:
 
 
 class RemotePlayer:
-    """A model behind an endpoint."""
-
     def __init__(
         self, spec: PlaySpec, seat: int, model: RemoteModel, sampling: Sampling, timeout: float
     ) -> None:
@@ -71,7 +58,6 @@ class RemotePlayer:
         self._model, self._sampling, self._timeout = model, sampling, timeout
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        """The answer; nothing of it is for learning."""
         messages = _messages(self._agent, turn.observation)
         seed = sampling_seed(self._spec, self._seat, game.turns)
         sampling = Sampling(
@@ -86,33 +72,33 @@ class RemotePlayer:
         return Reply(answer.text, action, feedback, prompt=messages[-1]["content"])
 
 
-class Seating:
+class PlayerFactory:
     """Makes the players of a game; what costs much to make is made once.
 
     Args:
-        rotation: generates for our policy and its adapters.
+        actors: generates for our policy and its adapters.
         tokenizer: of our model; its chat template makes the prompts.
         config: of our model; other local models are run with the same settings.
     """
 
     def __init__(
         self,
-        rotation: ActorRotation,
+        actors: ActorPool,
         tokenizer: Any = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        self.rotation, self._tokenizer = rotation, tokenizer
+        self.actors, self._tokenizer = actors, tokenizer
         self._config = dict(config or {})
-        self._local: dict[str, ActorRotation] = {}
+        self._local: dict[str, ActorPool] = {}
         self._remote: dict[str, RemoteModel] = {}
 
     def players(self, spec: PlaySpec) -> list[SeatPlayer]:
         """By seat. All of one game that are ours talk to the same actor."""
-        line = self.rotation.line()
-        return [self._player(spec, seat, line) for seat in range(spec.num_players)]
+        client = self.actors.client()
+        return [self._player(spec, seat, client) for seat in range(spec.num_players)]
 
     def prepare(self, name: str) -> None:
-        """Find out whether a fixed player far away can be asked at all.
+        """Find out whether a remote fixed player can be asked at all.
 
         Raises:
             EngineError: there is no address or key for it.
@@ -122,47 +108,46 @@ class Seating:
 
     @staticmethod
     def view(spec: PlaySpec) -> View:
-        """Short boards for the models that run here; those far away need the rules."""
+        """Short boards for the models that run here; remote ones need the rules."""
         board = compact_view(spec.env_id)
         short = [agent.kind == "checkpoint" or _is_local(agent.model) for agent in spec.agent_specs]
         return lambda env, seat, text: board(env, seat, text) if short[seat] else text
 
     def costs(self) -> dict[str, float]:
-        """What models far away have cost so far, by name, in USD."""
+        """What remote models have cost so far, by name, in USD."""
         return {name: model.cost_usd for name, model in self._remote.items()}
 
     async def close(self) -> None:
-        """Free the models that were made here."""
-        for rotation in self._local.values():
-            await rotation.close()
+        for actors in self._local.values():
+            await actors.close()
         for model in self._remote.values():
             await model.close()
         self._local.clear()
         self._remote.clear()
 
-    def _player(self, spec: PlaySpec, seat: int, line: Line) -> SeatPlayer:
+    def _player(self, spec: PlaySpec, seat: int, client: ActorClient) -> SeatPlayer:
         agent = spec.agent_specs[seat]
         if agent.kind == "checkpoint":
-            return EnginePlayer(spec, seat, line, agent.model, self._tokenizer)
+            return EnginePlayer(spec, seat, client, agent.model, self._tokenizer)
         if agent.kind != "fixed" or not agent.model:
             raise ValueError(f"no player of kind {agent.kind!r} with model {agent.model!r}")
         if agent.model in PLAYERS:
             return ScriptedPlayer(PLAYERS[agent.model](sampling_seed(spec, seat)))
         if _is_local(agent.model):
-            return self._local_player(spec, seat, agent.model, line)
+            return self._local_player(spec, seat, agent.model, client)
         model = self._remote_model(agent.model)
-        return RemotePlayer(spec, seat, model, self._sampling(), self.rotation.patience.request)
+        return RemotePlayer(spec, seat, model, self._sampling(), self.actors.timeouts.request)
 
-    def _local_player(self, spec: PlaySpec, seat: int, folder: str, line: Line) -> SeatPlayer:
+    def _local_player(
+        self, spec: PlaySpec, seat: int, folder: str, client: ActorClient
+    ) -> SeatPlayer:
         if (Path(folder) / ADAPTER_FILE).is_file():  # of our own model
-            return EnginePlayer(spec, seat, line, folder, self._tokenizer)
+            return EnginePlayer(spec, seat, client, folder, self._tokenizer)
         if folder not in self._local:
-            from unstable.actor import VLLMActor
-
             actor = VLLMActor({**self._config, "model_name": folder}, name=Path(folder).name)
-            self._local[folder] = ActorRotation([actor], patience=self.rotation.patience)
-        rotation = self._local[folder]
-        return EnginePlayer(spec, seat, rotation.line(), None, tokenizer_of(rotation, folder))
+            self._local[folder] = ActorPool([actor], timeouts=self.actors.timeouts)
+        actors = self._local[folder]
+        return EnginePlayer(spec, seat, actors.client(), None, tokenizer_of(actors, folder))
 
     def _remote_model(self, name: str) -> RemoteModel:
         if name not in self._remote:
@@ -172,13 +157,13 @@ class Seating:
         return self._remote[name]
 
     def _sampling(self) -> Sampling:
-        given = {"temperature", "top_p", "max_tokens"} & self._config.keys()
-        return Sampling(**{name: self._config[name] for name in given})
+        names = {"temperature", "top_p", "max_tokens"} & self._config.keys()
+        return Sampling(**{name: self._config[name] for name in names})
 
 
-def tokenizer_of(rotation: ActorRotation, model: str | None) -> Any:
+def tokenizer_of(actors: ActorPool, model: str | None) -> Any:
     """The tokenizer that prompts are made with: an actor's own, if it is here; None if unnamed."""
-    own = getattr(rotation.first, "tokenizer", None)
+    own = getattr(actors.first, "tokenizer", None)
     if own is not None or not model:
         return own
     from transformers import AutoTokenizer
