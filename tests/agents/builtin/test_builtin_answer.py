@@ -174,12 +174,12 @@ def test_a_session_is_analysed_from_its_history() -> None:
         prompt="run", env_id=ENV, status="max_iterations", criteria=intent().criteria,
         history=history, criterion_scores={2: (CriterionScore(id=name, score=0.6),)},
     )  # fmt: skip
-    found = ask("session_analyzer", request)
-    assert isinstance(found, SessionAnalysis)
-    assert "0.60" in found.summary
-    assert any("alive 1 to 2" in text for text in found.worked)
-    assert any("fell" in text for text in found.causes)
-    assert found.suggestions
+    analysis = ask("session_analyzer", request)
+    assert isinstance(analysis, SessionAnalysis)
+    assert "0.60" in analysis.summary
+    assert any("alive 1 to 2" in text for text in analysis.worked)
+    assert any("fell" in text for text in analysis.causes)
+    assert analysis.suggestions
     empty = ask("session_analyzer", request.model_copy(update={"history": ()}))
     assert isinstance(empty, SessionAnalysis)
 

@@ -196,8 +196,8 @@ def test_fast_is_faster_than_run_is_faster_than_walk_is_faster_than_slow() -> No
 
 def test_what_is_asked_for_in_so_many_words_belongs_to_the_task() -> None:
     def staying(prompt: str) -> list[str]:
-        found = propose(prompt, "Ant-v5").criteria
-        return [c.category for c in found if c.id == "stays_in_place"]
+        criteria = propose(prompt, "Ant-v5").criteria
+        return [c.category for c in criteria if c.id == "stays_in_place"]
 
     assert staying("spin") == ["stability"]
     assert staying("spin in place") == staying("in place, spin") == ["task"]
@@ -253,7 +253,7 @@ def test_where_rising_ends_the_episode_rising_costs_before_it_does() -> None:
     )
     costs = sum(term.weight for term in asked.values() if term.shape in ("under", "over"))
     assert asked["alive"].weight >= costs
-    # Who is asked to rise is not charged for it, and a tall body sinks when it falls.
+    # Who is asked to rise is not charged for it, and a tall agent sinks when it falls.
     assert "height_limit" not in terms_for("jump", "Ant-v5")
     assert "height_limit" not in terms_for("walk forward", "Walker2d-v5")
 

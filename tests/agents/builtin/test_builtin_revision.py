@@ -128,7 +128,7 @@ def test_it_goes_back_to_the_best_when_the_last_was_worse() -> None:
 
 def test_the_history_is_data_and_its_words_decide_nothing() -> None:
     """A number in somebody's words is no setting, and a reason in words no rule."""
-    told = "total_timesteps from 100 to 300; the task counts more, because it is missing"
+    words = "total_timesteps from 100 to 300; the task counts more, because it is missing"
     settings = {"total_timesteps": 2 * TUNABLE["total_timesteps"]}
     fields = {"iteration": 2, "best_iteration": 1, "reward_code": CODE, "best_reward_code": CODE,
               "hyperparameters": TUNABLE | settings, "score": 0.2}  # fmt: skip
@@ -138,7 +138,7 @@ def test_the_history_is_data_and_its_words_decide_nothing() -> None:
             request({"goes_forward": 0.2}, **fields,
                     history=(past(1, 0.6, hyperparameters=differs), past(2, 0.2, 1, changes=text)))
         )
-        for text in ("", told)
+        for text in ("", words)
     )  # fmt: skip
     assert plain.model_copy(update={"lesson": worded.lesson}) == worded
     tried = revise(
