@@ -81,6 +81,7 @@ CRITERIA = tuple(
     for i in range(10)
 )
 CODE = "\n".join(f"    term_{i} = np.exp(-2.0 * np.square(next_obs[..., {i}]))" for i in range(100))
+PLAIN_CODE = "def reward_fn(obs, action, next_obs, info):" + "\n    x = next_obs[..., 3]" * 100
 COMMON: dict[str, Any] = {"prompt": PROMPT, "criteria": CRITERIA}
 OPINION: dict[str, Any] = {
     "available": True,
@@ -191,8 +192,8 @@ ROLES: dict[str, Render] = {
             category_of={c.id: c.category for c in CRITERIA},
             iteration=MAX_HISTORY + 1,
             best_iteration=7,
-            reward_code=CODE,
-            best_reward_code=CODE,
+            reward_code=PLAIN_CODE,
+            best_reward_code=PLAIN_CODE,
             score=0.4,
             pass_threshold=0.8,
             criterion_scores=OPINION["criteria"],
