@@ -34,7 +34,7 @@ from p2p.prompts import PromptError, build, request_block
 from p2p.prompts.budgets import TOKEN_BUDGETS, count_tokens
 from p2p.prompts.env_facts import all_facts, body_facts, observation_table, overview
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
-from p2p.training.simulator import get_simulator
+from p2p.training.specs.spec_text import camera_text
 
 PROMPT = "run forward as fast as you can without falling, then stop and stand upright"
 CRITERIA = tuple(
@@ -127,7 +127,7 @@ ROLES: dict[str, Render] = {
     "visual_judge": lambda spec: (
         VisualRequest(
             env_id=spec.env_id,
-            camera=get_simulator(spec.engine).get_camera_description(spec),
+            camera=camera_text(spec),
             seconds=50,
             frames=24,
             **COMMON,

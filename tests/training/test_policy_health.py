@@ -6,7 +6,7 @@ import torch
 from stable_baselines3.common.utils import explained_variance as sb3_explained_variance
 from torch.distributions import Normal, kl_divergence
 
-from p2p.training.policies.health import explained_variance, gaussian_shift
+from p2p.training.policies.network import explained_variance, gaussian_shift
 
 
 def test_the_two_terms_add_up_to_the_divergence():

@@ -20,8 +20,8 @@ from p2p.training.policies.sb3_export import policy_kwargs
 from p2p.training.ppo import LearnerState, Rollout, UpdateSettings, make_update
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_loader import load_from_code
-from p2p.training.rollout import Actor, Collector
-from p2p.training.sb3.measure import MeasuredPPO
+from p2p.training.rollout import Actor, RolloutCollector
+from p2p.training.sb3_ppo import MeasuredPPO
 from p2p.training.vec_env import make_batched_env
 
 REWARD = """
@@ -115,7 +115,9 @@ def our_run(config, noise, first_weights, shuffles, epochs_run):
     shape = NetworkShape.from_config(
         config, env.single_observation_space.shape[0], env.single_action_space.shape[0]
     )
-    collector = Collector(env, RewardRunner(REWARD, config.num_envs, batched=True), shape, config)
+    collector = RolloutCollector(
+        env, RewardRunner(REWARD, config.num_envs, batched=True), shape, config
+    )
     collector.restart(config.seed)
     update = make_update(shape, UpdateSettings.from_config(config))
     state, actor = LearnerState.begin(flatten(shape, first_weights)), Actor(shape, config.num_envs)
@@ -208,7 +210,7 @@ def test_the_whole_trainer_learns_what_sb3_learns_from_the_same_draws(tmp_path, 
     noise = np.random.default_rng(6).standard_normal((rollouts, 256, 8, 3), np.float32)
     theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, rollouts)
     monkeypatch.setattr(fast_trainer, "initial_parameters", lambda *_, **__: theirs.weights[0])
-    trainer = fast_trainer._Trainer(TrainContext(config, REWARD, tmp_path, lambda _: None))
+    trainer = fast_trainer.FastTrainer(TrainContext(config, REWARD, tmp_path, lambda _: None))
     trainer.rng = Draws(noise, shuffles)
     trainer.run()
     trainer.close()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2p.training.reward.blocks import ROWS_AT_ONCE, RewardBlocks, Step
+from p2p.training.reward.blocks import ROWS_AT_ONCE, RewardBlocks, RewardStep
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward.trial import transitions
 from p2p.training.reward_function import RewardError
@@ -40,24 +40,24 @@ def reward_fn(obs, action, next_obs, info):
 """
 
 
-def steps_of(count: int) -> list[Step]:
+def steps_of(count: int) -> list[RewardStep]:
     env = make_batched_env("HalfCheetah-v5", NUM_ENVS)
     found = [
-        Step(t.obs, t.action, t.next_obs, t.info, t.episode_start)
+        RewardStep(t.obs, t.action, t.next_obs, t.info, t.episode_start)
         for t in transitions(env, count, seed=3)
     ]
     env.close()
     return found
 
 
-def rewarded_singly(code: str, steps: list[Step]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def rewarded_singly(code: str, steps: list[RewardStep]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     runner = RewardRunner(code, NUM_ENVS, batched=True)
     found = [runner(*step[:4], episode_start=step.episode_start) for step in steps]
     terms = {name: np.stack([t[name] for _, t in found]) for name in runner.term_names}
     return np.stack([total for total, _ in found]), terms
 
 
-def in_blocks(blocks: RewardBlocks, steps: list[Step], size: int) -> np.ndarray:
+def in_blocks(blocks: RewardBlocks, steps: list[RewardStep], size: int) -> np.ndarray:
     return np.concatenate([blocks(steps[i : i + size])[0] for i in range(0, len(steps), size)])
 
 

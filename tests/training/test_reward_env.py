@@ -6,9 +6,9 @@ import pytest
 from test_reward_loader import CLASS, MAKER
 
 from p2p.training.env import CustomRewardWrapper, make_env
+from p2p.training.envs.registry import UnknownEnvironmentError
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import load_from_code
-from p2p.training.unknown_environment import UnknownEnvironmentError
 
 
 def function(body):

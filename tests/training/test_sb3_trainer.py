@@ -18,15 +18,13 @@ from stable_baselines3.common.vec_env import VecNormalize
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved, WorkerMessage
 from p2p.training import fast_trainer, sb3_trainer
-from p2p.training.assembly import make_environment
+from p2p.training.base_trainer import make_environment
 from p2p.training.context import TrainContext, TrainingDivergedError
 from p2p.training.policies.policy import Policy
 from p2p.training.resume import adopt_state, load_state, save_state
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.sb3.measure import MeasuredPPO
-from p2p.training.sb3.state import load_learner, save_learner
-from p2p.training.sb3.vec_env import RewardedVecEnv
-from p2p.training.sb3_trainer import make_model
+from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
+from p2p.training.sb3_trainer import RewardedVecEnv, make_model
 
 SCALAR = """
 def reward_fn(obs, action, next_obs, info):

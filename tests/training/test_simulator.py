@@ -7,7 +7,7 @@ import pytest
 
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.simulator import SimulatorBackend, get_simulator
-from p2p.training.specs.spec_text import image_axes
+from p2p.training.specs import spec_text
 from p2p.training.video.camera import choose_camera
 from p2p.training.video.scene import open_model, place
 
@@ -22,53 +22,48 @@ def test_an_unknown_engine_is_an_error_that_names_the_known_ones() -> None:
 def test_a_backend_is_made_once() -> None:
     assert get_simulator("mujoco") is BACKEND
     assert BACKEND.engine_name == "mujoco"
-    assert BACKEND.has_physics_state
 
 
-def test_side_info_is_live_and_trajectory_fields_are_copies() -> None:
+def test_side_info_is_live() -> None:
     env: Any = gym.make("Hopper-v5")
     env.reset(seed=0)
-    side, fields = BACKEND.extract_side_info(env), BACKEND.build_trajectory_fields(env)
-    assert set(fields) == {"qpos", "qvel", "ctrl", "xpos", "xquat", "cvel", "cfrc_ext"}
-    before = fields["qpos"].copy()
+    side = BACKEND.extract_side_info(env)
+    before = side["mj_data"].qpos.copy()
     env.step(env.action_space.sample())
     assert isinstance(side["mj_model"], mujoco.MjModel)
     np.testing.assert_array_equal(side["mj_data"].qpos, env.unwrapped.data.qpos)
-    np.testing.assert_array_equal(fields["qpos"], before)
     assert not np.array_equal(side["mj_data"].qpos, before)
     env.close()
 
 
 def test_rewards_find_the_engine_in_their_namespace() -> None:
-    namespace: dict[str, Any] = {}
-    BACKEND.inject_reward_namespace(namespace)
-    assert namespace == {"mujoco": mujoco}
+    assert BACKEND.reward_namespace() == {"mujoco": mujoco}
 
 
 @pytest.mark.parametrize("env_id", list_env_ids())
 def test_texts_name_everything(env_id: str) -> None:
     spec = get_env_spec(env_id)
-    observation, actions = BACKEND.describe_observation(spec), BACKEND.describe_actions(spec)
+    observation, actions = spec_text.observation_table(spec), spec_text.action_table(spec)
     for entry in spec.observation:
         assert f"\n{entry.index} | {entry.name} | {entry.source}" in observation
     for action in spec.actions:
         assert f"\n{action.index} | {action.name} | " in actions
-    joints, geometry = BACKEND.extract_joint_semantics(spec), BACKEND.extract_body_geometry(spec)
+    joints, geometry = spec_text.joint_semantics(spec), spec_text.body_geometry(spec)
     for joint in spec.joints:
         assert f"- {joint.name}: {joint.type}" in joints
         assert f"joint {joint.name}:" in geometry
-    info = BACKEND.extract_body_info(spec)
+    info = spec_text.body_info(spec)
     for body in spec.bodies[1:]:
         assert f"- {body.name}: " in geometry
         assert f"- {body.id} " in info
 
 
 def test_the_observation_text_says_what_is_left_out() -> None:
-    text = BACKEND.describe_observation(get_env_spec("HalfCheetah-v5"))
+    text = spec_text.observation_table(get_env_spec("HalfCheetah-v5"))
     assert text.endswith("Not observed: rootx (qpos[0])")
-    ant = BACKEND.describe_observation(get_env_spec("Ant-v5"))
+    ant = spec_text.observation_table(get_env_spec("Ant-v5"))
     assert ant.endswith("Not observed: root_x (qpos[0]), root_y (qpos[1])")
-    assert "Not observed" not in BACKEND.describe_observation(get_env_spec("InvertedPendulum-v5"))
+    assert "Not observed" not in spec_text.observation_table(get_env_spec("InvertedPendulum-v5"))
 
 
 def test_image_axes_are_those_of_mujoco() -> None:
@@ -83,15 +78,15 @@ def test_image_axes_are_those_of_mujoco() -> None:
                            mujoco.mjtCatBit.mjCAT_ALL, scene)  # fmt: skip
     forward, up = np.array(scene.camera[0].forward), np.array(scene.camera[0].up)
     right = np.cross(forward, up)
-    for k, amounts in enumerate(image_axes(37.0, -25.0).values()):
+    for k, amounts in enumerate(spec_text.image_axes(37.0, -25.0).values()):
         np.testing.assert_allclose(amounts, (right[k], up[k], forward[k]), atol=1e-6)
 
 
 def test_the_camera_text_says_where_forward_is() -> None:
-    text = BACKEND.get_camera_description(get_env_spec("HalfCheetah-v5"))
+    text = spec_text.camera_text(get_env_spec("HalfCheetah-v5"))
     assert "+x goes right;" in text
     assert "follows torso" in text
-    assert "stays fixed" in BACKEND.get_camera_description(get_env_spec("Reacher-v5"))
+    assert "stays fixed" in spec_text.camera_text(get_env_spec("Reacher-v5"))
 
 
 @pytest.mark.parametrize("env_id", list_env_ids())

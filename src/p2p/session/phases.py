@@ -23,7 +23,7 @@ from p2p.session.endings import SessionPaused
 from p2p.session.steering import asks_to_pause, merge, not_taken
 from p2p.session.stopping import StopSwitch
 from p2p.session.thinking import RewardTask
-from p2p.training.reward.docstring import best_docstring, parse_docstring
+from p2p.training.reward_function import best_docstring, parse_docstring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from p2p.training.envs.gym_registry import make_single
+from p2p.training.envs.registry import make_single
 from p2p.training.reward.calls import CheckedReward
-from p2p.training.reward.docstring import parse_docstring
-from p2p.training.reward_function import RewardFunction
+from p2p.training.reward_function import RewardFunction, parse_docstring
 from p2p.training.reward_loader import Compute, FunctionReward
 from p2p.training.simulator import get_simulator
 

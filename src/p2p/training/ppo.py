@@ -23,8 +23,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from p2p.training.policies.health import explained_variance, gaussian_shift
-from p2p.training.policies.network import NetworkShape, forward, unflatten
+from p2p.training.policies.network import (
+    NetworkShape,
+    explained_variance,
+    forward,
+    gaussian_shift,
+    unflatten,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,7 +21,7 @@ from p2p.contracts import (
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 from p2p.training.runner import TrainingFailed, parse_message
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 

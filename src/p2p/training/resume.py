@@ -81,24 +81,3 @@ def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] |
     if not isinstance(meta, dict):
         raise ResumeError(f"{path.name} cannot be read: its metadata is not a mapping")
     return arrays, meta
-
-
-def load_own_state(
-    folder: Path, fingerprint: str
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
-    """As `load_state`; raises ResumeError if the state is another run's."""
-    saved = load_state(folder)
-    if saved is not None and saved[1].get("fingerprint") != fingerprint:
-        raise ResumeError("the saved state belongs to another configuration or reward")
-    return saved
-
-
-def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Put a part's arrays under a name of their own."""
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
-
-
-def part(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays that `prefixed` put there."""
-    start = f"{prefix}/"
-    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}

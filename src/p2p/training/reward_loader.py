@@ -28,9 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p2p.training.reward.docstring import best_docstring, parse_docstring
 from p2p.training.reward.state import keeps_state, reads_episode_start
-from p2p.training.reward_function import RewardFunction, RewardLoadError, Rows, spec_of
+from p2p.training.reward_function import (
+    RewardFunction,
+    RewardLoadError,
+    Rows,
+    best_docstring,
+    parse_docstring,
+    spec_of,
+)
 from p2p.training.simulator import get_simulator
 
 if TYPE_CHECKING:
@@ -286,9 +292,8 @@ def own_frames(error: BaseException, file: str) -> tuple[str, int | None]:
 
 
 def _namespace(engine: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"np": np, "numpy": np, "RewardFunction": RewardFunction}
-    get_simulator(engine).inject_reward_namespace(names)
-    return names
+    modules = get_simulator(engine).reward_namespace()
+    return {"np": np, "numpy": np, "RewardFunction": RewardFunction, **modules}
 
 
 def _leaf_classes(module: ModuleType) -> list[type[RewardFunction]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from p2p.training.policies.network import NetworkShape, value
 from p2p.training.policies.normalization import ObservationNormalizer, ReturnNormalizer
-from p2p.training.reward.blocks import RewardBlocks, Step
+from p2p.training.reward.blocks import RewardBlocks, RewardStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class Transitions:
         self.terms: dict[str, NDArray[np.float64]] = {}
 
 
-class Collector:
+class RolloutCollector:
     """Steps the environments with a policy and remembers where they stand."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Collector:
         cut: list[tuple[int, NDArray[np.intp], NDArray[np.float32]]] = []
         rollout.obs[0] = self._seen
         rewards, dones = rollout.raw_rewards, rollout.dones
-        pending: list[Step] = []
+        pending: list[RewardStep] = []
         for t, deviation in enumerate(noise):
             alive()
             drawn = rollout.actions[t]
@@ -126,7 +126,7 @@ class Collector:
             action = np.maximum(drawn, self._low)
             np.minimum(action, self._high, out=action)
             step = self._env.step_batch(action)
-            pending.append(Step(self._obs, action, step.next_obs, step.info, self._starts))
+            pending.append(RewardStep(self._obs, action, step.next_obs, step.info, self._starts))
             if len(pending) >= self._reward.steps or t + 1 == len(noise):
                 self._keep_rewards(t + 1, *self._reward(pending))
                 pending.clear()

@@ -39,9 +39,9 @@ from p2p.sandbox import (
 )
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
+from p2p.training.envs.registry import own_folders
 from p2p.training.metrics.tracking import Tracking
 from p2p.training.metrics.writer import MissingExtraError
-from p2p.training.own_modules import own_folders
 from p2p.training.resume import adopt_state, forget_leftovers
 from p2p.training.video.queue import RenderQueue
 from p2p.training.worker import MODULE as WORKER_MODULE

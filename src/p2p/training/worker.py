@@ -74,9 +74,9 @@ def choose_backend(config: TrainConfig) -> str:
 def describe(error: BaseException) -> Failed:
     """A failure as the parent is told of it."""
     from p2p.training.context import TrainingDivergedError
+    from p2p.training.envs.registry import UnknownEnvironmentError
     from p2p.training.resume import ResumeError
     from p2p.training.reward_function import RewardError, RewardLoadError
-    from p2p.training.unknown_environment import UnknownEnvironmentError
 
     trace = "".join(traceback.format_exception(error))[-8000:]
     message = str(error) or type(error).__name__

@@ -260,7 +260,7 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
     """
     import gymnasium as gym
 
-    from p2p.training.envs.quiet_loading import quiet_loading
+    from p2p.training.envs.registry import quiet_loading
 
     spec = get_env_spec(env_id)
     with quiet_loading():

@@ -14,7 +14,7 @@ from p2p.agents.judging.reply import BadJudgeReply, Reply, tidy_reply
 from p2p.agents.judging.scores import split_tags, weighted_score
 from p2p.contracts import Criterion, CriterionScore, JudgeOpinion
 from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 
 WORKER = "p2p.agents.judging.judge_worker"
 SECONDS_PER_EPISODE = 20.0

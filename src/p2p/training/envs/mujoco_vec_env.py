@@ -10,7 +10,6 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from p2p.training.envs.batch_data import BatchData
 from p2p.training.envs.batched_env import (
     F64,
     TRAJECTORY_FIELDS,
@@ -20,16 +19,17 @@ from p2p.training.envs.batched_env import (
     generator_from_array,
     generator_to_array,
 )
-from p2p.training.envs.gym_registry import make_single, registered
 from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, Engine, RowEngine
 from p2p.training.envs.mujoco_kernels import find_kernel
-from p2p.training.envs.reached_states import ReachedStates, replay
-from p2p.training.envs.vector_info import masked, same_step_info
+from p2p.training.envs.registry import make_single, registered
+from p2p.training.envs.side_info import BatchData, ReachedStates, replay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gymnasium.spaces import Box
+
+    from p2p.training.envs.batched_env import F64, Array, Bools
 
 
 class MujocoVecEnv(VectorEnv[F64, Array, Array]):
@@ -258,3 +258,38 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         drawn = [self._kernel.draw(self._rngs[i]) for i in ids]
         self._engine.begin(ids, [qpos for qpos, _ in drawn], [qvel for _, qvel in drawn])
         self._elapsed[ids] = 0
+
+
+def masked(info: Mapping[str, Array], rows: Bools) -> dict[str, Any]:
+    """Info that only these rows have: zero elsewhere, with a ``_key`` mask beside every key."""
+    out: dict[str, Any] = {}
+    for key, values in info.items():
+        held = np.array(values)
+        held[~rows] = 0
+        out[key], out[f"_{key}"] = held, rows.copy()
+    return out
+
+
+def same_step_info(
+    info: Mapping[str, Array], reset_info: Mapping[str, Array], next_obs: F64, ended: Bools
+) -> dict[str, Any]:
+    """Info of a step in which ended rows were reset, as SyncVectorEnv reports it.
+
+    Ended rows show what their reset reported; the end of their episode is in ``final_obs`` and
+    ``final_info``.
+    """
+    if not ended.any():
+        return masked(info, ~ended)
+    out = {} if ended.all() else masked(info, ~ended)
+    for key, values in reset_info.items():
+        if key in out:
+            out[key][ended] = values[ended]
+            out[f"_{key}"] |= ended
+        else:
+            out.update(masked({key: values}, ended))
+    final_obs = np.full(len(ended), None, dtype=object)
+    for i in np.flatnonzero(ended):
+        final_obs[i] = next_obs[i].copy()
+    out["final_obs"], out["_final_obs"] = final_obs, ended.copy()
+    out["final_info"], out["_final_info"] = masked(info, ended), ended.copy()
+    return out

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from p2p.training.reward.calls import Floats
     from p2p.training.reward.runner import RewardRunner, SideInfoSource
-    from p2p.training.reward.values import Floats
     from p2p.training.reward_function import Rows
 
 ROWS_AT_ONCE = 512
@@ -29,7 +29,7 @@ ROUNDING = 1e-6
 """Actions are float32: sums over them may differ by this much of a value's largest."""
 
 
-class Step(NamedTuple):
+class RewardStep(NamedTuple):
     """One step of N environments, as RewardRunner takes it; the arrays must stay as they are."""
 
     obs: Floats
@@ -60,7 +60,7 @@ class RewardBlocks:
         if self.steps > 1:
             self._together = runner.another()
 
-    def __call__(self, steps: Sequence[Step]) -> tuple[Floats, dict[str, Floats]]:
+    def __call__(self, steps: Sequence[RewardStep]) -> tuple[Floats, dict[str, Floats]]:
         """Rewards (K, N) and terms {name: (K, N)}; raises RewardError, at the step to blame."""
         if self._together is None or len(steps) == 1:
             return self._one_by_one(steps)
@@ -79,7 +79,7 @@ class RewardBlocks:
         self._together, self.steps = None, 1
         return single
 
-    def _one_by_one(self, steps: Sequence[Step]) -> tuple[Floats, dict[str, Floats]]:
+    def _one_by_one(self, steps: Sequence[RewardStep]) -> tuple[Floats, dict[str, Floats]]:
         found = [
             self._runner(
                 step.obs,
@@ -102,7 +102,7 @@ class RewardBlocks:
 
     @staticmethod
     def _together_values(
-        runner: RewardRunner, steps: Sequence[Step]
+        runner: RewardRunner, steps: Sequence[RewardStep]
     ) -> tuple[Floats, dict[str, Floats]] | None:
         """None if the steps cannot be put together, because their info differs in its keys."""
         keys = steps[0].info.keys()

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from p2p.contracts import Record, RewardSpec
 from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, explain_problems, start
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, read_source
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from p2p.training.envs.batched_env import BatchedEnv
-    from p2p.training.reward.values import Floats
+    from p2p.training.reward.calls import Floats
 
 SLOW_US = 500.0
 _SPEED_SECONDS = 0.1

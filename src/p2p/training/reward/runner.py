@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from p2p.contracts import RewardSpec
     from p2p.training.envs.batched_env import BatchedEnv
-    from p2p.training.reward.values import Floats
+    from p2p.training.reward.calls import Floats
 
 
 COMPARED_ROWS = 16

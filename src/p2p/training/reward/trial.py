@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from p2p.training.envs.batched_env import BatchedEnv
-    from p2p.training.reward.values import Floats
+    from p2p.training.reward.calls import Floats
     from p2p.training.reward_function import Rows
 
 RESTART_EVERY = 11

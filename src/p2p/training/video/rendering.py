@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from p2p.contracts import Record
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
 

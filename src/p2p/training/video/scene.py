@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import mujoco
 import numpy as np
 
-from p2p.training.envs.quiet_loading import quiet_loading
+from p2p.training.envs.registry import quiet_loading
 from p2p.training.video.camera import Camera, choose_camera
 
 if TYPE_CHECKING:

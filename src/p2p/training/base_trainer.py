@@ -1,0 +1,214 @@
+"""What both training backends share: setup, reports, evaluations and saved states.
+
+A backend derives from BaseTrainer and adds the rollout and the update.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2p.config import TrainConfig
+from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved, TrainScalars
+from p2p.training.context import (
+    Heartbeat,
+    TrainContext,
+    checkpoint_due,
+    evaluation_due,
+    finite_metrics,
+)
+from p2p.training.envs.batched_env import BatchedEnv
+from p2p.training.evaluation import evaluate, evaluation_seed
+from p2p.training.metrics.episodes import EpisodeLog
+from p2p.training.policies.policy import Policy
+from p2p.training.resume import ResumeError, load_state, save_state
+from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.vec_env import make_batched_env
+
+
+def make_environment(
+    config: TrainConfig, num_envs: int, backend: Literal["auto", "gym"] = "auto"
+) -> BatchedEnv:
+    """The configuration's environment, `num_envs` times."""
+    return make_batched_env(
+        config.env_id,
+        num_envs,
+        backend=backend,
+        num_threads=config.num_threads or len(os.sched_getaffinity(0)),
+        max_episode_steps=config.max_episode_steps,
+        terminate_when_unhealthy=config.terminate_when_unhealthy,
+        side_info=config.side_info,
+    )
+
+
+class BaseTrainer:
+    """One run inside the sandbox, with its environments, reward, episodes and progress."""
+
+    backend: ClassVar[Literal["fast", "sb3"]]
+    env_backend: ClassVar[Literal["auto", "gym"]]
+
+    def __init__(self, ctx: TrainContext) -> None:
+        self.ctx, self.config = ctx, ctx.config
+        config = ctx.config
+        self.alive = Heartbeat(ctx.send)
+        self.alive("setup")
+        self.env = make_environment(config, config.num_envs, self.env_backend)
+        self.saved = load_state(ctx.folder)
+        if self.saved is None:
+            batched, self.note = decide_batched(
+                ctx.reward_code, self.env, side_info=config.side_info, engine=config.engine
+            )
+            self.iteration, self.elapsed = 0, 0.0
+        else:
+            meta = self.saved[1]
+            if meta.get("fingerprint") != fingerprint(ctx):
+                raise ResumeError("the saved state belongs to another configuration or reward")
+            batched, self.note = meta["batched"], meta["note"]
+            self.iteration, self.elapsed = meta["iteration"], meta["elapsed"]
+        self.alive.global_step = self.step
+        self.reward = self._make_reward(config.num_envs, batched=batched)
+        self.episodes = EpisodeLog(config.num_envs, config.reward_term_avg_window)
+        if self.saved is not None:
+            self.episodes.load_state(part("episodes", self.saved[0]), self.saved[1]["episodes"])
+        self._evaluation: tuple[BatchedEnv, RewardRunner] | None = None
+
+    @property
+    def step(self) -> int:
+        return self.iteration * self.config.batch_size
+
+    def close(self) -> None:
+        self.env.close()
+        if self._evaluation is not None:
+            self._evaluation[0].close()
+
+    def later_seed(self) -> int:
+        """Where environments start again now: where neither they nor others were."""
+        sequence = np.random.SeedSequence([self.config.seed, self.iteration])
+        return int(sequence.generate_state(1)[0] >> 1)
+
+    def _make_reward(self, num_envs: int, *, batched: bool) -> RewardRunner:
+        return RewardRunner(
+            self.ctx.reward_code, num_envs, batched=batched, engine=self.config.engine
+        )
+
+    # --- what the parent is told ---------------------------------------------------------------
+
+    def send_started(self) -> None:
+        self.ctx.send(
+            Started(
+                backend=self.backend,
+                start_step=self.step,
+                total_timesteps=self.config.total_timesteps,
+                reward=self.reward.spec,
+                reward_calls="batch" if self.reward.batched else "per_env",
+                note=self.note,
+            )
+        )
+
+    def send_finished(self) -> None:
+        self.ctx.send(
+            Finished(
+                global_step=self.step,
+                total_episodes=self.episodes.total,
+                final_episodic_return=self.episodes.metrics().get("episodic_return"),
+            )
+        )
+
+    def finish_iteration(
+        self, metrics: Mapping[str, Any], ended: int, rollout_time: float, train_time: float
+    ) -> None:
+        """A rollout and its update are done: report, evaluate and save as the schedule says."""
+        before, spent = self.step, rollout_time + train_time
+        self.iteration += 1
+        self.elapsed += spent
+        self.alive.global_step = self.step
+        values = finite_metrics(metrics, self.step) | self.episodes.metrics()
+        values |= {
+            "episodes_per_rollout": float(ended),
+            "sps": self.config.batch_size / spent,
+            "elapsed_time": self.elapsed,
+            "rollout_time": rollout_time,
+            "train_time": train_time,
+        }
+        scalars = TrainScalars(global_step=self.step, iteration=self.iteration, values=values)
+        self.ctx.send(ScalarsReady(scalars=scalars))
+        if evaluation_due(self.config, before, self.step):
+            began = time.perf_counter()
+            self._evaluate(self.policy())
+            self.elapsed += time.perf_counter() - began
+        if checkpoint_due(self.config, before, self.step):
+            self._checkpoint()
+
+    def policy(self) -> Policy:
+        """The policy as it stands."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that the backend needs to continue from here."""
+        raise NotImplementedError
+
+    def _evaluate(self, policy: Policy) -> None:
+        """Play the policy, leave it and its episodes in the folder, and tell the parent.
+
+        Environments and rewards are made once, and start alike at every checkpoint.
+        """
+        config, folder = self.config, self.ctx.folder
+        if self._evaluation is None:
+            reward = self._make_reward(config.eval_envs, batched=self.reward.batched)
+            self._evaluation = make_environment(config, config.eval_envs), reward
+        result, trajectories = evaluate(
+            *self._evaluation,
+            policy.act,
+            rounds=config.num_eval_rounds,
+            seed=evaluation_seed(),
+            step=self.step,
+            stride=config.trajectory_stride,
+            side_info=config.side_info,
+            alive=self.alive.phase("eval"),
+        )
+        policy_file = f"policy_{self.step}.safetensors"
+        policy.save(folder / policy_file)
+        files = {label: f"trajectory_{self.step}_{label}.npz" for label in trajectories}
+        for label, trajectory in trajectories.items():
+            trajectory.save(folder / files[label])
+        self.ctx.send(EvalReady(result=result, policy_file=policy_file, trajectory_files=files))
+
+    def _checkpoint(self) -> None:
+        arrays = self.state()
+        episodes, episode_meta = self.episodes.state()
+        meta = {
+            "fingerprint": fingerprint(self.ctx),
+            "batched": self.reward.batched,
+            "note": self.note,
+            "iteration": self.iteration,
+            "elapsed": self.elapsed,
+            "episodes": episode_meta,
+        }
+        file = save_state(
+            self.ctx.folder, self.step, {**arrays, **prefixed("episodes", episodes)}, meta
+        )
+        self.ctx.send(StateSaved(global_step=self.step, file=file))
+
+
+def fingerprint(ctx: TrainContext) -> str:
+    """Equal for runs that give equal results, so that one may continue the other's state."""
+    # How many threads step makes no difference, so a resumed run may have other cores.
+    config = ctx.config.model_dump_json(exclude={"num_threads"})
+    return hashlib.sha256(f"{config}\n{ctx.reward_code}".encode()).hexdigest()
+
+
+def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Put a part's arrays under a name of their own."""
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def part(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays that `prefixed` put there."""
+    start = f"{prefix}/"
+    return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
