@@ -250,7 +250,7 @@ def _show_plan(made: Benchmark, *, as_json: bool) -> None:
 
 def _start(made: Benchmark, folder: Path, *, report: bool) -> None:
     from p2p.benchmark.running import start
-    from p2p.scheduler.schema import StoreError
+    from p2p.scheduler.store import StoreError
 
     try:
         with err.status(f"making {len(made.cases)} sessions"):
@@ -261,7 +261,7 @@ def _start(made: Benchmark, folder: Path, *, report: bool) -> None:
 
 def _resume(made: Benchmark, folder: Path) -> None:
     from p2p.benchmark.running import resume
-    from p2p.scheduler.schema import StoreError
+    from p2p.scheduler.store import StoreError
 
     try:
         resume(made, folder)

@@ -98,7 +98,7 @@ def suite_cases(
 def node_names(folder: Path, names: str | None, backend: str | None, cores: int) -> tuple[str, ...]:
     """The nodes of --nodes and --backend; empty: all."""
     from p2p.benchmark.running import fitting_nodes
-    from p2p.scheduler.schema import StoreError
+    from p2p.scheduler.store import StoreError
 
     try:
         return fitting_nodes(folder, listed(names), backend, cores)

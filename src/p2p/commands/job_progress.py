@@ -18,8 +18,7 @@ from p2p.scheduler.records import ENDED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p2p.scheduler.records import JobKind, RunState
-    from p2p.scheduler.rows import JobRow, RunRow
+    from p2p.scheduler.records import JobKind, JobRow, RunRow, RunState
     from p2p.scheduler.store import Store
 
 COLOURS = {

@@ -177,8 +177,8 @@ def submit(
 
 
 def _start_scheduler(runs_dir: Path) -> None:
-    from p2p.scheduler.schema import StoreError
     from p2p.scheduler.service import ensure_scheduler
+    from p2p.scheduler.store import StoreError
 
     try:
         ensure_scheduler(runs_dir)

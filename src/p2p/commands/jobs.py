@@ -17,7 +17,7 @@ from p2p.commands.scheduler_store import find_job, open_store
 from p2p.commands.session_argument import RunsDirOption
 
 if TYPE_CHECKING:
-    from p2p.scheduler.rows import JobRow, RunRow
+    from p2p.scheduler.records import JobRow, RunRow
     from p2p.scheduler.store import Store
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -62,7 +62,7 @@ def list_jobs(
       p2p jobs list --open --json
     """
     from p2p.commands.job_progress import state_text
-    from p2p.scheduler.manifest import when
+    from p2p.scheduler.job_files import when
     from p2p.scheduler.service import is_running
 
     with open_store(runs_dir) as store:
@@ -91,7 +91,7 @@ def list_jobs(
 
 
 def _as_json(job: JobRow) -> dict[str, Any]:
-    from p2p.scheduler.manifest import when
+    from p2p.scheduler.job_files import when
 
     found = {**asdict(job), "state": job.state, "total": job.total}
     return {**found, "nodes": list(job.nodes), "created_at": when(job.created_at)}
@@ -118,7 +118,7 @@ def show(
     """
     from p2p.commands.job_progress import counts_text, runs_table, state_text
     from p2p.commands.job_progress import follow as watch
-    from p2p.scheduler.manifest import manifest
+    from p2p.scheduler.job_files import manifest
 
     with open_store(runs_dir) as store:
         found = find_job(store, job)
@@ -162,7 +162,7 @@ def logs(
       p2p jobs logs last --follow
       p2p jobs logs last case7 --attempt 1
     """
-    from p2p.scheduler.logs import read_output
+    from p2p.scheduler.job_files import read_output
     from p2p.scheduler.records import ENDED
 
     with open_store(runs_dir) as store:

@@ -266,7 +266,7 @@ def remove(
       p2p nodes remove gpu1
       p2p nodes remove gpu1 --give-up
     """
-    from p2p.scheduler.schema import StoreError
+    from p2p.scheduler.store import StoreError
 
     with open_store(runs_dir) as store:
         _find(store, node)

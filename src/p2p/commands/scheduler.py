@@ -43,8 +43,8 @@ def run(
       p2p scheduler run --until-idle --runs-dir /data/runs
     """
     from p2p.scheduler.job_scheduler import log_to_stderr, work
-    from p2p.scheduler.schema import StoreError
     from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy
+    from p2p.scheduler.store import StoreError
 
     folder = runs_folder(runs_dir)
     with open_store(runs_dir) as store:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
-    from p2p.scheduler.rows import JobRow
+    from p2p.scheduler.records import JobRow
     from p2p.scheduler.store import Store
 
 PLAIN_NAME = "letters, digits, `_`, `-` and single dots inside, at most 128 of them"
@@ -39,8 +39,7 @@ ALLOWED: Mapping[str, str] = {
 @contextmanager
 def open_store(runs_dir: Path | None) -> Iterator[Store]:
     """The store of a runs folder; what it refuses is one line."""
-    from p2p.scheduler.schema import StoreError
-    from p2p.scheduler.store import Store
+    from p2p.scheduler.store import Store, StoreError
 
     try:
         store = Store(runs_folder(runs_dir))
