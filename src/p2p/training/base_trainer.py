@@ -24,8 +24,8 @@ from p2p.training.context import (
     finite_metrics,
 )
 from p2p.training.envs.batched_env import BatchedEnv
+from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
-from p2p.training.metrics.episodes import EpisodeLog
 from p2p.training.policies.policy import Policy
 from p2p.training.resume import ResumeError, load_state, save_state
 from p2p.training.reward.runner import RewardRunner, decide_batched

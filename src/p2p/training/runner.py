@@ -40,11 +40,11 @@ from p2p.sandbox import (
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
 from p2p.training.envs.registry import own_folders
-from p2p.training.metrics.tracking import Tracking
-from p2p.training.metrics.writer import MissingExtraError
+from p2p.training.metrics import RunMetrics
 from p2p.training.resume import adopt_state, forget_leftovers
 from p2p.training.video.queue import RenderQueue
 from p2p.training.worker import MODULE as WORKER_MODULE
+from unstable.writers import MissingExtraError
 
 HEARTBEAT_S = 5.0
 TICK_S = 0.5
@@ -92,7 +92,7 @@ class RunOptions:
     lock_patience_s: float = 1.0
     """How long to wait for another process that trains in the same directory."""
     trackers: tuple[str, ...] = ()
-    """Where metrics go besides scalars.jsonl and TensorBoard: names of metrics_writer.WRITERS."""
+    """Where metrics go besides scalars.jsonl and TensorBoard: names of metrics.TRACKERS."""
 
 
 def run_training(
@@ -203,7 +203,7 @@ class _Run:
     on_message: Callable[[WorkerMessage], None]
     started: Started | None = None
     finished: Finished | None = None
-    tracking: Tracking | None = None
+    metrics: RunMetrics | None = None
     warnings: list[str] = field(default_factory=list)
     last_beat: float = -math.inf
     last_step: int = 0
@@ -260,8 +260,8 @@ class _Run:
                     self._take(message, renders)
                     self.on_message(message)
         finally:
-            if self.tracking is not None:
-                self.warnings += self.tracking.close()
+            if self.metrics is not None:
+                self.warnings += self.metrics.close()
 
     def _beat(self, renders: RenderQueue) -> None:
         """Every few seconds: say that the run goes on, unless it was cancelled."""
@@ -280,7 +280,7 @@ class _Run:
             case Started():
                 self.started = message
                 self.record.save_reward_spec(message.reward)
-                self.tracking = Tracking(
+                self.metrics = RunMetrics(
                     self.record.scalars_path.parent,
                     f"{self.record.path.parent.name}-{self.record.path.name}",
                     self.options.trackers,
@@ -288,12 +288,12 @@ class _Run:
                 )
                 for step in checkpoint_steps(self.record):
                     renders.add(step, ON_THE_WAY)  # of before a restart
-            case ScalarsReady() if self.tracking is not None:
+            case ScalarsReady() if self.metrics is not None:
                 self.last_step = message.scalars.global_step
-                self.tracking.write(message.scalars)
-            case EvalReady() if self.tracking is not None:
+                self.metrics.write(message.scalars)
+            case EvalReady() if self.metrics is not None:
                 publish_checkpoint(self.record, self.config, message)
-                self.tracking.write(message.result)
+                self.metrics.write(message.result)
                 renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 try:
