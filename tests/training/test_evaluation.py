@@ -38,8 +38,8 @@ def hopper():
     env.close()
 
 
-def play(env, code=SPEED, *, rounds=2, block=0, **options):
-    reward = RewardRunner(code, N, batched=True)
+def play(env, code=SPEED, *, rounds=2, block=0, side_info=None, **options):
+    reward = RewardRunner(code, N, batched=True, side_info=side_info)
     return evaluate(env, reward, act, rounds=rounds, seed=evaluation_seed(block), step=7, **options)
 
 
@@ -173,7 +173,7 @@ def reward_fn(obs, action, next_obs, info):
     x = info["mj_data"].qpos[..., 0]
     return x, {"x": x}
 """
-    _, kept = play(hopper, code, side_info=True)
+    _, kept = play(hopper, code, side_info=hopper)
     np.testing.assert_allclose(kept["median"]["reward"], kept["median"]["qpos"][:, 0], rtol=1e-6)
 
 

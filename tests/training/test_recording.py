@@ -9,8 +9,8 @@ import pytest
 from p2p.agents.judging.columns import trajectory_columns
 from p2p.config import TrainConfig
 from p2p.training.env_spec import get_env_spec, list_env_ids
+from p2p.training.evaluation import ROWS, record_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.recording import ROWS, record_episodes
 from p2p.training.trajectory import Trajectory
 
 SEED = 1 << 32

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2p.training.reward.blocks import ROWS_AT_ONCE, RewardBlocks, RewardStep
-from p2p.training.reward.runner import RewardRunner
-from p2p.training.reward.trial import transitions
+from p2p.training.reward.calls import Transition
+from p2p.training.reward.runner import ROWS_AT_ONCE, RewardRunner, trial_transitions
 from p2p.training.reward_function import RewardError
 from p2p.training.vec_env import make_batched_env
 
@@ -40,34 +39,33 @@ def reward_fn(obs, action, next_obs, info):
 """
 
 
-def steps_of(count: int) -> list[RewardStep]:
+def steps_of(count: int) -> list[Transition]:
     env = make_batched_env("HalfCheetah-v5", NUM_ENVS)
-    found = [
-        RewardStep(t.obs, t.action, t.next_obs, t.info, t.episode_start)
-        for t in transitions(env, count, seed=3)
-    ]
+    steps = list(trial_transitions(env, count, seed=3))
     env.close()
-    return found
+    return steps
 
 
-def rewarded_singly(code: str, steps: list[RewardStep]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def rewarded_singly(code: str, steps: list[Transition]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     runner = RewardRunner(code, NUM_ENVS, batched=True)
-    found = [runner(*step[:4], episode_start=step.episode_start) for step in steps]
+    found = [runner(step) for step in steps]
     terms = {name: np.stack([t[name] for _, t in found]) for name in runner.term_names}
     return np.stack([total for total, _ in found]), terms
 
 
-def in_blocks(blocks: RewardBlocks, steps: list[RewardStep], size: int) -> np.ndarray:
-    return np.concatenate([blocks(steps[i : i + size])[0] for i in range(0, len(steps), size)])
+def in_blocks(runner: RewardRunner, steps: list[Transition], size: int) -> np.ndarray:
+    return np.concatenate(
+        [runner.block(steps[i : i + size])[0] for i in range(0, len(steps), size)]
+    )
 
 
 def test_blocks_give_what_single_steps_give():
     steps = steps_of(30)
-    blocks = RewardBlocks(RewardRunner(PLAIN, NUM_ENVS, batched=True))
-    assert blocks.steps == ROWS_AT_ONCE // NUM_ENVS
+    runner = RewardRunner(PLAIN, NUM_ENVS, batched=True)
+    assert runner.block_steps == ROWS_AT_ONCE // NUM_ENVS
     total, terms = rewarded_singly(PLAIN, steps)
-    np.testing.assert_allclose(in_blocks(blocks, steps, 10), total, rtol=1e-6)
-    again, again_terms = blocks(steps)
+    np.testing.assert_allclose(in_blocks(runner, steps, 10), total, rtol=1e-6)
+    again, again_terms = runner.block(steps)
     np.testing.assert_allclose(again, total, rtol=1e-6)
     assert again_terms.keys() == terms.keys()
     for name, values in terms.items():
@@ -78,10 +76,9 @@ def test_state_that_the_source_does_not_show_is_found_out():
     steps = steps_of(12)
     runner = RewardRunner(HIDDEN_STATE, NUM_ENVS, batched=True)
     assert not runner.stateful  # else this tests nothing
-    blocks = RewardBlocks(runner)
     total, _ = rewarded_singly(HIDDEN_STATE, steps)
-    np.testing.assert_array_equal(in_blocks(blocks, steps, 4), total)
-    assert blocks.steps == 1
+    np.testing.assert_array_equal(in_blocks(runner, steps, 4), total)
+    assert runner.block_steps == 1
 
 
 @pytest.mark.parametrize("block", [0, 2])
@@ -89,23 +86,23 @@ def test_an_error_names_the_step_and_environment_to_blame(block: int):
     steps = [step._replace(info={"marked": np.zeros(NUM_ENVS)}) for step in steps_of(12)]
     bad = 4 * block + 3
     steps[bad].info["marked"][2] = 1.0
-    blocks = RewardBlocks(RewardRunner(FAILS_LATE, NUM_ENVS, batched=True))
+    runner = RewardRunner(FAILS_LATE, NUM_ENVS, batched=True)
     with pytest.raises(RewardError) as caught:
-        in_blocks(blocks, steps, 4)
+        in_blocks(runner, steps, 4)
     assert (caught.value.step, caught.value.row, caught.value.term) == (bad, 2, "far")
 
 
 def test_rewards_that_could_tell_are_called_step_by_step():
     stateful = PLAIN.replace('info["x_velocity"]', 'info["x_velocity"] * info["_episode_start"]')
-    assert RewardBlocks(RewardRunner(stateful, NUM_ENVS, batched=True)).steps == 1
-    assert RewardBlocks(RewardRunner(PLAIN, NUM_ENVS, batched=False)).steps == 1
+    assert RewardRunner(stateful, NUM_ENVS, batched=True).block_steps == 1
+    assert RewardRunner(PLAIN, NUM_ENVS, batched=False).block_steps == 1
     env = make_batched_env("HalfCheetah-v5", NUM_ENVS)
-    assert RewardBlocks(RewardRunner(PLAIN, NUM_ENVS, batched=True), env).steps == 1
+    assert RewardRunner(PLAIN, NUM_ENVS, batched=True, side_info=env).block_steps == 1
     env.close()
 
 
 def test_steps_whose_info_differs_are_rewarded_singly():
     steps = steps_of(4)
     steps[2] = steps[2]._replace(info={**steps[2].info, "rare": np.ones(NUM_ENVS)})
-    blocks = RewardBlocks(RewardRunner(PLAIN, NUM_ENVS, batched=True))
-    np.testing.assert_array_equal(blocks(steps)[0], rewarded_singly(PLAIN, steps)[0])
+    runner = RewardRunner(PLAIN, NUM_ENVS, batched=True)
+    np.testing.assert_array_equal(runner.block(steps)[0], rewarded_singly(PLAIN, steps)[0])

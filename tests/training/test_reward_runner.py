@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from test_reward_loader import CLASS, FUNCTION, MAKER
 
+from p2p.training.reward.calls import Transition
 from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.reward_function import RewardError
 from p2p.training.vec_env import make_batched_env
@@ -61,7 +62,7 @@ def run(runner, start=None, **changes):
     obs, action, next_obs, info = inputs(runner.num_envs)
     info = {**info, **changes}
     start = np.zeros(runner.num_envs, bool) if start is None else np.array(start)
-    return runner(obs, action, next_obs, info, episode_start=start, side_info=None)
+    return runner(Transition(obs, action, next_obs, info, start))
 
 
 def fails(code, batched, **changes):
@@ -233,12 +234,10 @@ def test_side_info_goes_to_the_batch_or_to_the_row():
         def row_side_info(self, i):
             return {"mj_data": float(i)}
 
-    obs, action, next_obs, info = inputs()
+    code = function("return info['mj_data'], {}")
     for batched in (True, False):
-        runner = RewardRunner(function("return info['mj_data'], {}"), N, batched=batched)
-        start = np.zeros(N, bool)
-        reward, _ = runner(obs, action, next_obs, info, episode_start=start, side_info=Source())
-        np.testing.assert_array_equal(reward, np.arange(N))
+        runner = RewardRunner(code, N, batched=batched, side_info=Source())
+        np.testing.assert_array_equal(run(runner)[0], np.arange(N))
 
 
 @pytest.mark.parametrize("code", [BATCHED, SMOOTH, COUNTER])

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from p2p.agents.judging.panel import Episode, Panel
 from p2p.agents.judging.summaries import episode_summary
-from p2p.training.evaluation import evaluation_seed
+from p2p.training.evaluation import evaluation_seed, play_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.recording import play_episodes
 from p2p.training.trajectory import Trajectory
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ class BaseTrainer:
             batched, self.note = meta["batched"], meta["note"]
             self.iteration, self.elapsed = meta["iteration"], meta["elapsed"]
         self.alive.global_step = self.step
-        self.reward = self._make_reward(config.num_envs, batched=batched)
+        self.reward = self._make_reward(self.env, batched=batched)
         self.episodes = EpisodeLog(config.num_envs, config.reward_term_avg_window)
         if self.saved is not None:
             self.episodes.load_state(part("episodes", self.saved[0]), self.saved[1]["episodes"])
@@ -92,9 +92,13 @@ class BaseTrainer:
         sequence = np.random.SeedSequence([self.config.seed, self.iteration])
         return int(sequence.generate_state(1)[0] >> 1)
 
-    def _make_reward(self, num_envs: int, *, batched: bool) -> RewardRunner:
+    def _make_reward(self, env: BatchedEnv, *, batched: bool) -> RewardRunner:
         return RewardRunner(
-            self.ctx.reward_code, num_envs, batched=batched, engine=self.config.engine
+            self.ctx.reward_code,
+            env.num_envs,
+            batched=batched,
+            engine=self.config.engine,
+            side_info=env if self.config.side_info else None,
         )
 
     # --- what the parent is told ---------------------------------------------------------------
@@ -160,8 +164,8 @@ class BaseTrainer:
         """
         config, folder = self.config, self.ctx.folder
         if self._evaluation is None:
-            reward = self._make_reward(config.eval_envs, batched=self.reward.batched)
-            self._evaluation = make_environment(config, config.eval_envs), reward
+            env = make_environment(config, config.eval_envs)
+            self._evaluation = env, self._make_reward(env, batched=self.reward.batched)
         result, trajectories = evaluate(
             *self._evaluation,
             policy.act,
@@ -169,7 +173,6 @@ class BaseTrainer:
             seed=evaluation_seed(),
             step=self.step,
             stride=config.trajectory_stride,
-            side_info=config.side_info,
             alive=self.alive.phase("eval"),
         )
         policy_file = f"policy_{self.step}.safetensors"

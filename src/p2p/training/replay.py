@@ -162,14 +162,19 @@ def _play(payload: dict[str, Any], emit: Callable[[WorkerMessage], None]) -> Non
     step: int = payload["step"]
     result, trajectories = evaluate(
         env,
-        RewardRunner(code, env.num_envs, batched=batched, engine=config.engine),
+        RewardRunner(
+            code,
+            env.num_envs,
+            batched=batched,
+            engine=config.engine,
+            side_info=env if config.side_info else None,
+        ),
         Policy.load(folder / "policy.safetensors").act,
         rounds=payload["rounds"],
         episodes=payload["episodes"],
         seed=payload["seed"],
         step=step,
         stride=config.trajectory_stride,
-        side_info=config.side_info,
         alive=lambda: emit(Alive(phase="eval", global_step=step)),
     )
     files = {}

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p2p.training.reward.state import keeps_state, reads_episode_start
 from p2p.training.reward_function import (
     RewardFunction,
     RewardLoadError,
@@ -114,7 +113,9 @@ class RewardSource:
         try:
             spec_of(reward)
         except Exception as error:
-            raise self.error(f"the reward's description fails: {say(error)}", error) from error
+            raise self.error(
+                f"the reward's description fails: {last_line(error)}", error
+            ) from error
         return reward
 
     def remember_lines(self) -> None:
@@ -143,7 +144,7 @@ class RewardSource:
             exec(self.compiled, module.__dict__)  # noqa: S102 - what a loader is for; sandboxed
         except (Exception, SystemExit) as error:
             del sys.modules[module.__name__]
-            raise self.error(f"fails while it is loaded: {say(error)}", error) from error
+            raise self.error(f"fails while it is loaded: {last_line(error)}", error) from error
         return module
 
     def _choose(self, module: ModuleType) -> object:
@@ -196,7 +197,7 @@ class RewardSource:
         try:
             return maker()
         except (Exception, SystemExit) as error:
-            raise self.error(f"{what} fails: {say(error)}", error) from error
+            raise self.error(f"{what} fails: {last_line(error)}", error) from error
 
     def _check_signature(self, function: Callable[..., Any], name: str, first: str) -> None:
         wanted = f"{name}({first}{', '.join(PARAMETERS)})"
@@ -314,6 +315,74 @@ def _line(thing: object) -> int | None:
     return getattr(code, "co_firstlineno", None)
 
 
-def say(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """The last line of a traceback."""
     return "".join(traceback.format_exception_only(error)).strip()
+
+
+# --- does a reward keep state between calls? ----------------------------------------------------
+#
+# Read off its source, never by running it. A guess in the safe direction: what is missed here is
+# still found by comparing batched with single calls on real transitions, which run through episode
+# ends.
+
+_MUTATORS = {
+    *("append", "appendleft", "extend", "insert", "add", "update", "setdefault"),
+    *("pop", "popleft", "remove", "clear"),
+}
+
+
+def keeps_state(tree: ast.Module) -> bool:
+    """A `reset` or `_make_reward`, `_episode_start`, global or nonlocal names, or writes that last.
+
+    Writes that last are those to `self` outside `__init__`, and to module-level names from within
+    a function.
+    """
+    return _marked(tree) or any(
+        _writes_outside(function, _module_names(tree))
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name != "__init__"
+    )
+
+
+def reads_episode_start(tree: ast.Module) -> bool:
+    """Whether the source looks at `info["_episode_start"]`."""
+    return any(isinstance(n, ast.Constant) and n.value == "_episode_start" for n in ast.walk(tree))
+
+
+def _marked(tree: ast.Module) -> bool:
+    return reads_episode_start(tree) or any(
+        isinstance(node, ast.Global | ast.Nonlocal)
+        or (isinstance(node, ast.FunctionDef) and node.name in {"reset", "_make_reward"})
+        for node in ast.walk(tree)
+    )
+
+
+def _module_names(tree: ast.Module) -> frozenset[str]:
+    names = {"self"}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return frozenset(names)
+
+
+def _writes_outside(function: ast.FunctionDef, names: frozenset[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            written: ast.expr = node
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _MUTATORS
+        ):
+            written = node.func.value
+        else:
+            continue
+        while isinstance(written, ast.Attribute | ast.Subscript):
+            written = written.value
+        if isinstance(written, ast.Name) and written.id in names:
+            return True
+    return False

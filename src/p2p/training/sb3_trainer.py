@@ -28,6 +28,7 @@ from p2p.training.context import Heartbeat, TrainContext
 from p2p.training.envs.batched_env import BatchedEnv, StepBatch
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
+from p2p.training.reward.calls import Transition
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
 
@@ -57,9 +58,7 @@ class SB3Trainer(BaseTrainer):
         seed = self.later_seed() if self.iteration else config.seed
         self.steps: list[tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]] = []
         self.normalize = VecNormalize(
-            RewardedVecEnv(
-                self.env, self.reward, seed, self._note_step, side_info=config.side_info
-            ),
+            RewardedVecEnv(self.env, self.reward, seed, self._note_step),
             norm_obs=config.normalize_obs,
             norm_reward=config.normalize_reward,
             clip_obs=config.obs_clip,
@@ -119,13 +118,10 @@ class RewardedVecEnv(VecEnv):
         reward: RewardRunner,
         seed: int,
         on_step: OnStep,
-        *,
-        side_info: bool = False,
     ) -> None:
         self.env = env
         self.reward = reward
         self.on_step = on_step
-        self.side_info = side_info
         self.first_seed: int | None = seed
         self.render_mode = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -150,12 +146,7 @@ class RewardedVecEnv(VecEnv):
         """Step, reward, and start ended rows anew."""
         step = self.env.step_batch(self._actions)
         total, terms = self.reward(
-            self._obs,
-            self._actions,
-            step.next_obs,
-            step.info,
-            episode_start=self._episode_start,
-            side_info=self.env if self.side_info else None,
+            Transition(self._obs, self._actions, step.next_obs, step.info, self._episode_start)
         )
         done = step.terminated | step.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]

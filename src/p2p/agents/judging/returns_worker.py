@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from p2p.config import TrainConfig
-from p2p.training.evaluation import evaluate
+from p2p.training.evaluation import acting, evaluate
 from p2p.training.policies.policy import Policy
-from p2p.training.recording import acting
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_function import RewardError
 from p2p.training.vec_env import make_batched_env
@@ -35,7 +34,13 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         act = Policy.load(Path(payload["policy"])) if name == "previous_best" else name
         say({"type": "begun", "name": name})
         try:
-            reward = RewardRunner(payload["code"], episodes, batched=False, engine=config.engine)
+            reward = RewardRunner(
+                payload["code"],
+                episodes,
+                batched=False,
+                engine=config.engine,
+                side_info=env if config.side_info else None,
+            )
             result, _ = evaluate(
                 env,
                 reward,
@@ -43,7 +48,6 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
                 rounds=1,
                 seed=seed,
                 step=0,
-                side_info=config.side_info,
                 record_bytes=0,
                 alive=lambda: say({"type": "alive"}),
             )

@@ -20,7 +20,7 @@ from p2p.training.envs.batched_env import (
     generator_to_array,
 )
 from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, Engine, RowEngine
-from p2p.training.envs.mujoco_kernels import find_kernel
+from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
 from p2p.training.envs.registry import make_single, registered
 from p2p.training.envs.side_info import BatchData, ReachedStates, replay
 
@@ -83,6 +83,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self.model: mujoco.MjModel = base.model
         self._frame_skip: int = base.frame_skip
         self._kernel = kernel(base)
+        self._starts = EpisodeStarts(base)
         self.dt = self._kernel.dt
         self._elapsed = np.zeros(num_envs, np.int64)
         self._rngs: list[np.random.Generator] = []
@@ -200,7 +201,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self._engine.load(state["state"])
         self._elapsed[:] = state["elapsed"]
         self._obs = np.array(state["obs"])
-        self._kernel.before = np.array(state["before"])
+        self._kernel.before = np.array(state["before"]).reshape(self.num_envs, -1)
         self._rngs = [generator_from_array(words) for words in state["rng"]]
         self._stepped.fill(False)
         self._ended = []
@@ -255,7 +256,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return self._reached
 
     def _begin_episodes(self, ids: list[int]) -> None:
-        drawn = [self._kernel.draw(self._rngs[i]) for i in ids]
+        drawn = [self._starts.draw(self._rngs[i]) for i in ids]
         self._engine.begin(ids, [qpos for qpos, _ in drawn], [qvel for _, qvel in drawn])
         self._elapsed[ids] = 0
 
