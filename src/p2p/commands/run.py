@@ -252,7 +252,7 @@ def _more(record: SessionRecord) -> str:
     from p2p.session.clock import worked_s
     from p2p.session.session_config import minutes_to_go_on
 
-    config = record.read_session()
+    config = record.config.read()
     minutes = minutes_to_go_on(config, worked_s(record)) if config else None
     if config is None or minutes == config.loop.max_minutes:
         return ""

@@ -86,7 +86,7 @@ def status_text(status: str) -> str:
 def _row(record: SessionRecord) -> dict[str, Any]:
     from p2p.session.snapshot import standing
 
-    asked, result = record.read_session(), record.read_result()
+    asked, result = record.config.read(), record.result.read()
     iterations = record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
     return {

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from p2p.event_log import span
-from p2p.files import save_model
 from p2p.session.endings import NoEnvironment
 from p2p.session.session_config import in_a_line, with_environment
 
@@ -35,6 +34,6 @@ def on_an_environment(work: Work) -> Work:
             raise NoEnvironment(
                 f"{choice.env_id} fits best, but not with these options: {in_a_line(error)}"
             ) from error
-        save_model(work.session.session_path, config)
+        work.session.config.save(config)
         outcome |= {"env_id": choice.env_id, "reason": reason}
     return replace(work, config=config)
