@@ -102,7 +102,7 @@ def ours(given: dict[str, Any], threads: int) -> None:
     """The trainer itself, as it runs in the sandbox; it is held up where it reports a rollout."""
     from p2p.config import TrainConfig
     from p2p.contracts import ScalarsReady, WorkerMessage
-    from p2p.training.context import TrainContext
+    from p2p.training.base_trainer import TrainContext
     from p2p.training.fast_trainer import train
 
     asked = requests()
@@ -139,7 +139,7 @@ def ours(given: dict[str, Any], threads: int) -> None:
 def memory(given: dict[str, Any]) -> None:
     """Three rollouts and an evaluation of ours; prints the most memory used."""
     from p2p.config import TrainConfig
-    from p2p.training.context import TrainContext
+    from p2p.training.base_trainer import TrainContext
     from p2p.training.fast_trainer import train
 
     batch = given["envs"] * given["steps"]

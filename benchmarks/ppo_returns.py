@@ -64,7 +64,7 @@ def train_sb3(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
 def train_ours(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
     from p2p.config import TrainConfig
     from p2p.rewards import find_reward
-    from p2p.training.context import TrainContext
+    from p2p.training.base_trainer import TrainContext
     from p2p.training.fast_trainer import train
     from p2p.training.policies.policy import Policy
 

@@ -7,7 +7,7 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Finished, ScalarsReady, Started, StateSaved
-from p2p.training.context import TrainContext, TrainingDivergedError
+from p2p.training.base_trainer import TrainContext, TrainingDivergedError
 from p2p.training.fast_trainer import train
 from p2p.training.policies.policy import Policy
 from p2p.training.resume import FILE_NAME, ResumeError, adopt_state, load_state
@@ -188,7 +188,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from p2p.config import TrainConfig
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import TrainContext
 from p2p.training.fast_trainer import train
 from p2p.training.resume import adopt_state
 

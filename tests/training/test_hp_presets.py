@@ -7,7 +7,7 @@ from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, WorkerMessage
 from p2p.rewards import list_rewards
 from p2p.training import fast_trainer
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import TrainContext
 from p2p.training.env_spec import list_env_ids
 from p2p.training.hp_presets import PRESETS, config_from_preset, preset_for, preset_origin
 

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from p2p.config import TrainConfig
 from p2p.training import fast_trainer
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import TrainContext
 from p2p.training.env import make_env
 from p2p.training.policies.network import NetworkShape, flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs

@@ -9,7 +9,7 @@ import pytest
 from p2p.agents.judging.columns import trajectory_columns
 from p2p.config import TrainConfig
 from p2p.training.env_spec import get_env_spec, list_env_ids
-from p2p.training.evaluation import ROWS, record_episodes
+from p2p.training.evaluation import PLAYED_ROWS, record_episodes
 from p2p.training.policies.policy import Policy
 from p2p.training.trajectory import Trajectory
 
@@ -80,12 +80,12 @@ def test_it_is_what_gymnasium_plays() -> None:
 def test_fewer_episodes_are_the_first_of_more(act: str) -> None:
     config = TrainConfig(env_id="Hopper-v5", max_episode_steps=60)
     behaviour = small_policy("Hopper-v5") if act == "policy" else act
-    more = record_episodes(config, behaviour, episodes=ROWS + 2, seed=SEED)  # type: ignore[arg-type]
+    more = record_episodes(config, behaviour, episodes=PLAYED_ROWS + 2, seed=SEED)  # type: ignore[arg-type]
     fewer = record_episodes(config, behaviour, episodes=2, seed=SEED)  # type: ignore[arg-type]
-    assert len(more) == ROWS + 2
+    assert len(more) == PLAYED_ROWS + 2
     assert all(same(a, b) for a, b in zip(fewer, more, strict=False))
-    later = record_episodes(config, behaviour, episodes=1, seed=SEED + ROWS)  # type: ignore[arg-type]
-    assert same(later[0], more[ROWS])
+    later = record_episodes(config, behaviour, episodes=1, seed=SEED + PLAYED_ROWS)  # type: ignore[arg-type]
+    assert same(later[0], more[PLAYED_ROWS])
     assert not same(more[0], more[1])
 
 

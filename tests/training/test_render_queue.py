@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from p2p.records.iteration_record import IterationRecord
-from p2p.training.video.queue import RenderQueue
+from p2p.training.video.rendering import RenderQueue
 
 
 def copied(tmp_path: Path, run: IterationRecord) -> IterationRecord:

@@ -18,8 +18,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved, WorkerMessage
 from p2p.training import fast_trainer, sb3_trainer
-from p2p.training.base_trainer import make_environment
-from p2p.training.context import TrainContext, TrainingDivergedError
+from p2p.training.base_trainer import TrainContext, TrainingDivergedError, make_environment
 from p2p.training.policies.policy import Policy
 from p2p.training.resume import adopt_state, load_state, save_state
 from p2p.training.reward.runner import RewardRunner

@@ -8,8 +8,7 @@ import pytest
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.simulator import SimulatorBackend, get_simulator
 from p2p.training.specs import spec_text
-from p2p.training.video.camera import choose_camera
-from p2p.training.video.scene import open_model, place
+from p2p.training.video.scene import choose_camera, open_model, place
 
 BACKEND: SimulatorBackend = get_simulator("mujoco")
 

@@ -21,7 +21,7 @@ from p2p.scheduler import processes
 from p2p.scheduler.attend import REFUSED_CODE, TIME_LIMIT_CODE
 from p2p.scheduler.control import Control, Exit, LaunchFile
 from p2p.scheduler.records import Launch, LaunchReport, RunSpec
-from p2p.training.passed_variables import PASSED_VARIABLES
+from p2p.training.cpu_manager import PASSED_VARIABLES
 
 GRACE_S = 30.0
 """A session that is told to stop gives its runs half of this."""

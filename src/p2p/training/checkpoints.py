@@ -19,7 +19,6 @@ from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 
 
 def checkpoint_dir(record: IterationRecord, step: int) -> Path:
-    """The folder of one checkpoint."""
     return record.checkpoints_dir / f"step_{step}"
 
 
@@ -54,7 +53,6 @@ def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: Ev
 
 
 def load_checkpoint(record: IterationRecord, step: int) -> Policy:
-    """The policy of a published checkpoint."""
     return Policy.load(checkpoint_dir(record, step) / "policy.safetensors")
 
 

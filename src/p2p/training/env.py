@@ -47,7 +47,6 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def term_names(self) -> tuple[str, ...]:
-        """The terms, once the first step was made."""
         return self._reward.names or ()
 
     def reset(

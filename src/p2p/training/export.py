@@ -161,7 +161,6 @@ def _write_replay(record: IterationRecord, config: TrainConfig, step: int, targe
 def model_card(
     record: IterationRecord, config: TrainConfig, step: int, result: dict[str, Any], *, replay: bool
 ) -> str:
-    """The README of an exported policy."""
     spec = record.read_reward_spec()
     return CARD.format(
         env_id=config.env_id,

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from p2p.training.base_trainer import BaseTrainer, part, prefixed
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import BaseTrainer, TrainContext, part, prefixed
 from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import NetworkShape, flatten, initial_parameters, unflatten
 from p2p.training.policies.policy import Policy

@@ -16,8 +16,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import StatusLiteral
 from p2p.records.iteration_record import IterationRecord
 from p2p.resource_auto import find_best_allocation
-from p2p.training.cpu_manager import CoreLease, CPUManager
-from p2p.training.passed_variables import PASSED_VARIABLES
+from p2p.training.cpu_manager import PASSED_VARIABLES, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
 
 POLL_S = 0.25
@@ -36,6 +35,29 @@ class RunJob:
 
     run_id: str
     config: TrainConfig
+
+
+@dataclass
+class ParallelOptions:
+    """How runs share the machine.
+
+    Args:
+        max_parallel: runs at once; 0 chooses.
+        cores_per_run: cores of each run; 0 chooses.
+        cpu_manager: whose cores to use; by default all that this process may run on.
+        videos: render the evaluation episodes.
+        unsafe_local: train outside the sandbox where the kernel has none.
+        cancelled: asked between polls; True stops all runs, which end as cancelled.
+        on_progress: told of each run's share done, 0 to 1.
+    """
+
+    max_parallel: int = 0
+    cores_per_run: int = 0
+    cpu_manager: CPUManager | None = None
+    videos: bool = True
+    unsafe_local: bool = False
+    cancelled: Callable[[], bool] = field(default=lambda: False)
+    on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
 
 KILLED = -signal.SIGKILL
@@ -73,13 +95,7 @@ def run_parallel(
     *,
     reward_path: Path,
     iteration_dir: Path,
-    max_parallel: int = 0,
-    cores_per_run: int = 0,
-    cpu_manager: CPUManager | None = None,
-    videos: bool = True,
-    unsafe_local: bool = False,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[dict[str, float]], None] = lambda _: None,
+    options: ParallelOptions,
 ) -> dict[str, str]:
     """Do all runs; what each came to stands in its directory.
 
@@ -94,20 +110,22 @@ def run_parallel(
     """
     if not iteration_dir.name.startswith(("iter_", "session_")):
         raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
-    flags = ("--no-progress", *([] if videos else ["--no-videos"]))
-    flags += ("--unsafe-local",) if unsafe_local else ()
+    flags = ("--no-progress", *([] if options.videos else ["--no-videos"]))
+    flags += ("--unsafe-local",) if options.unsafe_local else ()
     batch = _Batch(reward_path.read_text(encoding="utf-8"), iteration_dir, flags)
     # All of them at once, so that progress counts those that still wait.
     batch.waiting += [job for job in jobs if _prepare(batch, job)]
     if not batch.waiting:
         return batch.refused
-    manager = cpu_manager or CPUManager()
+    manager = options.cpu_manager or CPUManager()
     allocation = find_best_allocation(
-        len(batch.waiting), cores_per_run=cores_per_run, max_parallel=max_parallel
+        len(batch.waiting),
+        cores_per_run=options.cores_per_run,
+        max_parallel=options.max_parallel,
     )
     cores = min(allocation.cores_per_run, len(manager.pool))
     with _stopping_on_exit(batch):
-        while (batch.waiting or batch.running) and not cancelled():
+        while (batch.waiting or batch.running) and not options.cancelled():
             while batch.waiting and len(batch.running) < allocation.parallel:
                 lease = manager.try_allocate(cores)
                 if lease is None:
@@ -115,7 +133,7 @@ def run_parallel(
                 _start_next(batch, lease)
             time.sleep(POLL_S)
             _look_after(batch)
-            on_progress(dict(batch.progress))
+            options.on_progress(dict(batch.progress))
     return batch.refused
 
 
@@ -147,7 +165,6 @@ def _has_work(batch: _Batch, job: RunJob) -> bool:
 
 
 def _start_next(batch: _Batch, lease: CoreLease) -> None:
-    """Start the first of the waiting runs on these cores."""
     job = batch.waiting.pop(0)
     # A run that outlived an earlier caller may have come to its end since.
     if not _has_work(batch, job):

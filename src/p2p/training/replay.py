@@ -24,6 +24,8 @@ from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.envs.registry import own_folders
 from p2p.training.runner import TrainingFailed, parse_message
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
+from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
+from p2p.training.worker import reporting_failures
 
 MODULE = "p2p.training.replay"
 
@@ -97,7 +99,7 @@ def replay(
             folder=folder,
             stall_seconds=120,
             import_paths=own_folders(),
-            env={"OMP_NUM_THREADS": "1"},
+            env=WORKER_ENVIRONMENT,
             unsafe_local=unsafe_local,
         )
         try:
@@ -133,7 +135,6 @@ def _follow(process: SandboxedProcess) -> EvalReady:
 
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     """Inside the sandbox: play and report."""
-    from p2p.training.worker import reporting_failures
 
     def emit(message: WorkerMessage) -> None:
         send(message.model_dump_json().encode())

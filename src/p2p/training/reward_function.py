@@ -91,7 +91,6 @@ class RewardFunction(ABC):
         """
 
     def __call__(self, obs: Any, action: Any, next_obs: Any, info: Any) -> tuple[Any, Any]:
-        """The same as `compute`."""
         return self.compute(obs, action, next_obs, info)
 
 

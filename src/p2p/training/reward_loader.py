@@ -235,22 +235,18 @@ class FunctionReward(RewardFunction):
 
     @property
     def latex(self) -> str:
-        """From the `LaTeX:` line."""
         return self._spec.latex
 
     @property
     def terms(self) -> Mapping[str, str]:
-        """From the `Terms:` block."""
         return self._spec.terms
 
     @property
     def description(self) -> str:
-        """The rest of the docstring."""
         return self._spec.description
 
     @property
     def function(self) -> Compute:
-        """The function that is called now."""
         return self._function
 
     @property
@@ -259,7 +255,6 @@ class FunctionReward(RewardFunction):
         return self._source is not None or callable(getattr(self._function, "reset", None))
 
     def compute(self, obs: Any, action: Any, next_obs: Any, info: Any) -> tuple[Any, Any]:
-        """Call the function."""
         self._used = True
         return self._function(obs, action, next_obs, info)
 

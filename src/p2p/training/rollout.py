@@ -150,7 +150,6 @@ class RolloutCollector:
         return arrays | {f"returns.{k}": v for k, v in self.returns.state_dict().items()}
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue where `state` was taken."""
         self._obs, self._seen = arrays["obs"].copy(), arrays["seen"].copy()
         self._starts = arrays["starts"].copy()
         for name, normalizer in (("observations", self._statistics), ("returns", self.returns)):

@@ -42,7 +42,8 @@ from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
 from p2p.training.envs.registry import own_folders
 from p2p.training.metrics import RunMetrics
 from p2p.training.resume import adopt_state, forget_leftovers
-from p2p.training.video.queue import RenderQueue
+from p2p.training.video.rendering import RenderQueue
+from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
 from p2p.training.worker import MODULE as WORKER_MODULE
 from unstable.writers import MissingExtraError
 
@@ -209,7 +210,6 @@ class _Run:
     last_step: int = 0
 
     def train(self) -> TrainSummary:
-        """Start the sandbox and follow it to its end."""
         began = time.monotonic()
         try:
             with (
@@ -240,7 +240,7 @@ class _Run:
             disk_bytes=self.options.disk_bytes,
             stall_seconds=self.options.stall_seconds,
             import_paths=own_folders(),
-            env={"OMP_NUM_THREADS": "1"},
+            env=WORKER_ENVIRONMENT,
             unsafe_local=self.options.unsafe_local,
         )
         payload = {

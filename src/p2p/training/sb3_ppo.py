@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
-from p2p.training.context import ADVICE, TrainingDivergedError
+from p2p.training.base_trainer import ADVICE, TrainingDivergedError
 from p2p.training.policies.network import gaussian_shift
 
 Array = NDArray[np.float32]

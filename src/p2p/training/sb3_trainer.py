@@ -23,8 +23,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import BaseTrainer, part, prefixed
-from p2p.training.context import Heartbeat, TrainContext
+from p2p.training.base_trainer import BaseTrainer, Heartbeat, TrainContext, part, prefixed
 from p2p.training.envs.batched_env import BatchedEnv, StepBatch
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
@@ -137,13 +136,11 @@ class RewardedVecEnv(VecEnv):
         return self._obs
 
     def step_async(self, actions: NDArray[np.float32]) -> None:
-        """Keep the actions for `step_wait`."""
         self._actions = actions
 
     def step_wait(
         self,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Step, reward, and start ended rows anew."""
         step = self.env.step_batch(self._actions)
         total, terms = self.reward(
             Transition(self._obs, self._actions, step.next_obs, step.info, self._episode_start)
@@ -161,27 +158,22 @@ class RewardedVecEnv(VecEnv):
         return step.obs, total, done, infos
 
     def close(self) -> None:
-        """Free the environments."""
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of the batch, once per row that is asked for."""
         # Stable-Baselines3 asks every environment for its render mode; there is nothing to see.
         value = None if attr_name == "render_mode" else getattr(self.env, attr_name)
         return [value] * len(self._rows(indices))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Rows share one batch, so there is nothing to set on one of them."""
         raise NotImplementedError("environments of a batch have no attributes of their own")
 
     def env_method(
         self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
     ) -> list[Any]:
-        """Rows share one batch, so there is no method of one of them."""
         raise NotImplementedError("environments of a batch have no methods of their own")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:  # noqa: ARG002
-        """No row is wrapped in anything."""
         return [False] * len(self._rows(indices))
 
     def _rows(self, indices: int | Sequence[int] | None) -> list[int]:
@@ -207,7 +199,6 @@ def make_model(
     env: VecNormalize,
     after_update: Callable[[dict[str, float], float], None] = lambda *_: None,
 ) -> PPO:
-    """Stable-Baselines3's PPO with this configuration's settings."""
     model = MeasuredPPO(
         "MlpPolicy",
         env,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,8 +19,7 @@ from p2p.contracts import (
     TrainSummary,
 )
 from p2p.records.iteration_record import IterationRecord
-from p2p.training.cpu_manager import CPUManager
-from p2p.training.parallel_trainer import RunJob, run_parallel
+from p2p.training.parallel_trainer import ParallelOptions, RunJob, run_parallel
 
 
 class Trainer(Protocol):
@@ -40,27 +38,8 @@ class Trainer(Protocol):
         ...
 
 
-@dataclass
-class LocalTrainer:
-    """Runs on this machine, side by side as cores and memory allow.
-
-    Args:
-        max_parallel: runs at once; 0 chooses.
-        cores_per_run: cores of each run; 0 chooses.
-        cpu_manager: whose cores to use; by default all that this process may run on.
-        videos: render the evaluation episodes.
-        unsafe_local: train outside the sandbox where the kernel has none.
-        cancelled: asked between polls; True stops all runs, which end as cancelled.
-        on_progress: told of each run's share done, 0 to 1.
-    """
-
-    max_parallel: int = 0
-    cores_per_run: int = 0
-    cpu_manager: CPUManager | None = None
-    videos: bool = True
-    unsafe_local: bool = False
-    cancelled: Callable[[], bool] = field(default=lambda: False)
-    on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
+class LocalTrainer(ParallelOptions):
+    """Runs on this machine, side by side as cores and memory allow."""
 
     def train(
         self,
@@ -74,16 +53,7 @@ class LocalTrainer:
         """See Trainer. A run that is complete on disk is not done again."""
         jobs, problems = plan_runs(configs, seeds, base_config)
         problems |= run_parallel(
-            jobs,
-            reward_path=reward_path,
-            iteration_dir=iteration_dir,
-            max_parallel=self.max_parallel,
-            cores_per_run=self.cores_per_run,
-            cpu_manager=self.cpu_manager,
-            videos=self.videos,
-            unsafe_local=self.unsafe_local,
-            cancelled=self.cancelled,
-            on_progress=self.on_progress,
+            jobs, reward_path=reward_path, iteration_dir=iteration_dir, options=self
         )
         return results_of(configs, seeds, problems, iteration_dir)
 
@@ -108,7 +78,6 @@ def results_of(
 
 
 def run_name(entry: RunConfigEntry, seed: int) -> str:
-    """The name of a run, and of its directory."""
     return f"{entry.config_id}_seed_{seed}"
 
 

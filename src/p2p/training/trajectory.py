@@ -81,7 +81,6 @@ class Trajectory:
 
     @property
     def length(self) -> int:
-        """How many steps were kept."""
         return len(self.columns["step"])
 
     @property
@@ -184,7 +183,6 @@ class Rows(Sequence[dict[str, Any]]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns there are."""
         return (*self._trajectory.columns, "reward_terms")
 
     def _column(self, name: str) -> Column | dict[str, Column]:

@@ -6,6 +6,7 @@ checked by whoever reads it. It talks in WorkerMessages, one JSON line each.
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from typing import Any
 
 from p2p.config import TrainConfig
 from p2p.contracts import Alive, Failed, WorkerMessage
-from p2p.training.context import TrainContext
 
 MODULE = "p2p.training.worker"
 
@@ -23,6 +23,11 @@ BACKENDS: dict[str, str] = {
     "sb3": "p2p.training.sb3_trainer",
 }
 """Backend name to the module whose `train(context)` does it."""
+
+
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
+"""Environment variables of the process. XLA's CPU client reads NPROC when it starts: more than one
+thread makes an update of a small network slower and burns a second core."""
 
 
 class ConfigurationError(ValueError):
@@ -37,8 +42,11 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
     emit(Alive(phase="setup", global_step=0))
     with reporting_failures(emit):
+        from p2p.training.base_trainer import TrainContext
+
         config = TrainConfig.model_validate(payload["config"])
-        train(TrainContext(config, str(payload["reward_code"]), Path(payload["folder"]), emit))
+        context = TrainContext(config, payload["reward_code"], Path(payload["folder"]), emit)
+        importlib.import_module(BACKENDS[choose_backend(config)]).train(context)
 
 
 @contextmanager
@@ -48,14 +56,6 @@ def reporting_failures(emit: Callable[[WorkerMessage], None]) -> Iterator[None]:
         yield
     except BaseException as error:  # noqa: BLE001 - a reward may raise anything, SystemExit too
         emit(describe(error))
-
-
-def train(context: TrainContext) -> None:
-    """Hand over to the backend that the configuration asks for."""
-    import importlib
-
-    module = importlib.import_module(BACKENDS[choose_backend(context.config)])
-    module.train(context)
 
 
 def choose_backend(config: TrainConfig) -> str:
@@ -73,7 +73,7 @@ def choose_backend(config: TrainConfig) -> str:
 
 def describe(error: BaseException) -> Failed:
     """A failure as the parent is told of it."""
-    from p2p.training.context import TrainingDivergedError
+    from p2p.training.base_trainer import TrainingDivergedError
     from p2p.training.envs.registry import UnknownEnvironmentError
     from p2p.training.resume import ResumeError
     from p2p.training.reward_function import RewardError, RewardLoadError

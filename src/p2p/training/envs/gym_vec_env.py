@@ -69,14 +69,12 @@ class GymVecEnv:
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
     def reset_batch(self, seed: int | None = None) -> F64:
-        """Start every row anew, row i seeded with seed + i; None goes on with their generators."""
         for i, env in enumerate(self.envs):
             self._obs[i] = env.reset(seed=None if seed is None else int(seed) + i)[0]
         self._show(range(self.num_envs))
         return self._obs.copy()
 
     def restart(self, rows: Bools) -> F64:
-        """Start new episodes in these rows; return the observations of all rows."""
         ids = np.flatnonzero(rows).tolist()
         for i in ids:
             self._obs[i] = self.envs[i].reset()[0]
@@ -104,14 +102,12 @@ class GymVecEnv:
         return StepBatch(next_obs, self._obs.copy(), reward, terminated, truncated, info)
 
     def side_info(self) -> dict[str, Any]:
-        """``mj_model`` and ``mj_data`` of the transition just made, fields being (N, ...)."""
         if self._batch_data is None:
             field = self._mujoco().field
             self._batch_data = BatchData(self._bases[0].model, field)
         return {"mj_model": self._bases[0].model, "mj_data": self._batch_data}
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
         return {"mj_data": self._mujoco().row(i), "mj_model": self._bases[0].model}
 
     def trajectory_fields(self) -> dict[str, Array]:
@@ -144,7 +140,6 @@ class GymVecEnv:
         self._show(range(self.num_envs))
 
     def close(self) -> None:
-        """Close the environments."""
         for env in self.envs:
             env.close()
 

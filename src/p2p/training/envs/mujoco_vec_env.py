@@ -103,14 +103,12 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
     # --- BatchedEnv -----------------------------------------------------------------------
 
     def reset_batch(self, seed: int | None = None) -> F64:
-        """Start every row anew, row i seeded with seed + i; None goes on with their generators."""
         if seed is not None or not self._rngs:
             seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
             self._rngs = [np_random(s)[0] for s in seeds]
         return self.restart(np.ones(self.num_envs, np.bool_))
 
     def restart(self, rows: Bools) -> F64:
-        """Start new episodes in these rows; return the observations of all rows."""
         self._check_started()
         ids: list[int] = np.flatnonzero(rows).tolist()
         if ids:
@@ -129,7 +127,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return self._obs.copy()
 
     def step_batch(self, action: Array) -> StepBatch:
-        """Step every row with its action, (N, A), unclipped; auto-reset the rows that ended."""
         if action.shape != self._action_shape:
             raise ValueError(f"actions have shape {action.shape}, not {self._action_shape}")
         self._check_started()
@@ -180,7 +177,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return {name: field(name) for name in TRAJECTORY_FIELDS}
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything needed to go on exactly from here, as arrays."""
         self._check_started()
         return {
             "state": self._engine.states(),
@@ -234,7 +230,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return step.obs.copy(), step.reward, step.terminated, step.truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
-        """End the threads."""
         self._engine.close()
 
     # --- inner parts ------------------------------------------------------------------------

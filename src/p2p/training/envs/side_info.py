@@ -7,6 +7,7 @@ transition from the states it began in, which gives the same bits, and goes on w
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 import mujoco
@@ -47,37 +48,14 @@ class BatchData:
     def _named(self, kind: Kind, key: str | int) -> NamedView:
         return NamedView(self, kind, key, self._template)
 
-    def actuator(self, key: str | int) -> NamedView:
-        """Fields of one actuator."""
-        return self._named("actuator", key)
-
-    def body(self, key: str | int) -> NamedView:
-        """Fields of one body."""
-        return self._named("body", key)
-
-    def camera(self, key: str | int) -> NamedView:
-        """Fields of one camera."""
-        return self._named("camera", key)
-
-    def geom(self, key: str | int) -> NamedView:
-        """Fields of one geom."""
-        return self._named("geom", key)
-
-    def joint(self, key: str | int) -> NamedView:
-        """Fields of one joint."""
-        return self._named("joint", key)
-
-    def sensor(self, key: str | int) -> NamedView:
-        """Fields of one sensor."""
-        return self._named("sensor", key)
-
-    def site(self, key: str | int) -> NamedView:
-        """Fields of one site."""
-        return self._named("site", key)
-
-    def tendon(self, key: str | int) -> NamedView:
-        """Fields of one tendon."""
-        return self._named("tendon", key)
+    actuator = partialmethod(_named, "actuator")
+    body = partialmethod(_named, "body")
+    camera = partialmethod(_named, "camera")
+    geom = partialmethod(_named, "geom")
+    joint = partialmethod(_named, "joint")
+    sensor = partialmethod(_named, "sensor")
+    site = partialmethod(_named, "site")
+    tendon = partialmethod(_named, "tendon")
 
 
 class NamedView:

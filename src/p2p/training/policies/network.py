@@ -36,7 +36,6 @@ class NetworkShape:
 
     @classmethod
     def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> NetworkShape:
-        """The network that this configuration trains."""
         return cls(obs_dim, action_dim, config.net_arch, config.activation)
 
     def hidden(self, net: Literal["policy_net", "value_net"]) -> list[str]:
@@ -57,12 +56,10 @@ class NetworkShape:
 
     @property
     def size(self) -> int:
-        """Number of parameters."""
         return sum(prod(shape) for shape in self.parameters().values())
 
 
 def flatten(shape: NetworkShape, tensors: Mapping[str, NDArray[np.float32]]) -> Any:
-    """All parameters as one float32 vector."""
     return np.concatenate([np.ravel(tensors[name]) for name in shape.parameters()])
 
 

@@ -76,7 +76,6 @@ class Policy:
         return actions
 
     def save(self, path: Path) -> None:
-        """Write a safetensors file."""
         from safetensors.numpy import save_file
 
         metadata = _Metadata(

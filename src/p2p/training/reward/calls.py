@@ -55,7 +55,6 @@ class CheckedReward:
 
     @property
     def has_reset(self) -> bool:
-        """Whether the reward wants to be told of new episodes."""
         return self._reset is not None
 
     def single(
@@ -194,7 +193,6 @@ class BadReturn(Exception):
 
 
 def unpack(result: object) -> tuple[Any, Mapping[str, Any]]:
-    """Total and terms."""
     if not isinstance(result, tuple | list) or len(result) != 2:
         shown = f"{len(result)} values" if isinstance(result, tuple | list) else _kind(result)
         raise BadReturn(f"returned {shown}; it must return (total, {{term: value}})", value=result)

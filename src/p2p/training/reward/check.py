@@ -70,8 +70,6 @@ class CheckResult(Record):
 
 
 class CheckReport(Record):
-    """The outcome of a check."""
-
     env_id: str
     name: str
     findings: tuple[CheckFinding, ...]
@@ -80,7 +78,6 @@ class CheckReport(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether the reward can be trained on."""
         return self.result is not None and all(f.level != "error" for f in self.findings)
 
 

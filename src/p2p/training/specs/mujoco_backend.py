@@ -29,7 +29,7 @@ from p2p.training.specs.records import (
     Vec3,
 )
 from p2p.training.specs.spec_text import direction, info_meaning, summary, termination_text, turn
-from p2p.training.video.camera import choose_camera
+from p2p.training.video.scene import choose_camera
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

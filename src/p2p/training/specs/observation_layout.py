@@ -290,7 +290,6 @@ def made_up_samples(env: Any, library: StateLibrary, rng: np.random.Generator) -
 
 
 def real_samples(env: Any, library: StateLibrary, seed: int) -> Samples:
-    """Observations of random play."""
     env.action_space.seed(seed)
     env.reset(seed=seed)
     observations, snapshots = [], []

@@ -91,8 +91,6 @@ class BodyEntry(Record):
 
 
 class GeomEntry(Record):
-    """A shape on a body."""
-
     id: int
     name: str
     type: str
@@ -152,12 +150,10 @@ class EnvSpec(Record):
 
     @property
     def obs_dim(self) -> int:
-        """Length of the observation."""
         return len(self.observation)
 
     @property
     def action_dim(self) -> int:
-        """Length of the action."""
         return len(self.actions)
 
     def observation_index(self, name: str) -> int:

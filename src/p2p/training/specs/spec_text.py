@@ -183,7 +183,6 @@ def _hidden(spec: EnvSpec) -> list[str]:
 
 
 def action_table(spec: EnvSpec) -> str:
-    """One line for each actuator."""
     lines = [
         f"Action of {spec.env_id}: {spec.action_dim} numbers, written action[..., i]",
         "index | name | range | meaning",
