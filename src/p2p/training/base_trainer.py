@@ -77,7 +77,7 @@ def finite_metrics(metrics: Mapping[str, Any], step: int) -> dict[str, float]:
 
 
 class Heartbeat:
-    """Tells the parent that work goes on, a few times a second at most."""
+    """Tells the parent that work continues, a few times a second at most."""
 
     def __init__(self, send: Callable[[WorkerMessage], None], interval_s: float = 0.5) -> None:
         self.global_step = 0
@@ -149,6 +149,14 @@ def make_environment(
     )
 
 
+def make_reward(config: TrainConfig, code: str, env: BatchedEnv, *, batched: bool) -> RewardRunner:
+    """The reward of these environments, with what the configuration lets it see."""
+    side_info = env if config.side_info else None
+    return RewardRunner(
+        code, env.num_envs, batched=batched, engine=config.engine, side_info=side_info
+    )
+
+
 class BaseTrainer:
     """One run inside the sandbox, with its environments, reward, episodes and progress."""
 
@@ -174,7 +182,7 @@ class BaseTrainer:
             batched, self.note = meta["batched"], meta["note"]
             self.iteration, self.elapsed = meta["iteration"], meta["elapsed"]
         self.alive.global_step = self.step
-        self.reward = self._make_reward(self.env, batched=batched)
+        self.reward = make_reward(config, ctx.reward_code, self.env, batched=batched)
         self.episodes = EpisodeLog(config.num_envs, config.reward_term_avg_window)
         if self.saved is not None:
             self.episodes.load_state(part("episodes", self.saved[0]), self.saved[1]["episodes"])
@@ -193,15 +201,6 @@ class BaseTrainer:
         """Where environments start again now: where neither they nor others were."""
         sequence = np.random.SeedSequence([self.config.seed, self.iteration])
         return int(sequence.generate_state(1)[0] >> 1)
-
-    def _make_reward(self, env: BatchedEnv, *, batched: bool) -> RewardRunner:
-        return RewardRunner(
-            self.ctx.reward_code,
-            env.num_envs,
-            batched=batched,
-            engine=self.config.engine,
-            side_info=env if self.config.side_info else None,
-        )
 
     # --- what the parent is told ---------------------------------------------------------------
 
@@ -267,7 +266,8 @@ class BaseTrainer:
         config, folder = self.config, self.ctx.folder
         if self._evaluation is None:
             env = make_environment(config, config.eval_envs)
-            self._evaluation = env, self._make_reward(env, batched=self.reward.batched)
+            code, batched = self.ctx.reward_code, self.reward.batched
+            self._evaluation = env, make_reward(config, code, env, batched=batched)
         result, trajectories = evaluate(
             *self._evaluation,
             policy.act,

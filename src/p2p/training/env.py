@@ -62,8 +62,8 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if self._obs is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         next_obs, _, terminated, truncated, info = self.env.step(action)
-        given = {**info, **self._side_info}
-        values = self._reward.single(self._obs, action, next_obs, given, self._start)
+        reward_info = {**info, **self._side_info}
+        values = self._reward.single(self._obs, action, next_obs, reward_info, self._start)
         self._obs, self._start = np.array(next_obs), False
         terms = dict(zip(self.term_names, values[1:], strict=True))
         return next_obs, values[0], terminated, truncated, {**info, REWARD_TERMS: terms}

@@ -24,7 +24,7 @@ GRACE_S = 15.0
 """How long a run that is told to stop may take to say so before it is killed."""
 UNFINISHED: tuple[StatusLiteral, ...] = ("pending", "queued", "running")
 
-STARTED_ANEW: tuple[StatusLiteral, ...] = (
+RESTARTABLE: tuple[StatusLiteral, ...] = (
     "pending", "failed", "error", "cancelled", "stale", "unknown",
 )  # fmt: skip
 
@@ -84,7 +84,7 @@ class _Batch:
     progress: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     killed: set[str] = field(default_factory=set)
-    """Runs that somebody killed once: they went on, and will not a second time."""
+    """Runs that were killed once and resumed; a second time they are not."""
 
     def record(self, job: RunJob) -> IterationRecord:
         return IterationRecord(self.iteration_dir / job.run_id)
@@ -97,10 +97,10 @@ def run_parallel(
     iteration_dir: Path,
     options: ParallelOptions,
 ) -> dict[str, str]:
-    """Do all runs; what each came to stands in its directory.
+    """Do all runs; what each came to is in its directory.
 
     Runs wait for free cores, which every process on the machine shares. One that is complete on
-    disk is not done again; one that was killed goes on from its last saved state, and so does one
+    disk is not done again; one that was killed resumes from its last saved state, and so does one
     that is killed meanwhile, once; one that an earlier, killed caller started and that still trains
     is waited for. On cancellation or an exception here, running ones are told to stop, and all that
     did not finish end as cancelled.
@@ -132,7 +132,7 @@ def run_parallel(
                     break
                 _start_next(batch, lease)
             time.sleep(POLL_S)
-            _look_after(batch)
+            _poll(batch)
             options.on_progress(dict(batch.progress))
     return batch.refused
 
@@ -150,7 +150,7 @@ def put_in_queue(record: IterationRecord, config: TrainConfig, reward_code: str)
     record.save_reward_source(reward_code)
     record.save_config(config)
     # Not over `running`, which may be true: a run outlives the process that started it.
-    record.set_status_if("queued", STARTED_ANEW)
+    record.set_status_if("queued", RESTARTABLE)
 
 
 def _has_work(batch: _Batch, job: RunJob) -> bool:
@@ -206,7 +206,7 @@ def _start(
     return process
 
 
-def _look_after(batch: _Batch) -> None:
+def _poll(batch: _Batch) -> None:
     """Note how far the runs are, and take leave of those that ended."""
     for run in list(batch.running):
         if run.process.poll() is None:
@@ -214,7 +214,7 @@ def _look_after(batch: _Batch) -> None:
             continue
         run.lease.release()
         batch.running.remove(run)
-        if _may_go_on(batch, run):
+        if _may_resume(batch, run):
             batch.killed.add(run.job.run_id)
             batch.waiting.append(run.job)
             continue
@@ -223,7 +223,7 @@ def _look_after(batch: _Batch) -> None:
         run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
 
 
-def _may_go_on(batch: _Batch, run: _Running) -> bool:
+def _may_resume(batch: _Batch, run: _Running) -> bool:
     """Whether it was killed, for the first time, and nobody has cancelled it."""
     status = run.record.read_status()
     unfinished = status is None or status.status in UNFINISHED
@@ -233,12 +233,12 @@ def _may_go_on(batch: _Batch, run: _Running) -> bool:
 
 def _why_it_ended(run: _Running) -> str:
     code = run.process.returncode
-    told = (
+    reason = (
         "was killed from outside twice, perhaps because the machine ran out of memory"
         if code == KILLED
         else f"ended with code {code} before it finished"
     )
-    return f"the run's process {told}; see {run.record.path / 'executor.log'}"
+    return f"the run's process {reason}; see {run.record.path / 'executor.log'}"
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class NoSuchCheckpoint(Exception):
 
 
 def choose_step(record: IterationRecord, step: int | None) -> int:
-    """The checkpoint asked for, else the one that stands for the run, else the last."""
+    """The checkpoint asked for, else the selected one, else the last."""
     steps = checkpoint_steps(record)
     if not steps:
         raise NoSuchCheckpoint(f"{record.path} has no checkpoint yet")
@@ -144,32 +144,19 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
 
 def _play(payload: dict[str, Any], emit: Callable[[WorkerMessage], None]) -> None:
+    from p2p.training.base_trainer import make_environment, make_reward
     from p2p.training.evaluation import evaluate
     from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import RewardRunner, decide_batched
-    from p2p.training.vec_env import make_batched_env
+    from p2p.training.reward.runner import decide_batched
 
     config = TrainConfig.model_validate(payload["config"])
-    folder = Path(payload["folder"])
-    env = make_batched_env(
-        config.env_id,
-        payload["rows"],
-        max_episode_steps=config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        side_info=config.side_info,
-    )
-    code: str = payload["reward_code"]
+    folder, code = Path(payload["folder"]), str(payload["reward_code"])
+    env = make_environment(config, payload["rows"])
     batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
     step: int = payload["step"]
     result, trajectories = evaluate(
         env,
-        RewardRunner(
-            code,
-            env.num_envs,
-            batched=batched,
-            engine=config.engine,
-            side_info=env if config.side_info else None,
-        ),
+        make_reward(config, code, env, batched=batched),
         Policy.load(folder / "policy.safetensors").act,
         rounds=payload["rounds"],
         episodes=payload["episodes"],

@@ -130,8 +130,8 @@ class RewardSource:
         text = ""
         if cause is not None:
             self.remember_lines()
-            text, found = own_frames(cause, self.name)
-            line = line if found is None else found
+            text, error_line = own_frames(cause, self.name)
+            line = line if error_line is None else error_line
         return RewardLoadError(problem, file=self.name, line=line, traceback=text)
 
     def _execute(self) -> ModuleType:
@@ -153,19 +153,19 @@ class RewardSource:
         maker = module.__dict__.get("_make_reward")
         if isinstance(named, RewardFunction) or (isinstance(named, type) and named in classes):
             return named
-        found = [f"class {c.__name__}" for c in classes]
-        found += ["function reward_fn"] if callable(named) else []
-        found += ["function _make_reward"] if callable(maker) and not callable(named) else []
-        if not found:
+        candidates = [f"class {c.__name__}" for c in classes]
+        candidates += ["function reward_fn"] if callable(named) else []
+        candidates += ["function _make_reward"] if callable(maker) and not callable(named) else []
+        if not candidates:
             raise self.error(
                 "there is no reward in this file. Define a class derived from RewardFunction, or "
                 "`def reward_fn(obs, action, next_obs, info)`"
                 + (f"; `reward_fn` is a {type(named).__name__}" if named is not None else "")
             )
-        if len(found) > 1:
+        if len(candidates) > 1:
             raise self.error(
-                f"several rewards in one file ({', '.join(found)}). Keep one, or name the one that "
-                "counts at the end of the file: `reward_fn = TheClass()`"
+                f"several rewards in one file ({', '.join(candidates)}). Keep one, or name the one "
+                "that counts at the end of the file: `reward_fn = TheClass()`"
             )
         if classes:
             return classes[0]
@@ -203,18 +203,18 @@ class RewardSource:
         wanted = f"{name}({first}{', '.join(PARAMETERS)})"
         signature = inspect.signature(function)
         names = [p.name for p in signature.parameters.values()]
-        given = f"{name}({first}{', '.join(names)})"
+        actual = f"{name}({first}{', '.join(names)})"
         try:
             signature.bind(*PARAMETERS)
         except TypeError:
             raise self.error(
-                f"wrong parameters: {given} is called with four positional arguments and must be "
+                f"wrong parameters: {actual} is called with four positional arguments and must be "
                 f"{wanted}",
                 line=_line(function),
             ) from None
         if names[:4] != list(PARAMETERS) and set(names[:4]) == set(PARAMETERS):
             raise self.error(
-                f"parameters in the wrong order: {given} must be {wanted}", line=_line(function)
+                f"parameters in the wrong order: {actual} must be {wanted}", line=_line(function)
             )
 
 

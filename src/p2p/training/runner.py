@@ -50,14 +50,14 @@ from unstable.writers import MissingExtraError
 HEARTBEAT_S = 5.0
 TICK_S = 0.5
 ON_THE_WAY = ("median",)
-"""The episodes filmed of a checkpoint on the way; of the one that stands for the run, all are."""
+"""The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
 
 
 class TrainingFailed(Exception):
     """A run ended without a result.
 
     Attributes:
-        kind: `reward` when the reward function is to blame, which rewriting it may mend.
+        kind: `reward` when the reward function is to blame, which rewriting it may fix.
         detail: the traceback or output behind the message, if there is one.
     """
 
@@ -106,9 +106,9 @@ def run_training(
 ) -> TrainSummary:
     """Train, evaluate, publish; the record's directory then holds all of it.
 
-    Called again with the same configuration and reward, a run that was killed or cancelled goes on
-    from its last saved state, and one that is complete is not done again. Where only the sandbox
-    was killed, and not by us, the run goes on at once, a single time.
+    Called again with the same configuration and reward, a run that was killed or cancelled
+    resumes from its last saved state, and one that is complete is not done again. Where only the
+    sandbox was killed, and not by us, the run resumes at once, a single time.
 
     Raises:
         TrainingFailed: the run has no result; status.json says why.
@@ -175,20 +175,20 @@ def _run(run: _Run) -> TrainSummary:
 
 
 def _trained(run: _Run) -> TrainSummary:
-    """Train; go on once from the last saved state if somebody killed it."""
+    """Train; resume once from the last saved state if something killed it."""
     try:
         return run.train()
     except TrainingKilled as killed:
         forget_leftovers(run.record.work_dir)
         again = _Run(run.config, run.reward_code, run.record, run.options, run.on_message)
-        again.warnings.append(f"{killed}; it went on from its last saved state")
+        again.warnings.append(f"{killed}; it resumed from its last saved state")
         try:
             return again.train()
         except TrainingKilled as once_more:
             raise TrainingKilled(
                 "environment",
                 f"{once_more}. That was the second time; see what the machine is short of, and "
-                "go on",
+                "resume",
                 once_more.detail,
             ) from once_more
 
@@ -264,7 +264,7 @@ class _Run:
                 self.warnings += self.metrics.close()
 
     def _beat(self, renders: RenderQueue) -> None:
-        """Every few seconds: say that the run goes on, unless it was cancelled."""
+        """Every few seconds: write the heartbeat, unless it was cancelled."""
         now = time.monotonic()
         if now - self.last_beat < HEARTBEAT_S:
             return
@@ -309,15 +309,15 @@ class _Run:
 
     def _failure(self, end: SandboxExit) -> TrainingFailed:
         """For a trainer that ended without a word of its own: the reward is in its process."""
-        told = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+        message = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
         if end.reason == "killed from outside":
-            return TrainingKilled("environment", told, end.output_tail)
+            return TrainingKilled("environment", message, end.output_tail)
         if end.reason == "stalled":
-            told = (
+            message = (
                 f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
-        return TrainingFailed("reward", told, end.output_tail)
+        return TrainingFailed("reward", message, end.output_tail)
 
     def _film_selected(self, renders: RenderQueue) -> None:
         _, evaluation = self.record.parse_scalars()
@@ -332,7 +332,7 @@ class _Run:
             raise TrainingFailed("reward", "training ended without having begun")
         training, evaluation = self.record.parse_scalars()
         checkpoints = _checkpoints(evaluation)
-        found = (warning.message for warning in check_run(training, evaluation))
+        guardrails = (warning.message for warning in check_run(training, evaluation))
         return TrainSummary(
             env_id=self.config.env_id,
             seed=self.config.seed,
@@ -344,7 +344,7 @@ class _Run:
             reward_calls=self.started.reward_calls,
             checkpoints=checkpoints,
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
-            warnings=(*self.warnings, *found),
+            warnings=(*self.warnings, *guardrails),
         )
 
 
@@ -372,7 +372,7 @@ def _checkpoints(evaluation: list[dict[str, Any]]) -> tuple[CheckpointInfo, ...]
 def select_checkpoint(
     checkpoints: tuple[CheckpointInfo, ...], rule: Literal["last", "best"]
 ) -> int | None:
-    """The step of the checkpoint that stands for the run; the later one of equals."""
+    """The step of the selected checkpoint; the later one of equals."""
     if not checkpoints:
         return None
     if rule == "last":

@@ -138,10 +138,10 @@ def load_learner(arrays: Mapping[str, NDArray[Any]], model: PPO, normalize: VecN
 
 
 def _statistics(normalize: VecNormalize) -> dict[str, Any]:
-    found: dict[str, Any] = {"returns": normalize.ret_rms}
+    statistics: dict[str, Any] = {"returns": normalize.ret_rms}
     if normalize.norm_obs:
-        found["observations"] = normalize.obs_rms
-    return found
+        statistics["observations"] = normalize.obs_rms
+    return statistics
 
 
 def _array(value: torch.Tensor) -> NDArray[Any]:

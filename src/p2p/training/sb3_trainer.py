@@ -183,7 +183,7 @@ class RewardedVecEnv(VecEnv):
 
 
 class _Beats(BaseCallback):
-    """Says during rollouts that work goes on."""
+    """The heartbeat of rollouts."""
 
     def __init__(self, alive: Heartbeat) -> None:
         super().__init__()

@@ -35,7 +35,6 @@ class Trainer(Protocol):
         iteration_dir: Path,
     ) -> IterationAggregation:
         """Train every configuration with every seed; failed runs are reported, not raised."""
-        ...
 
 
 class LocalTrainer(ParallelOptions):
@@ -94,8 +93,8 @@ def plan_runs(
     for entry in configs:
         for seed in seeds:
             name = run_name(entry, seed)
-            if taken := sorted({"seed", "iteration_id"} & entry.params.keys()):
-                problems[name] = f"params: {', '.join(taken)} is given by the run itself"
+            if reserved := sorted({"seed", "iteration_id"} & entry.params.keys()):
+                problems[name] = f"params: {', '.join(reserved)} is given by the run itself"
                 continue
             try:
                 config = base_config.with_updates(**entry.params, seed=seed, iteration_id=name)
@@ -126,7 +125,7 @@ def seed_result(run_id: str, seed: int, record: IterationRecord) -> SeedResult:
 
 
 def final_return(summary: TrainSummary) -> float | None:
-    """The mean evaluation return of the checkpoint that stands for the run."""
+    """The mean evaluation return of the selected checkpoint."""
     for checkpoint in summary.checkpoints:
         if checkpoint.step == summary.selected_step:
             return checkpoint.mean_return

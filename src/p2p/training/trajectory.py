@@ -204,12 +204,14 @@ class Rows(Sequence[dict[str, Any]]):
 
 
 def info_columns(info: Mapping[str, Column]) -> dict[str, Column]:
-    """What of an environment's info can stand in a trajectory: numbers, under names not taken."""
-    taken = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD, NAMES_KEY}
+    """What of an environment's info a trajectory holds: numbers, under names not reserved."""
+    reserved = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD, NAMES_KEY}
     return {
         name: values
         for name, values in info.items()
-        if name not in taken and not name.startswith("reward_term") and values.dtype.kind in "fiub"
+        if name not in reserved
+        and not name.startswith("reward_term")
+        and values.dtype.kind in "fiub"
     }
 
 

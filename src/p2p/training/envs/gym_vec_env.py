@@ -117,7 +117,7 @@ class GymVecEnv:
         return {name: self._reached.field(name) for name in TRAJECTORY_FIELDS}
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything needed to go on from here, as arrays.
+        """Everything needed to continue from here, as arrays.
 
         Covers the physics, the generators and the time limits; what an environment keeps in
         attributes of its own is not covered.
@@ -129,7 +129,7 @@ class GymVecEnv:
         return {"obs": self._obs.copy(), **save_rows(self.envs)}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Go on from where state_dict() was taken, in an environment made alike.
+        """Continue from where state_dict() was taken, in an environment made alike.
 
         Raises:
             NotImplementedError: This is not a MuJoCo environment.
@@ -167,16 +167,16 @@ def stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
 
 
 def _stack(values: list[Any]) -> Array:
-    given = [np.asarray(value) for value in values if value is not None]
-    same_shape = len({array.shape for array in given}) == 1
-    if not same_shape or any(array.dtype.kind not in "biuf" for array in given):
+    arrays = [np.asarray(value) for value in values if value is not None]
+    same_shape = len({array.shape for array in arrays}) == 1
+    if not same_shape or any(array.dtype.kind not in "biuf" for array in arrays):
         objects = np.full(len(values), None, dtype=object)
         for i, value in enumerate(values):
             objects[i] = value
         return objects
-    if len(given) == len(values):
-        return np.stack(given)
-    missing = np.full(given[0].shape, np.nan)
+    if len(arrays) == len(values):
+        return np.stack(arrays)
+    missing = np.full(arrays[0].shape, np.nan)
     return np.stack([missing if value is None else np.asarray(value) for value in values])
 
 

@@ -38,23 +38,18 @@ class Engine(Protocol):
 
     def step(self, substeps: int) -> None:
         """Advance every row; as with mj_step, fields stay one substep behind the motion."""
-        ...
 
     def begin(self, ids: Sequence[int], qpos: Sequence[F64], qvel: Sequence[F64]) -> None:
         """Reset these rows, give them a state, and compute what follows from it."""
-        ...
 
     def states(self) -> F64:
         """The full physics state of every row, as a new array."""
-        ...
 
     def load(self, states: Array) -> None:
         """Take over full physics states; fields are unspecified until the next step."""
-        ...
 
     def close(self) -> None:
         """End the threads."""
-        ...
 
 
 class BatchEngine:

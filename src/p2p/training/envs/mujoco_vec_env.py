@@ -187,7 +187,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         }
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Go on from where state_dict() was taken, in an environment made alike."""
+        """Continue from where state_dict() was taken, in an environment made alike."""
         expected = (self.num_envs, mujoco.mj_stateSize(self.model, FULL_STATE))
         if state["state"].shape != expected:
             raise ValueError(

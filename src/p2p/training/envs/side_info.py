@@ -2,7 +2,7 @@
 
 A reward sees the last state of an episode, not the first of the next. So rows that end are
 copied before their reset. Where no MjData are kept (BatchEngine), the first request replays the
-transition from the states it began in, which gives the same bits, and goes on with a RowEngine.
+transition from the states it began in, which gives the same bits, and continues with a RowEngine.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ReachedStates:
     def __init__(self, model: mujoco.MjModel, rows: Sequence[mujoco.MjData]) -> None:
         self._model, self._rows = model, rows
         self._ended: dict[int, mujoco.MjData] = {}
-        self._spare: list[mujoco.MjData] = []  # making one is dear, so they are used again
+        self._spare: list[mujoco.MjData] = []  # making one is expensive, so they are used again
         self._fields: dict[str, Array] = {}
         self._views: dict[str, list[Array]] = {}
 
@@ -117,7 +117,7 @@ class ReachedStates:
             self._ended[i] = final
 
     def begin_rows(self, ids: Sequence[int]) -> None:
-        """These rows show their present states again, be it that they were restarted."""
+        """These rows show their present states again, restarted or not."""
         self._spare += [self._ended.pop(i) for i in ids if i in self._ended]
         self._fields = {}
 
@@ -148,7 +148,7 @@ class ReachedStates:
 def replay(
     engine: BatchEngine, stepped: Bools, ended: list[int], substeps: int
 ) -> tuple[RowEngine, ReachedStates]:
-    """Go on with a RowEngine, and show the transition that a BatchEngine has just made.
+    """Continue with a RowEngine, and show the transition that a BatchEngine has just made.
 
     Args:
         engine: The engine to leave.

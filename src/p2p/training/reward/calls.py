@@ -285,10 +285,10 @@ def _not_finite(term: str, value: float, row: int | None) -> BadReturn:
 def _other_names(terms: Mapping[str, Any], names: tuple[str, ...]) -> BadReturn:
     gone = [name for name in names if name not in terms]
     new = [name for name in terms if name not in names]
-    said = [f"{', '.join(gone)} missing"] if gone else []
-    said += [f"{', '.join(map(str, new))} new"] if new else []
+    changes = [f"{', '.join(gone)} missing"] if gone else []
+    changes += [f"{', '.join(map(str, new))} new"] if new else []
     return BadReturn(
-        f"its terms changed ({'; '.join(said)}). Return the same terms at every step, with 0.0 "
+        f"its terms changed ({'; '.join(changes)}). Return the same terms at every step, with 0.0 "
         "where one does not apply",
         term=str((gone + new)[0]),
         value=tuple(terms),

@@ -33,7 +33,7 @@ WXYZ = ("w", "x", "y", "z")
 
 @dataclass(frozen=True, slots=True)
 class StateNumber:
-    """One number: how it is called and where it stands."""
+    """One number of the state: its name, and where it is."""
 
     name: str
     source: str
@@ -347,11 +347,11 @@ def read_layout(
     """Every entry of the observation, in order."""
     entries = []
     for index in range(real.observations.shape[1]):
-        found = match(made_up or real, index)
-        if found is None or not _confirmed(*found, index, real):
+        explanation = match(made_up or real, index)
+        if explanation is None or not _confirmed(*explanation, index, real):
             entries.append(_unidentified(index, real))
             continue
-        quantity, clip = library.quantities[found[0]], found[1]
+        quantity, clip = library.quantities[explanation[0]], explanation[1]
         entries.append(
             ObservationEntry(
                 index=index,

@@ -155,13 +155,3 @@ class EnvSpec(Record):
     @property
     def action_dim(self) -> int:
         return len(self.actions)
-
-    def observation_index(self, name: str) -> int:
-        """Where the observation holds `name`, which is an entry's name or its source.
-
-        Raises KeyError when it holds no such entry.
-        """
-        for entry in self.observation:
-            if name in (entry.name, entry.source):
-                return entry.index
-        raise KeyError(f"{self.env_id} observes no {name!r}")

@@ -1,6 +1,6 @@
 """Videos of recorded episodes, made by a process of their own.
 
-The parent hands over jobs (environment, trajectory file, output) and goes on; `python -m
+The parent hands over jobs (environment, trajectory file, output) and continues; `python -m
 p2p.training.video.rendering` draws the recorded states. No reward code is loaded anywhere here.
 """
 
