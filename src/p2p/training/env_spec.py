@@ -11,24 +11,10 @@ from functools import cache
 
 from p2p.training.envs.registry import UnknownEnvironmentError, registered
 from p2p.training.simulator import UnsupportedEnvironmentError, get_simulator
-from p2p.training.specs.records import (
-    ActionEntry,
-    BodyEntry,
-    CameraEntry,
-    EnvSpec,
-    GeomEntry,
-    JointEntry,
-    ObservationEntry,
-)
+from p2p.training.specs.records import EnvSpec
 
 __all__ = [
-    "ActionEntry",
-    "BodyEntry",
-    "CameraEntry",
     "EnvSpec",
-    "GeomEntry",
-    "JointEntry",
-    "ObservationEntry",
     "UnknownEnvironmentError",
     "UnsupportedEnvironmentError",
     "get_env_spec",

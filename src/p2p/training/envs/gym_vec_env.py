@@ -34,15 +34,8 @@ if TYPE_CHECKING:
 class GymVecEnv:
     """A BatchedEnv over ``gym.make(env_id)``, for environments that have no batched form.
 
-    Args:
-        env_id: A registered environment whose spaces are one-dimensional boxes.
-        num_envs: Rows.
-        max_episode_steps: Steps until truncation; None for the registered number.
-        terminate_when_unhealthy: Whether bad states end an episode; None as registered.
-
-    Raises:
-        UnknownEnvironmentError: It is not registered.
-        ValueError: Its spaces are others, or a setting does not apply.
+    Arguments are those of `make_batched_env`. Raises ValueError where observations or actions
+    are not vectors, or a setting does not apply.
     """
 
     def __init__(

@@ -45,14 +45,8 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
     clipped: as in Gymnasium, MuJoCo itself clips what it applies where an actuator's ctrlrange
     is limited, while the control cost sees the action as given.
 
-    Args:
-        env_id: A registered environment that is_fast() accepts.
-        num_envs: Rows.
-        num_threads: Threads that step; results do not depend on it.
-        max_episode_steps: Steps until truncation; None for the registered number.
-        terminate_when_unhealthy: Whether bad states end an episode; None as registered.
-        side_info: Prepare for side information from the start. It can be had without, but
-            then the first request costs a replay.
+    Arguments are those of `make_batched_env`. Side information can be had without `side_info`,
+    but then the first request costs a replay.
     """
 
     def __init__(
