@@ -22,9 +22,9 @@ from p2p.benchmark.staging import in_stages
 from p2p.benchmark.suite import Case
 from p2p.contracts import utc_now
 from p2p.files import save_model
+from p2p.records.statuses import EXIT_CODES
 from p2p.scheduler.controllers import JobOptions, session_run
 from p2p.scheduler.records import JobSpec, RunSpec
-from p2p.session.endings import EXIT_CODES
 from p2p.session.run_session import create_session
 from p2p.session.session_config import loop_config
 

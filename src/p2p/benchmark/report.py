@@ -8,11 +8,12 @@ from pathlib import Path
 
 from p2p.benchmark.measuring import TruthResult, measure
 from p2p.benchmark.records import Benchmark, GateResult, read_gate
-from p2p.benchmark.standing import FINISHED, Outcome, Standing, standing
+from p2p.benchmark.standing import FINISHED, Standing, standing
 from p2p.benchmark.statistics import spearman, wilson
 from p2p.benchmark.suite import DIFFICULTIES, Case
 from p2p.benchmark.truth.playing import NotPlayable
 from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
+from p2p.records.statuses import Outcome
 
 TruthOf = Callable[[Path, Case, SessionResult | None], TruthResult | None]
 

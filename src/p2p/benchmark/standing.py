@@ -4,31 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from p2p.benchmark.records import Benchmark, case_record, read_gate
 from p2p.benchmark.suite import Case
 from p2p.contracts import SessionResult, StatusLiteral
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.statuses import STATUS, Outcome
 
-Outcome = Literal["passed", "not_passed", "error", "unfinished", "not_run"]
-"""error: it ended without a verdict, as when its author could make nothing of the sentence."""
 FINISHED: tuple[Outcome, ...] = ("passed", "not_passed", "error")
 """Counted in pass rates; the others are only named."""
-
-_OUTCOMES: dict[StatusLiteral, Outcome] = {
-    "passed": "passed",
-    "max_iterations": "not_passed",
-    "budget_exhausted": "not_passed",
-    "time_exhausted": "not_passed",
-    "error": "error",
-    "failed": "error",
-    "invalid_code": "error",
-    "pending": "not_run",
-    "queued": "not_run",
-    "unknown": "not_run",
-}
-"""Any other status is `unfinished`."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +36,7 @@ def standing(benchmark: Benchmark, folder: Path, number: int) -> Standing:
     record = case_record(folder, number)
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
     status, told, result = record.derive_status(), record.read_status(), record.result.read()
-    outcome = _OUTCOMES.get(status, "unfinished")
+    outcome = STATUS[status].outcome
     message = (result.message if result else "") or (told.error if told else None) or ""
     return Standing(
         case=benchmark.case(number),

@@ -57,7 +57,8 @@ class UsageError(CommandError):
 
 def no_answer(error: InferenceError) -> CommandError:
     """A model gave no answer: with the exit status of a session that ends so."""
-    from p2p.session.endings import EXIT_CODES, status_of
+    from p2p.records.statuses import EXIT_CODES
+    from p2p.session.endings import status_of
 
     failure = CommandError(error)
     failure.status = EXIT_CODES[status_of(error)]

@@ -67,7 +67,7 @@ def exit_text(run: RunRow, kind: JobKind) -> str:
     if not run.exit_code:
         return ""
     if kind in ("session", "benchmark"):
-        from p2p.session.endings import EXIT_CODES
+        from p2p.records.statuses import EXIT_CODES
 
         meaning = {code: status for status, code in EXIT_CODES.items()}
         if run.exit_code in meaning:

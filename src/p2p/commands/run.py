@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from p2p.config import LoopConfig
     from p2p.contracts import SessionResult
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.snapshot import SessionSnapshot
 
 
 def run(
@@ -221,9 +219,10 @@ def _work(
     from p2p.commands.criteria_editor import edit_criteria
     from p2p.commands.session_progress import SessionProgress
     from p2p.commands.sessions import report
-    from p2p.session.endings import EXIT_BUSY, EXIT_CODES, RESUMABLE, SessionBusy
+    from p2p.records.session_view import SessionView
+    from p2p.records.statuses import EXIT_BUSY, EXIT_CODES, RESUMABLE
+    from p2p.session.endings import SessionBusy
     from p2p.session.run_session import run as run_session
-    from p2p.session.snapshot import snapshot
 
     try:
         _change(record, changes or {})
@@ -239,7 +238,9 @@ def _work(
     if as_json:
         print_json({"session": str(record.path), **_absolute(record, result)})
     else:
-        report(record, _with_its_end(snapshot(record), result))
+        # On a full disk, its end could not be written down.
+        ended = result if record.derive_status() != result.status else None
+        report(record, SessionView(record, ended))
     if result.status in RESUMABLE and result.status != "max_iterations":
         err.print(f"go on with: p2p resume {record.session_id}{_more(record)}", soft_wrap=True)
     status = EXIT_CODES.get(result.status, 1)
@@ -257,13 +258,6 @@ def _more(record: SessionRecord) -> str:
     if config is None or minutes == config.loop.max_minutes:
         return ""
     return f" --max-minutes {minutes:g}"
-
-
-def _with_its_end(now: SessionSnapshot, result: SessionResult) -> SessionSnapshot:
-    """How the session stands, also where its end could not be written down: on a full disk."""
-    if now.status == result.status:
-        return now
-    return replace(now, status=result.status, error=result.message, result=now.result or result)
 
 
 def _change(record: SessionRecord, changes: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from p2p.commands.progress import clock, number
-from p2p.session.snapshot import snapshot
+from p2p.records.session_view import SessionView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from p2p.contracts import Criterion, Intent, JudgmentResult
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.snapshot import IterationSnapshot, RunSnapshot, SessionSnapshot
+    from p2p.records.session_view import IterationView, RunView
 
 Answer = TypeVar("Answer")
 
@@ -142,7 +142,7 @@ class SessionProgress:
 
     def update(self) -> None:
         """Look once: print what is new, and show what goes on."""
-        now = snapshot(self.record)
+        now = SessionView(self.record)
         self._print_news(now)
         if self.console.is_terminal:
             self.live.update(self._region(now))
@@ -155,7 +155,7 @@ class SessionProgress:
             for line in lines:
                 self.console.print(line, soft_wrap=isinstance(line, str))
 
-    def _print_news(self, now: SessionSnapshot) -> None:
+    def _print_news(self, now: SessionView) -> None:
         if now.env_reason:
             why = escape(now.env_reason)
             self._once("environment", f"environment: [bold]{escape(now.env_id)}[/] ({why})")
@@ -169,10 +169,10 @@ class SessionProgress:
             )
         if now.judge is not None:
             self._once("judge", "[green]✓[/] judge written and tried")
-        for iteration in now.iterations:
+        for iteration in now.iterations.values():
             self._iteration_news(now, iteration)
 
-    def _iteration_news(self, now: SessionSnapshot, iteration: IterationSnapshot) -> None:
+    def _iteration_news(self, now: SessionView, iteration: IterationView) -> None:
         n = iteration.number
         if iteration.reward is not None:
             mark = "[green]✓[/]" if iteration.reward.valid else "[red]✗[/]"
@@ -199,7 +199,7 @@ class SessionProgress:
         score = score_text(judgment.intent_score, judgment.score_std)
         return f"{mark} iteration {n}: score [bold]{score}[/]"
 
-    def _region(self, now: SessionSnapshot) -> RenderableType:
+    def _region(self, now: SessionView) -> RenderableType:
         doing = f"{DOING[now.phase]}  [dim]{clock(time.monotonic() - self.began)}[/]"
         if now.waiting:
             doing += f"  [yellow]{escape(now.waiting)}[/]"
@@ -208,19 +208,19 @@ class SessionProgress:
             parts.append(_runs_table(now.current.runs))
         return Group(*parts)
 
-    def _plain(self, now: SessionSnapshot) -> None:
+    def _plain(self, now: SessionView) -> None:
         if now.phase != "ended":
             self._once(f"phase{len(now.iterations)}{now.phase}", f"{DOING[now.phase]} ...")
         moment = time.monotonic()
         if now.phase == "training" and now.current and moment - self.last_line > PLAIN_INTERVAL_S:
             self.last_line = moment
             for run in now.current.runs:
-                shown = number(run.curve[-1] if run.curve else None)
+                shown = number(run.training_returns[-1] if run.training_returns else None)
                 text = f"  {run.run_id}: {_share(run)}, return {shown}"
                 self._once(f"{len(now.iterations)}{text}", text)
 
 
-def _share(run: RunSnapshot) -> str:
+def _share(run: RunView) -> str:
     if run.status == "queued":
         return "waits for a free core"
     if run.status == "running" and run.progress >= 1:
@@ -228,7 +228,7 @@ def _share(run: RunSnapshot) -> str:
     return f"{run.progress:.0%} of {run.total_timesteps:,}"
 
 
-def _runs_table(runs: Sequence[RunSnapshot]) -> Table:
+def _runs_table(runs: Sequence[RunView]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 2), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -240,7 +240,7 @@ def _runs_table(runs: Sequence[RunSnapshot]) -> Table:
             escape(run.run_id),
             ProgressBar(total=1.0, completed=run.progress),
             _share(run),
-            f"return {number(run.curve[-1] if run.curve else None)}",
-            sparkline(run.curve),
+            f"return {number(run.training_returns[-1] if run.training_returns else None)}",
+            sparkline(run.training_returns),
         )
     return table

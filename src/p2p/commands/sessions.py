@@ -19,21 +19,9 @@ from p2p.commands.session_argument import (
 )
 
 if TYPE_CHECKING:
+    from p2p.contracts import StatusLiteral
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.snapshot import IterationSnapshot, SessionSnapshot
-
-COLOURS = {
-    "passed": "green",
-    "completed": "green",
-    "running": "cyan",
-    "paused": "cyan",
-    "max_iterations": "yellow",
-    "cancelled": "yellow",
-    "budget_exhausted": "yellow",
-    "time_exhausted": "yellow",
-    "rate_limited": "yellow",
-}
-"""Anything else is red."""
+    from p2p.records.session_view import IterationView, SessionView
 
 
 def sessions(
@@ -78,20 +66,21 @@ def sessions(
     out.print(table)
 
 
-def status_text(status: str) -> str:
+def status_text(status: StatusLiteral) -> str:
     """A status in its colour."""
-    return f"[{COLOURS.get(status, 'red')}]{status}[/]"
+    from p2p.records.statuses import STATUS
+
+    return f"[{STATUS[status].colour}]{status}[/]"
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
-    from p2p.session.snapshot import standing
 
     asked, result = record.config.read(), record.result.read()
     iterations = record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
     return {
         "session_id": record.session_id,
-        "status": standing(record),
+        "status": record.derive_status(),
         "score": result.score if result else None,
         "iterations": len(iterations),
         "env_id": asked.env_id if asked else str((config or {}).get("env_id", "")),
@@ -118,12 +107,12 @@ def show(
       p2p show session_20260101_120000_0123abcd --follow
       p2p show last --criteria > criteria.toml
     """
-    from p2p.session.snapshot import snapshot
+    from p2p.records.session_view import SessionView
 
     record = open_session(session, runs_dir)
     if follow:
         _watch(record)
-    now = snapshot(record)
+    now = SessionView(record)
     if criteria:
         _print_criteria(record, now)
         return
@@ -133,7 +122,7 @@ def show(
     report(record, now)
 
 
-def _print_criteria(record: SessionRecord, now: SessionSnapshot) -> None:
+def _print_criteria(record: SessionRecord, now: SessionView) -> None:
     from p2p.agents.criteria_text import render_criteria
 
     if now.intent is None:
@@ -155,7 +144,7 @@ def _watch(record: SessionRecord) -> None:
             raise typer.Exit(130) from None
 
 
-def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
+def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
     return {
         "session_id": record.session_id,
         "path": str(record.path),
@@ -176,13 +165,13 @@ def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
                     )
                 },
             }
-            for found in now.iterations
+            for found in now.iterations.values()
         ],
         "result": now.result.model_dump(mode="json") if now.result else None,
     }
 
 
-def report(record: SessionRecord, now: SessionSnapshot) -> None:
+def report(record: SessionRecord, now: SessionView) -> None:
     """A session for people: the end of `p2p run`, and `p2p show`."""
     from p2p.commands.session_progress import criteria_table
 
@@ -194,21 +183,20 @@ def report(record: SessionRecord, now: SessionSnapshot) -> None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
-        for found in now.iterations:
+        for found in now.iterations.values():
             tree.add(_line(found, best))
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _best(now: SessionSnapshot) -> IterationSnapshot | None:
+def _best(now: SessionView) -> IterationView | None:
     if now.result is not None and now.result.best_iteration is not None:
-        wanted = now.result.best_iteration
-        return next((found for found in now.iterations if found.number == wanted), None)
+        return now.iterations.get(now.result.best_iteration)
     return now.current
 
 
-def _line(found: IterationSnapshot, best: IterationSnapshot | None) -> str:
+def _line(found: IterationView, best: IterationView | None) -> str:
     from p2p.commands.session_progress import score_text
 
     judged = found.judgment
@@ -221,7 +209,7 @@ def _line(found: IterationSnapshot, best: IterationSnapshot | None) -> str:
     return f"iteration {found.number}: {score}{star}{tags}{change}"
 
 
-def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]]:
+def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.report import spent_text
 
     folder = shown(record.path)

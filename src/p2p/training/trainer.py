@@ -27,6 +27,7 @@ from p2p.contracts import (
     TrainSummary,
 )
 from p2p.records.iteration_record import IterationRecord
+from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
@@ -34,8 +35,6 @@ from p2p.training.runner import TrainingFailed, finished_before
 POLL_S = 0.25
 GRACE_S = 15.0
 """How long a run that is told to stop may take to say so before it is killed."""
-UNFINISHED: tuple[StatusLiteral, ...] = ("pending", "queued", "running")
-
 RESTARTABLE: tuple[StatusLiteral, ...] = (
     "pending", "failed", "error", "cancelled", "stale", "unknown",
 )  # fmt: skip
