@@ -8,9 +8,9 @@ import pytest
 from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Finished, ScalarsReady, Started, StateSaved
 from p2p.training.base_trainer import TrainContext
+from p2p.training.checkpoints import FILE_NAME, ResumeError, adopt_state, load_state
 from p2p.training.fast_trainer import train
 from p2p.training.policies.policy import Policy
-from p2p.training.resume import FILE_NAME, ResumeError, adopt_state, load_state
 from p2p.training.reward_function import RewardError
 from p2p.training.trajectory import Trajectory
 
@@ -186,7 +186,7 @@ from pathlib import Path
 from p2p.config import TrainConfig
 from p2p.training.base_trainer import TrainContext
 from p2p.training.fast_trainer import train
-from p2p.training.resume import adopt_state
+from p2p.training.checkpoints import adopt_state
 
 config, code, folder = sys.argv[1:]
 def send(message):

@@ -168,7 +168,6 @@ def largest_difference(ours, theirs):
     ("env_id", "rollouts", "options"),
     [
         ("Swimmer-v5", 4, {"update_epochs": 10}),
-        ("InvertedPendulum-v5", 2, {}),
         ("Hopper-v5", 4, {}),
         ("Swimmer-v5", 2, {"norm_adv": False, "normalize_reward": False, "learning_rate": 1e-4}),
         ("Swimmer-v5", 2, {"clip_vloss": True, "ent_coef": 0.01, "activation": "relu"}),
@@ -203,11 +202,11 @@ def test_weights_stay_with_those_of_sb3_learn(env_id, rollouts, options, monkeyp
 def test_the_whole_trainer_learns_what_sb3_learns_from_the_same_draws(tmp_path, monkeypatch):
     rollouts = 3
     config = TrainConfig(
-        env_id="Hopper-v5", num_envs=8, num_steps=256, num_minibatches=32, update_epochs=10,
-        seed=1, num_threads=1, total_timesteps=rollouts * 2048, checkpoint_interval=2048,
-        num_evals=2, num_eval_envs=1, num_eval_rounds=1,
+        env_id="Hopper-v5", num_envs=8, num_steps=64, num_minibatches=8, update_epochs=10,
+        seed=1, num_threads=1, total_timesteps=rollouts * 512, checkpoint_interval=512,
+        num_evals=2, num_eval_envs=1, num_eval_rounds=1, max_episode_steps=100,
     )  # fmt: skip
-    noise = np.random.default_rng(6).standard_normal((rollouts, 256, 8, 3), np.float32)
+    noise = np.random.default_rng(6).standard_normal((rollouts, 64, 8, 3), np.float32)
     theirs, shuffles, _ = sb3_run(config, noise, monkeypatch, rollouts)
     monkeypatch.setattr(fast_trainer, "initial_parameters", lambda *_, **__: theirs.weights[0])
     trainer = fast_trainer.FastTrainer(TrainContext(config, REWARD, tmp_path, lambda _: None))

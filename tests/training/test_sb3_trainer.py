@@ -19,8 +19,8 @@ from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved, WorkerMessage
 from p2p.training import fast_trainer, sb3_trainer
 from p2p.training.base_trainer import TrainContext, TrainingDivergedError, make_environment
+from p2p.training.checkpoints import adopt_state, load_state, save_state
 from p2p.training.policies.policy import Policy
-from p2p.training.resume import adopt_state, load_state, save_state
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
 from p2p.training.sb3_trainer import RewardedVecEnv, make_model

@@ -28,11 +28,11 @@ from p2p.contracts import (
     StateSaved,
     TrainScalars,
 )
+from p2p.training.checkpoints import ResumeError, load_state, save_state
 from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
 from p2p.training.policies.policy import Policy
-from p2p.training.resume import ResumeError, load_state, save_state
 from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.vec_env import make_batched_env
 

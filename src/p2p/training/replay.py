@@ -31,7 +31,7 @@ MODULE = "p2p.training.replay"
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayResult:
     """Episodes of one checkpoint, and three of them in full."""
 
     step: int
@@ -66,7 +66,7 @@ def replay(
     episodes: int,
     seed: int,
     unsafe_local: bool = False,
-) -> Replay:
+) -> ReplayResult:
     """Play `episodes` deterministic episodes; equal seeds give equal episodes, however many.
 
     As many run side by side as in training's own evaluation: the last bits of an action depend on
@@ -113,7 +113,7 @@ def replay(
             raise TrainingFailed("reward", f"what playing left cannot be used: {error}") from error
     if set(trajectories) != set(ROLLOUT_LABELS):
         raise TrainingFailed("reward", f"playing left the wrong episodes: {sorted(trajectories)}")
-    return Replay(step, ready.result, trajectories)
+    return ReplayResult(step, ready.result, trajectories)
 
 
 def _follow(process: SandboxedProcess) -> EvalReady:

@@ -38,10 +38,14 @@ from p2p.sandbox import (
     UntrustedResultError,
 )
 from p2p.sandbox import start as start_sandbox
-from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
+from p2p.training.checkpoints import (
+    adopt_state,
+    checkpoint_steps,
+    forget_leftovers,
+    publish_checkpoint,
+)
 from p2p.training.envs.registry import own_folders
 from p2p.training.metrics import RunMetrics
-from p2p.training.resume import adopt_state, forget_leftovers
 from p2p.training.video.rendering import RenderQueue
 from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
 from p2p.training.worker import MODULE as WORKER_MODULE

@@ -74,8 +74,8 @@ def choose_backend(config: TrainConfig) -> str:
 def describe(error: BaseException) -> Failed:
     """A failure as the parent is told of it."""
     from p2p.training.base_trainer import TrainingDivergedError
+    from p2p.training.checkpoints import ResumeError
     from p2p.training.envs.registry import UnknownEnvironmentError
-    from p2p.training.resume import ResumeError
     from p2p.training.reward_function import RewardError, RewardLoadError
 
     trace = "".join(traceback.format_exception(error))[-8000:]

@@ -17,9 +17,6 @@ F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Array = NDArray[Any]
 
-TRAJECTORY_FIELDS = ("qpos", "qvel", "ctrl", "xpos", "xquat", "cvel", "cfrc_ext")
-"""What a recorded trajectory holds of every state, as Gymnasium's own MjData shows it."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
@@ -63,7 +60,7 @@ class BatchedEnv(Protocol):
         """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """The arrays a trajectory keeps of the states just reached, before any auto-reset."""
+        """What a trajectory keeps of the states just reached, before any auto-reset."""
 
     def state_dict(self) -> dict[str, Array]:
         """Everything needed to continue exactly from here, as arrays."""

@@ -12,7 +12,6 @@ from mujoco.batch import DATA_FIELDS
 
 from p2p.training.envs.batched_env import (
     F64,
-    TRAJECTORY_FIELDS,
     Array,
     Bools,
     StepBatch,
@@ -21,7 +20,7 @@ from p2p.training.envs.batched_env import (
 )
 from p2p.training.envs.mujoco_engines import FULL_STATE
 from p2p.training.envs.registry import make_single
-from p2p.training.envs.side_info import BatchData, ReachedStates
+from p2p.training.envs.side_info import ReachedStates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +56,6 @@ class GymVecEnv:
         self.dt = _seconds_per_step(self._bases[0])
         self._obs: F64 = np.zeros((num_envs, *self.single_observation_space.shape))
         self._reached: ReachedStates | None = None
-        self._batch_data: BatchData | None = None
         if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
@@ -95,19 +93,14 @@ class GymVecEnv:
         return StepBatch(next_obs, self._obs.copy(), reward, terminated, truncated, info)
 
     def side_info(self) -> dict[str, Any]:
-        if self._batch_data is None:
-            field = self._mujoco().field
-            self._batch_data = BatchData(self._bases[0].model, field)
-        return {"mj_model": self._bases[0].model, "mj_data": self._batch_data}
+        return self._mujoco().side_info()
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        return {"mj_data": self._mujoco().row(i), "mj_model": self._bases[0].model}
+        return self._mujoco().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """TRAJECTORY_FIELDS of the states just reached; none if this is not MuJoCo."""
-        if self._reached is None:
-            return {}
-        return {name: self._reached.field(name) for name in TRAJECTORY_FIELDS}
+        """None of them if this is not MuJoCo."""
+        return {} if self._reached is None else self._reached.trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:
         """Everything needed to continue from here, as arrays.

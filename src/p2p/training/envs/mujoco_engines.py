@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FULL_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
-class Engine(Protocol):
+class PhysicsEngine(Protocol):
     """N simulations; the arrays are live and keep their place in memory."""
 
     model: mujoco.MjModel

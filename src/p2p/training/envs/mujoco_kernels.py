@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
     from p2p.training.envs.batched_env import F64, Array, Bools
-    from p2p.training.envs.mujoco_engines import Engine
+    from p2p.training.envs.mujoco_engines import PhysicsEngine
 
 Outcome = tuple["F64", "Bools | None", "dict[str, Array]"]
 """Reward, terminated (None: this environment never terminates) and info of a transition."""
@@ -69,7 +69,7 @@ class Kernel:
         self.after: F64 = self.before
         """The same of the state that transition() has judged."""
 
-    def bind(self, engine: Engine) -> None:
+    def bind(self, engine: PhysicsEngine) -> None:
         """Take live views of the engine's arrays."""
         self.motion, self.ctrl, self.field = engine.motion, engine.ctrl, engine.fields
         self.qpos, self.qvel = self.motion[:, : self.model.nq], self.motion[:, self.model.nq :]
@@ -266,7 +266,7 @@ class Humanoid(Locomotion):
     }  # fmt: skip
     """Fields of the observation, and from which number on: the world's are left out."""
 
-    def bind(self, engine: Engine) -> None:
+    def bind(self, engine: PhysicsEngine) -> None:
         super().bind(engine)
         fields = [
             self.flat[name][:, first:]

@@ -12,17 +12,16 @@ from gymnasium.vector.utils import batch_space
 
 from p2p.training.envs.batched_env import (
     F64,
-    TRAJECTORY_FIELDS,
     Array,
     Bools,
     StepBatch,
     generator_from_array,
     generator_to_array,
 )
-from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, Engine, RowEngine
+from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, PhysicsEngine, RowEngine
 from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
 from p2p.training.envs.registry import make_single, registered
-from p2p.training.envs.side_info import BatchData, ReachedStates, replay
+from p2p.training.envs.side_info import ReachedStates, replay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +85,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self._stepped = np.zeros(num_envs, np.bool_)  # rows not restarted since the last step
         self._ended: list[int] = []
         self._reached: ReachedStates | None = None
-        self._batch_data: BatchData | None = None
         if side_info or "cfrc_ext" in self._kernel.derived:
             rows = RowEngine(self.model, num_envs, num_threads, self._kernel.derived)
             self._reached = ReachedStates(self.model, rows.data)
@@ -148,27 +146,13 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return StepBatch(next_obs, obs, reward, terminated, truncated, info)
 
     def side_info(self) -> dict[str, Any]:
-        """``mj_model`` and ``mj_data`` of the transition just made, fields being (N, ...).
-
-        As with Gymnasium's own MjData, what follows from a state (xpos, cvel, ...) is that of
-        the last physics substep's beginning. Ended rows show the state in which they ended.
-        """
-        if self._batch_data is None:
-            self._batch_data = BatchData(self.model, self._follow().field)
-        return {"mj_model": self.model, "mj_data": self._batch_data}
+        return self._follow().side_info()
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended.
-
-        As in Gymnasium it is the very MjData that is simulated: to be read, not written, and
-        good until the next step.
-        """
-        return {"mj_model": self.model, "mj_data": self._follow().row(i)}
+        return self._follow().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """TRAJECTORY_FIELDS of the states just reached, before any auto-reset."""
-        field = self._follow().field
-        return {name: field(name) for name in TRAJECTORY_FIELDS}
+        return self._follow().trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:
         self._check_started()
@@ -232,7 +216,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         if not self._rngs:
             raise RuntimeError("reset the environment before stepping it")
 
-    def _use(self, engine: Engine) -> None:
+    def _use(self, engine: PhysicsEngine) -> None:
         self._engine = engine
         self._kernel.bind(engine)
 

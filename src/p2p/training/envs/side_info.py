@@ -15,6 +15,7 @@ import numpy as np
 from mujoco.batch import DATA_FIELDS
 
 from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, RowEngine
+from p2p.training.trajectory import ENGINE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,6 +105,24 @@ class ReachedStates:
         self._spare: list[mujoco.MjData] = []  # making one is expensive, so they are used again
         self._fields: dict[str, Array] = {}
         self._views: dict[str, list[Array]] = {}
+        self._batch_data: BatchData | None = None
+
+    def side_info(self) -> dict[str, Any]:
+        """For a batched reward: fields of ``mj_data`` are (N, ...), and ended rows show their end.
+
+        As with Gymnasium's own MjData, what follows from a state (xpos, cvel, ...) is that of the
+        last physics substep's beginning.
+        """
+        if self._batch_data is None:
+            self._batch_data = BatchData(self._model, self.field)
+        return {"mj_model": self._model, "mj_data": self._batch_data}
+
+    def row_side_info(self, i: int) -> dict[str, Any]:
+        """For one row: the very MjData that is simulated, to be read, good until the next step."""
+        return {"mj_model": self._model, "mj_data": self.row(i)}
+
+    def trajectory_fields(self) -> dict[str, Array]:
+        return {name: self.field(name) for name in ENGINE_COLUMNS}
 
     def begin_step(self) -> None:
         """The rows are about to step."""
