@@ -15,13 +15,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Model = TypeVar("Model", bound=BaseModel)
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 TEMPORARY_SUFFIX = ".tmp"
 """A writer that was killed leaves a file ending like this; no reader looks at it."""
@@ -192,18 +192,6 @@ def lines_backward(path: Path, *, unfinished: bool = False) -> Iterator[bytes]:
             yield rest
 
 
-def last_record(path: Path, *, unfinished: bool = False) -> dict[str, Any] | None:
-    """The last line that holds an object."""
-    return next(
-        (
-            record
-            for line in lines_backward(path, unfinished=unfinished)
-            if (record := parse_line(line)) is not None
-        ),
-        None,
-    )
-
-
 # --- records ----------------------------------------------------------------------------------
 
 
@@ -241,6 +229,8 @@ def load_object(path: Path) -> dict[str, Any] | None:
 
 def load_model(path: Path, model: type[Model]) -> Model | None:
     """The record in the file, checked."""
+    from pydantic import ValidationError  # slow, and many who write files need no records
+
     value = load_object(path)
     if value is None:
         return None

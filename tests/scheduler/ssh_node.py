@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from launches import OVER, python_launch
+from launches import python_launch
 from ssh_server import SSHServer
 
 from p2p.scheduler.backends.ssh import SSHBackend
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.scheduler.records import Launch, NodeConfig
 
 WAITS = """
 import os, time
@@ -63,13 +63,6 @@ class Node:
                 await backend.status(launch)
                 await asyncio.sleep(0.05)
         return path.read_text()
-
-
-async def ended(backend: SSHBackend, launch: Launch) -> LaunchReport:
-    async with asyncio.timeout(90):
-        while (report := await backend.status(launch)).state not in OVER:
-            await asyncio.sleep(0.05)
-    return report
 
 
 def with_backend(

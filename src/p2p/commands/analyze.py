@@ -34,7 +34,7 @@ def analyze(
       p2p analyze last --again --model anthropic:claude-sonnet-4-5
     """
     from p2p.inference.question import InferenceError
-    from p2p.session.thinking import analyze_session
+    from p2p.session.agents import analyze_session
 
     record = open_session(session, runs_dir)
     try:

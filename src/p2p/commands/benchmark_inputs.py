@@ -55,7 +55,7 @@ def models(model: str | None, vlm: str | None) -> dict[str, str]:
     """Both by their full names: a node must not choose others than this machine would."""
     from p2p.inference.providers import choose_model
     from p2p.inference.question import InferenceError, RequestRejected
-    from p2p.session.thinking import check_models
+    from p2p.session.agents import check_models
     from p2p.settings import get_settings
 
     looks = get_settings().vlm_model if vlm is None else vlm

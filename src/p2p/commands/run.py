@@ -221,14 +221,16 @@ def _work(
     from p2p.commands.sessions import report
     from p2p.records.session_view import SessionView
     from p2p.records.statuses import EXIT_BUSY, EXIT_CODES, RESUMABLE
+    from p2p.scheduler.scheduled_trainer import make_trainer
+    from p2p.session.context import accept
     from p2p.session.endings import SessionBusy
     from p2p.session.run_session import run as run_session
 
     try:
         _change(record, changes or {})
         with SessionProgress(err, record) as view:
-            review = view.held(edit_criteria) if interactive else None
-            result = run_session(record, resume=resumed, review_intent=review)
+            review = view.held(edit_criteria) if interactive else accept
+            result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
     except SessionBusy as error:
         failure = CommandError(f"{error}: watch it with `p2p show {record.session_id} --follow`")
         failure.status = EXIT_BUSY

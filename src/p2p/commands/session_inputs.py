@@ -59,7 +59,7 @@ def read_settings(items: list[str]) -> dict[str, Any]:
 def check_models_named(model: str | None, vlm: str | None) -> None:
     """Before there is a session: a name nobody knows is a mistake, and a key has to be there."""
     from p2p.inference.question import InferenceError, RequestRejected
-    from p2p.session.thinking import check_models
+    from p2p.session.agents import check_models
 
     try:
         check_models(model or "", vlm or "")

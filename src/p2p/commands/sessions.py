@@ -210,7 +210,7 @@ def _line(found: IterationView, best: IterationView | None) -> str:
 
 
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
-    from p2p.session.report import spent_text
+    from p2p.session.publishing import spent_text
 
     folder = shown(record.path)
     lines = [("session", folder)]

@@ -134,8 +134,8 @@ def session_job(
     from p2p.session.run_session import create_session
 
     loop = loop.model_copy(update={"model": choose_model(loop.model)})
-    made = create_session(prompt, loop, runs_dir=runs_dir, criteria=criteria, options=to_choose)
-    return one_run_job("session", session_run(made, runs_dir, options), options)
+    session = create_session(prompt, loop, runs_dir=runs_dir, criteria=criteria, options=to_choose)
+    return one_run_job("session", session_run(session, runs_dir, options), options)
 
 
 def training_job(

@@ -43,8 +43,8 @@ from p2p.contracts import utc_now
 from p2p.inference.providers import choose_model
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
+from p2p.session.agents import check_models
 from p2p.session.session_config import in_a_line
-from p2p.session.thinking import check_models
 from p2p.settings import get_settings
 
 router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])

@@ -13,10 +13,10 @@ from p2p.api.views import can_go_on, waiting_orders
 from p2p.inference.question import InferenceError
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import ensure_scheduler
+from p2p.session.agents import check_models
 from p2p.session.clock import worked_s
 from p2p.session.run_session import open_config
 from p2p.session.session_config import in_a_line, loop_config, minutes_to_go_on
-from p2p.session.thinking import check_models
 
 router = APIRouter(prefix="/api", tags=["sessions"])
 NOT_OPTIONS = ("prompt", "env_id", "criteria", "settings", "priority")
