@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from p2p.config import TrainConfig
 from p2p.contracts import (
     ROLLOUT_LABELS,
-    Alive,
     EvalReady,
     EvalResult,
     Failed,
-    WorkerMessage,
 )
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
@@ -25,9 +21,7 @@ from p2p.training.envs.registry import own_folders
 from p2p.training.runner import TrainingFailed, parse_message
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
-from p2p.training.worker import reporting_failures
-
-MODULE = "p2p.training.replay"
+from p2p.training.worker import MODULE as WORKER_MODULE
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,6 @@ def replay(
         NoSuchCheckpoint: the run's files are not there, or not any more.
         TrainingFailed: the reward or the environment failed.
     """
-    rows = config.eval_envs
     policy_file = checkpoint_dir(record, step) / "policy.safetensors"
     code = record.read_reward_source()
     if not policy_file.is_file() or not code:
@@ -89,11 +82,7 @@ def replay(
             "config": config.model_dump(mode="json"),
             "reward_code": code,
             "folder": name,
-            "rows": rows,
-            "rounds": -(-episodes // rows),
-            "episodes": episodes,
-            "seed": seed,
-            "step": step,
+            "replay": {"episodes": episodes, "seed": seed, "step": step},
         }
         sandbox = Sandbox(
             folder=folder,
@@ -103,7 +92,7 @@ def replay(
             unsafe_local=unsafe_local,
         )
         try:
-            with start_sandbox(MODULE, payload, sandbox) as process:
+            with start_sandbox(WORKER_MODULE, payload, sandbox) as process:
                 ready = _follow(process)
             trajectories = {
                 label: Trajectory.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
@@ -131,42 +120,3 @@ def _follow(process: SandboxedProcess) -> EvalReady:
             "reward", f"playing ended ({end.reason}): {end.message}", end.output_tail
         )
     return ready
-
-
-def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
-    """Inside the sandbox: play and report."""
-
-    def emit(message: WorkerMessage) -> None:
-        send(message.model_dump_json().encode())
-
-    with reporting_failures(emit):
-        _play(payload, emit)
-
-
-def _play(payload: dict[str, Any], emit: Callable[[WorkerMessage], None]) -> None:
-    from p2p.training.base_trainer import make_environment, make_reward
-    from p2p.training.evaluation import evaluate
-    from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import decide_batched
-
-    config = TrainConfig.model_validate(payload["config"])
-    folder, code = Path(payload["folder"]), str(payload["reward_code"])
-    env = make_environment(config, payload["rows"])
-    batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
-    step: int = payload["step"]
-    result, trajectories = evaluate(
-        env,
-        make_reward(config, code, env, batched=batched),
-        Policy.load(folder / "policy.safetensors").act,
-        rounds=payload["rounds"],
-        episodes=payload["episodes"],
-        seed=payload["seed"],
-        step=step,
-        stride=config.trajectory_stride,
-        alive=lambda: emit(Alive(phase="eval", global_step=step)),
-    )
-    files = {}
-    for label, trajectory in trajectories.items():
-        files[label] = f"{label}.npz"
-        trajectory.save(folder / files[label])
-    emit(EvalReady(result=result, policy_file="policy.safetensors", trajectory_files=files))

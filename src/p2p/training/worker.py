@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: environment, reward and PPO in one process.
+"""What runs inside the sandbox: environment, reward and policy in one process.
 
 The reward is code that nobody has vouched for, so everything this process says and writes is
 checked by whoever reads it. It talks in WorkerMessages, one JSON line each.
@@ -11,10 +11,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p2p.config import TrainConfig
-from p2p.contracts import Alive, Failed, WorkerMessage
+from p2p.contracts import Alive, EvalReady, Failed, WorkerMessage
+
+if TYPE_CHECKING:
+    from p2p.training.base_trainer import TrainContext
 
 MODULE = "p2p.training.worker"
 
@@ -35,7 +38,7 @@ class ConfigurationError(ValueError):
 
 
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
-    """Train as the payload says: config, reward_code, folder."""
+    """Train as the payload says (config, reward_code, folder), or play a policy (replay)."""
 
     def emit(message: WorkerMessage) -> None:
         send(message.model_dump_json().encode())
@@ -46,7 +49,37 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
 
         config = TrainConfig.model_validate(payload["config"])
         context = TrainContext(config, payload["reward_code"], Path(payload["folder"]), emit)
-        importlib.import_module(BACKENDS[choose_backend(config)]).train(context)
+        if "replay" in payload:
+            play(context, **payload["replay"])
+        else:
+            importlib.import_module(BACKENDS[choose_backend(config)]).train(context)
+
+
+def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
+    """Play the folder's policy with the reward, and report as after an evaluation."""
+    from p2p.training.base_trainer import make_environment, make_reward
+    from p2p.training.evaluation import evaluate
+    from p2p.training.policies.policy import Policy
+    from p2p.training.reward.runner import decide_batched
+
+    config, code, folder = context.config, context.reward_code, context.folder
+    env = make_environment(config, config.eval_envs)
+    batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
+    result, trajectories = evaluate(
+        env,
+        make_reward(config, code, env, batched=batched),
+        Policy.load(folder / "policy.safetensors").act,
+        rounds=-(-episodes // config.eval_envs),
+        episodes=episodes,
+        seed=seed,
+        step=step,
+        stride=config.trajectory_stride,
+        alive=lambda: context.send(Alive(phase="eval", global_step=step)),
+    )
+    files = {label: f"{label}.npz" for label in trajectories}
+    for label, trajectory in trajectories.items():
+        trajectory.save(folder / files[label])
+    context.send(EvalReady(result=result, policy_file="policy.safetensors", trajectory_files=files))
 
 
 @contextmanager
