@@ -46,7 +46,7 @@ from p2p.prompts.env_facts import (
 )
 from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
-from p2p.training.simulator import get_simulator
+from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {
     "environment_chooser": 1_000,
@@ -165,7 +165,7 @@ ROLES: dict[str, Render] = {
     "visual_judge": lambda spec: (
         VisualRequest(
             env_id=spec.env_id,
-            camera=get_simulator(spec.engine).get_camera_description(spec),
+            camera=camera_text(spec),
             seconds=50,
             frames=24,
             **COMMON,
