@@ -120,7 +120,7 @@ export function EnvPicker({ value, onChange, onPrompt }: EnvPickerProps) {
           <span className="env-any" aria-hidden="true">
             ?
           </span>
-          <span>Choose automatically</span>
+          <span>Automatic</span>
         </label>
         {data?.map((env) => (
           <label key={env.env_id} className="env">
