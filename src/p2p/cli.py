@@ -13,8 +13,7 @@ import typer
 
 from p2p.commands.analyze import analyze
 from p2p.commands.benchmark import benchmark_app
-from p2p.commands.catalogue import envs, rewards
-from p2p.commands.check import check
+from p2p.commands.catalogue import check, envs, rewards
 from p2p.commands.console import CommandError, complain, print_json
 from p2p.commands.doctor import doctor
 from p2p.commands.jobs import app as jobs

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from p2p.contracts import describe_errors
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -248,8 +250,7 @@ def load_model(path: Path, model: type[Model]) -> Model | None:
         # Through JSON and not as Python values, because there a list is no tuple.
         return model.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        problems = ("{}: {}".format(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors())
-        raise UnreadableError("; ".join(problems)) from None
+        raise UnreadableError(describe_errors(error)) from None
 
 
 def read_text(path: Path) -> str | None:

@@ -110,7 +110,7 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
 def test_filters_keep_the_numbers_and_name_what_they_cannot_match(suite: tuple[Case, ...]) -> None:
     kept = chosen(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
     assert kept == tuple(c for c in suite if c.env_id == "Ant-v5" and c.difficulty != "medium")
-    with pytest.raises(ValueError, match=r"environment 'Ant-v4'; did you mean Ant-v5"):
+    with pytest.raises(ValueError, match=r"env_id 'Ant-v4'; did you mean Ant-v5"):
         chosen(suite, envs=["Ant-v4"])
     with pytest.raises(ValueError, match="together leave no prompt"):
         chosen(suite, envs=["Ant-v5"], categories=["balance"])

@@ -109,7 +109,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(
     found = p2p("jobs", *arguments)
     assert found.status == 2
     assert told in found.error
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["scheduler"]
+    assert {path.name for path in tmp_path.glob("runs/*")} <= {"scheduler"}
     assert p2p("jobs", "list", "--json").json == []
 
 

@@ -10,32 +10,36 @@ import pytest
 from ssh_node import Node
 from ssh_server import WHY_NOT, SSHServer
 
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import TrainConfig
 from p2p.contracts import SteeringOrder, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.scheduler import tending
 from p2p.scheduler.controllers import JobOptions, session_job
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.store import Store
+from p2p.session.request import SessionRequest
 from p2p.session.steering import give_order
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
-LOOP = LoopConfig(
+REQUEST = SessionRequest(
+    prompt="balance",
+    env_id="InvertedPendulum-v5",
     model="builtin",
     max_iterations=2,
     pass_threshold=1.0,
     videos=False,
-    judge_episodes=3,
-    train=TrainConfig(
-        env_id="InvertedPendulum-v5",
-        num_envs=4,
-        num_steps=64,
-        total_timesteps=40_000,
-        max_episode_steps=50,
-        num_evals=1,
-        num_eval_rounds=1,
-    ),
+    settings={
+        "judge_episodes": 3,
+        "train": TrainConfig(
+            num_envs=4,
+            num_steps=64,
+            total_timesteps=40_000,
+            max_episode_steps=50,
+            num_evals=1,
+            num_eval_rounds=1,
+        ),
+    },
 )
 
 
@@ -50,7 +54,7 @@ def test_an_order_given_while_it_trains_is_taken_up_after_that_iteration(
     try:
         with closing(Store(runs)) as store:
             store.add_node(Node(server, runs).config())
-            job = session_job("balance", LOOP, runs, JobOptions(nodes=("other",)))
+            job = session_job(REQUEST, runs, JobOptions(nodes=("other",)))
             record = SessionRecord(runs / job.job_id)
             store.submit(job)
 

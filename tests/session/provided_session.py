@@ -25,8 +25,8 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.iteration_runner import local_trainer
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work
+from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
-from p2p.session.session_config import loop_config
 from p2p.session.stopping import StopSwitch
 from p2p.session.thinking import AgentThinking
 from p2p.settings import Settings, get_settings

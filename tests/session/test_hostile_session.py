@@ -19,8 +19,8 @@ from p2p.inference.llm_client import LLMClient
 from p2p.records.iteration_record import SessionRecord
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work
+from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
-from p2p.session.session_config import loop_config
 from p2p.session.thinking import AgentThinking
 
 ATTACK = """

@@ -7,7 +7,7 @@ import pytest
 from p2p.config import TrainConfig
 from p2p.contracts import utc_now
 from p2p.records.loop_files import SessionConfig
-from p2p.session.session_config import loop_config, with_changes
+from p2p.session.request import loop_config, with_changes
 
 
 def test_flat_options_find_their_place_and_what_is_set_is_fixed() -> None:

@@ -302,7 +302,7 @@ def test_a_key_in_the_prompt_does_not_reach_the_disk(sessions: Sessions) -> None
         ((), 2, "say what the agent should do"),
         (("--prompt", " ", "--env", "InvertedPendulum-v5"), 2, "the prompt is empty"),
         (("--prompt", "balance", "--env", "Antt-v5"), 2, "did you mean Ant-v5"),
-        (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "'seeds'"),
+        (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "mean seeds"),
         (("--prompt", "x", "--loop-config", "none.json"), 2, "none.json does not exist"),
         (("--prompt", "x", "--env", "Ant-v5", "--loop-config", '{"max_minutes": 0}'), 2,
          "max_minutes: Input should be greater than 0"),

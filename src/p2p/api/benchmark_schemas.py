@@ -15,6 +15,7 @@ from p2p.benchmark.suite import Case, Difficulty
 from p2p.contracts import Record, Score
 from p2p.scheduler.names import Id
 from p2p.scheduler.records import BackendName
+from p2p.session.request import SessionOptions
 
 BenchmarkState = Literal["queued", "running", "completed", "cancelled", "incomplete"]
 """completed: every case has a verdict, or a gate has closed the stages of the others."""
@@ -120,35 +121,23 @@ class BenchmarkOptionsResponse(Record):
 Names = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=100)]
 
 
-class StartBenchmarkRequest(Record):
-    """What `p2p benchmark` takes, as JSON. What is not given is chosen as there."""
+class StartBenchmarkRequest(SessionOptions):
+    """The options of `p2p benchmark`, as JSON, with the same defaults."""
 
     suite: Annotated[str, Field(min_length=1, max_length=200)] = "mujoco_prompts"
     """A suite of ours; with `csv`, what to call it."""
     csv: Annotated[str, Field(max_length=900_000)] | None = None
     """The text of a CSV file."""
-    model: Annotated[str, Field(max_length=200)] | None = None
-    vlm_model: Annotated[str, Field(max_length=200)] | None = None
     mode: Mode = "flat"
     num_stages: Annotated[int, Field(ge=1, le=1000)] = 5
     gate_threshold: Score = 0.5
     filter_envs: Names = ()
     filter_categories: Names = ()
     filter_difficulties: tuple[Difficulty, ...] = ()
-    total_timesteps: int | None = None
-    max_iterations: int | None = None
-    pass_threshold: float | None = None
-    budget_usd: float | None = None
-    """For each prompt."""
-    max_minutes: float | None = None
-    """For each prompt."""
-    num_configs: int | None = None
     num_envs: int | None = None
-    seeds: tuple[int, ...] | None = None
     side_info: bool | None = None
     hp_tuning: bool | None = None
     use_code_judge: bool | None = None
-    videos: bool = True
     max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
     cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
     nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()

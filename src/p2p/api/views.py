@@ -21,7 +21,7 @@ from p2p.contracts import EvalResult
 from p2p.records.loop_files import SteeringTaken
 from p2p.session.clock import worked_s
 from p2p.session.endings import RESUMABLE
-from p2p.session.session_config import minutes_to_go_on
+from p2p.session.request import minutes_to_resume
 from p2p.session.snapshot import snapshot
 from p2p.session.steering import merge, not_taken
 
@@ -55,7 +55,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
         lineage=record.read_lineage(),
         orders=tuple(waiting.values()),
         resumable=asked is not None and can_go_on(now.status, waiting),
-        minutes_to_go_on=minutes_to_go_on(asked, worked_s(record)) if asked else None,
+        minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked) if asked else "",
     )
 

@@ -25,8 +25,8 @@ from p2p.files import save_model
 from p2p.scheduler.controllers import JobOptions, session_run
 from p2p.scheduler.records import JobSpec, RunSpec
 from p2p.session.endings import EXIT_CODES
+from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
-from p2p.session.session_config import loop_config
 
 WHERE_RESULTS_ARE = "local"
 """The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""

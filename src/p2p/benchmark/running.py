@@ -10,6 +10,7 @@ from pathlib import Path
 from p2p.benchmark.planning import REPORT_FOLDER, job_of, prepare, report_run
 from p2p.benchmark.records import Benchmark, case_id, case_record, gate_id, report_id
 from p2p.benchmark.standing import Standing, live_score, standing
+from p2p.contracts import field_error
 from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
 from p2p.scheduler.service import ensure_scheduler
@@ -139,19 +140,19 @@ def fitting_nodes(
 ) -> tuple[str, ...]:
     """The nodes that were named, or all of a backend; empty: all there are.
 
-    Raises ValueError for a name that nobody knows, and where no run would ever fit.
+    Raises ValueError for an unknown name, and where no run would ever fit.
     """
     with closing(Store(runs_dir)) as store:
         known = {node.node_id: node for node in store.nodes()}
     for name in names:
         if name not in known:
             there = ", ".join(known)
-            raise ValueError(f"--nodes: there is no node {name}, only {there}")
+            raise field_error("nodes", f"there is no node {name}, only {there}")
     if backend is not None:
         of_it = tuple(n.node_id for n in known.values() if n.backend == backend and n.enabled)
         names = tuple(name for name in names if name in of_it) if names else of_it
         if not names:
-            raise ValueError(f"--backend: no such node is enabled for {backend}: p2p nodes list")
+            raise field_error("backend", f"no node of {backend} is enabled: p2p nodes list")
     usable = [known[name] for name in names or known]
     _check_room(usable, cores)
     return names
@@ -160,7 +161,7 @@ def fitting_nodes(
 def _check_room(nodes: list[NodeConfig], cores: int) -> None:
     enabled = [node for node in nodes if node.enabled]
     if not enabled:
-        raise ValueError("--nodes: none of them is enabled: p2p nodes list")
+        raise field_error("nodes", "none of them is enabled: p2p nodes list")
     most = max(node.cores for node in enabled)
     if cores > most:
-        raise ValueError(f"--cores-per-run {cores}: the largest node has {most}")
+        raise field_error("cores_per_run", f"{cores} are asked for, the largest node has {most}")

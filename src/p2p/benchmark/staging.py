@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 
 from p2p.benchmark.suite import DIFFICULTIES, Case
+from p2p.contracts import field_error
 
 
 def in_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...], ...]:
@@ -16,7 +17,7 @@ def in_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...],
     difficulty. Raises ValueError for less than one stage.
     """
     if num_stages < 1:
-        raise ValueError(f"num_stages={num_stages}: at least one is needed")
+        raise field_error("num_stages", f"{num_stages} is too few: at least one is needed")
     ordered = _fair_order(cases)
     stages = min(num_stages, len(ordered))
     bounds = [len(ordered) * number // stages for number in range(stages + 1)]

@@ -22,7 +22,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 
 from p2p.benchmark.truth import TRUTHS
-from p2p.contracts import Record
+from p2p.contracts import Record, field_error
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
@@ -230,18 +230,19 @@ def chosen(
 ) -> tuple[Case, ...]:
     """Those that a filter lets through; raises ValueError for a filter that none can match."""
     filters = (
-        ("environment", "env_id", envs),
-        ("category", "category", categories),
-        ("difficulty", "difficulty", difficulties),
+        ("filter_envs", "env_id", envs),
+        ("filter_categories", "category", categories),
+        ("filter_difficulties", "difficulty", difficulties),
     )
     kept = list(cases)
-    for what, field, wanted in filters:
-        there = list(dict.fromkeys(str(getattr(case, field)) for case in cases))
+    for option, column, wanted in filters:
+        values = list(dict.fromkeys(str(getattr(case, column)) for case in cases))
         for value in wanted:
-            if value not in there:
-                raise ValueError(f"no prompt has the {what} {value!r}{_hint(value, there)}")
+            if value not in values:
+                hint = _hint(value, values)
+                raise field_error(option, f"no prompt has the {column} {value!r}{hint}")
         if wanted:
-            kept = [case for case in kept if getattr(case, field) in wanted]
+            kept = [case for case in kept if getattr(case, column) in wanted]
     if not kept:
-        raise ValueError("the filters together leave no prompt: take one of them out")
+        raise ValueError("the filters together leave no prompt: remove one of them")
     return tuple(kept)

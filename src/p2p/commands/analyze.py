@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from p2p.commands.arguments import RunsDirOption, SessionArgument, open_session
 from p2p.commands.console import CommandError, JsonFlag, err, no_answer, out, print_json
-from p2p.commands.session_argument import RunsDirOption, SessionArgument, open_session
 
 if TYPE_CHECKING:
     from p2p.contracts import SessionAnalysis

@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from p2p.commands.console import CommandError, JsonFlag, UsageError, did_you_mean, out, print_json
+from p2p.commands.arguments import RunsDirOption
+from p2p.commands.console import CommandError, JsonFlag, UsageError, out, print_json
 from p2p.commands.job_submit import WithCommand, submit
-from p2p.commands.scheduler_store import find_job, open_store
-from p2p.commands.session_argument import RunsDirOption
+from p2p.commands.scheduler import find_job, open_store
 
 if TYPE_CHECKING:
     from p2p.scheduler.rows import JobRow, RunRow
@@ -201,6 +201,8 @@ def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
     if name is None:
         raise UsageError(f"RUN: {job.job_id} has {len(runs)} runs, say which: {_some(runs)}")
     if name not in runs:
+        from p2p.contracts import did_you_mean
+
         hint = did_you_mean(name[:100], runs)
         raise UsageError(f"RUN: {job.job_id} has no run {name[:100]}{hint}")
     return runs[name]

@@ -8,10 +8,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from p2p.commands.console import CommandError, JsonFlag, UsageError, did_you_mean, err, out
-from p2p.commands.console import print_json as print_document
-from p2p.commands.scheduler_store import open_store, wrong_fields
-from p2p.commands.session_argument import RunsDirOption
+from p2p.commands.arguments import RunsDirOption
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    flag_names,
+    out,
+    print_json,
+    usage_errors,
+)
+from p2p.commands.scheduler import FORMATS, open_store
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import NodeConfig
@@ -19,23 +27,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
-FLAGS = {
-    "node_id": "NODE",
-    "backend": "--backend",
-    "cores": "--cores",
-    "gpus": "--gpus",
-    "host": "--host",
-    "port": "--port",
-    "user": "--user",
-    "base_dir": "--base-dir",
-    "python": "--python",
-    "key_file": "--key-file",
-    "known_hosts": "--known-hosts",
-    "address": "--address",
-    "partition": "--partition",
-    "lease_s": "--lease",
-}
-CHECK_PATIENCE_S = 60.0
+NAMES = {"node_id": "NODE", "lease_s": "--lease"}
+"""Fields of a node that no parameter is named after."""
+CHECK_TIMEOUT_S = 60.0
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
 
@@ -55,6 +49,7 @@ def nodes() -> None:
 
 @app.command()
 def add(
+    context: typer.Context,
     node: NodeArgument,
     backend: Annotated[
         str, typer.Option(metavar="KIND", help="local, ssh, ray or slurm.")
@@ -104,8 +99,6 @@ def add(
       p2p nodes add cluster --backend ray --address 10.0.0.1:6379 --cores 256
       p2p nodes add hpc --backend slurm --base-dir /shared/p2p --cores 512
     """
-    from pydantic import ValidationError
-
     from p2p.scheduler.records import NodeConfig
 
     if cores is None:
@@ -114,8 +107,8 @@ def add(
         from p2p.training.cpu_manager import default_pool
 
         cores = len(default_pool())
-    try:
-        made = NodeConfig.model_validate(
+    with usage_errors(flag_names(context) | NAMES, formats=FORMATS):
+        config = NodeConfig.model_validate(
             {
                 "node_id": node,
                 "backend": backend,
@@ -134,16 +127,14 @@ def add(
                 "lease_s": lease,
             }
         )
-    except ValidationError as error:
-        raise wrong_fields(error, FLAGS) from error
     with open_store(runs_dir) as store:
         if not replace and store.node(node) is not None:
             raise UsageError(f"NODE: {node} is there already: choose another name, or --replace")
-        store.add_node(made, replace=replace)
+        store.add_node(config, replace=replace)
     if as_json:
-        print_document(made.model_dump(mode="json"))
+        print_json(config.model_dump(mode="json"))
         return
-    out.print(f"{made.node_id} is a node now; try it with: p2p nodes check {made.node_id}")
+    out.print(f"added {node}; test it with: p2p nodes check {node}")
 
 
 @app.command("list")
@@ -158,7 +149,7 @@ def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> Non
     with open_store(runs_dir) as store:
         rows = [_row(node, store.in_use()) for node in store.nodes()]
     if as_json:
-        print_document(rows)
+        print_json(rows)
         return
     if not rows:
         out.print("no nodes: add this machine with: p2p nodes add local")
@@ -211,7 +202,7 @@ def check(
         with err.status("asking the nodes"):
             found = [_ask(node, store) for node in chosen]
     if as_json:
-        print_document(found)
+        print_json(found)
     else:
         for row in found:
             mark = "[green]✓[/]" if row["ok"] else "[red]✗[/]"
@@ -221,6 +212,8 @@ def check(
 
 
 def _find(store: Store, name: str) -> NodeConfig:
+    from p2p.contracts import did_you_mean
+
     node = store.node(name)
     if node is None:
         hint = did_you_mean(name[:100], [known.node_id for known in store.nodes()])
@@ -236,14 +229,14 @@ def _ask(node: NodeConfig, store: Store) -> dict[str, Any]:
     async def ask() -> str:
         backend = make_backend(node, store.folder)
         try:
-            return await asyncio.wait_for(backend.check(), CHECK_PATIENCE_S)
+            return await asyncio.wait_for(backend.check(), CHECK_TIMEOUT_S)
         finally:
             await backend.close()
 
     try:
         message, ok = asyncio.run(ask()), True
     except TimeoutError:
-        message, ok = f"no answer within {CHECK_PATIENCE_S:.0f} s", False
+        message, ok = f"no answer within {CHECK_TIMEOUT_S:.0f} s", False
     except (BackendError, ImportError) as error:
         message, ok = str(error), False
     return {"node_id": node.node_id, "backend": node.backend, "ok": ok, "message": message}
@@ -275,7 +268,7 @@ def remove(
         except StoreError as error:
             raise CommandError(f"{error}: wait for them, cancel them, or add --give-up") from error
     if as_json:
-        print_document({"node_id": node, "given_up": given_up})
+        print_json({"node_id": node, "given_up": given_up})
         return
     told = f"; given up: {', '.join(given_up)}" if given_up else ""
     out.print(f"{node} is no node any more{told}", soft_wrap=True)

@@ -19,7 +19,7 @@ from p2p.commands.console import (
     print_json,
     shown,
 )
-from p2p.commands.train_inputs import read_config
+from p2p.commands.train import read_config
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig

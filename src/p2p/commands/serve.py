@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from p2p.commands.arguments import RunsDirOption, runs_folder
 from p2p.commands.console import UsageError, err, out
-from p2p.commands.session_argument import RunsDirOption, runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

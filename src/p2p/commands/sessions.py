@@ -9,14 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
-from p2p.commands.session_argument import (
+from p2p.commands.arguments import (
     RunsDirOption,
     SessionArgument,
     open_session,
     runs_folder,
     session_names,
 )
+from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
 
 if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord

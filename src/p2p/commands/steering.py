@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from p2p.commands.arguments import (
+    RunsDirOption,
+    SessionArgument,
+    open_session,
+    parse_settings,
+)
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -19,8 +25,6 @@ from p2p.commands.console import (
     read_text,
     shown,
 )
-from p2p.commands.session_argument import RunsDirOption, SessionArgument, open_session
-from p2p.commands.train_inputs import parse_setting
 
 if TYPE_CHECKING:
     from p2p.contracts import Criterion, SteeringOrder
@@ -63,7 +67,7 @@ def _cancel_run(record: SessionRecord) -> bool:
     """End the scheduler's run of this session, which may be on another machine, or still wait."""
     for runs_dir in record.path.parents[:2]:
         if (runs_dir / "scheduler" / "scheduler.sqlite").is_file():
-            from p2p.commands.scheduler_store import open_store
+            from p2p.commands.scheduler import open_store
             from p2p.scheduler.service import ensure_scheduler
 
             with open_store(runs_dir) as store:
@@ -169,13 +173,13 @@ def _reward(path: Path | None) -> str | None:
 
 
 def _hyperparameters(items: list[str]) -> dict[str, Any]:
-    from p2p.config import TUNABLE
+    from p2p.config import TUNABLE, TrainConfig
 
-    found = dict(parse_setting(item) for item in items)
-    for name in found:
+    changes = parse_settings(items, TrainConfig.model_fields)
+    for name in changes:
         if name not in TUNABLE:
             raise UsageError(f"--set {name}: only {', '.join(TUNABLE)} can be changed on the way")
-    return found
+    return changes
 
 
 def _give(record: SessionRecord, order: SteeringOrder) -> Path:

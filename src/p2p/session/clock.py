@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from p2p.files import read_model, save_model
 from p2p.records.loop_files import ClockReading
 from p2p.session.endings import TimeExhausted
-from p2p.session.session_config import minutes_to_go_on
+from p2p.session.request import minutes_to_resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ class Clock:
 
 def time_exhausted(session: SessionRecord, config: SessionConfig, seconds: float) -> TimeExhausted:
     """What to say when the time is used up, and how to go on."""
-    given, more = config.loop.max_minutes or 0.0, minutes_to_go_on(config, seconds)
+    given, more = config.loop.max_minutes or 0.0, minutes_to_resume(config, seconds)
     return TimeExhausted(
         f"its time of {given:g} minute{'' if given == 1 else 's'} is used up; "
         f"`p2p resume {session.session_id} --max-minutes {more:g}` goes on"

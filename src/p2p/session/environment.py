@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from p2p.contracts import describe_errors
 from p2p.event_log import span
 from p2p.files import save_model
 from p2p.session.endings import NoEnvironment
-from p2p.session.session_config import in_a_line, with_environment
+from p2p.session.request import with_environment
 
 if TYPE_CHECKING:
     from p2p.session.phases import Work
@@ -33,7 +34,7 @@ def on_an_environment(work: Work) -> Work:
             config = with_environment(config, choice.env_id, reason)
         except ValueError as error:
             raise NoEnvironment(
-                f"{choice.env_id} fits best, but not with these options: {in_a_line(error)}"
+                f"{choice.env_id} fits best, but not with these options: {describe_errors(error)}"
             ) from error
         save_model(work.session.session_path, config)
         outcome |= {"env_id": choice.env_id, "reason": reason}

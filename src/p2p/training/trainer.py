@@ -19,6 +19,7 @@ from p2p.contracts import (
     RunRecord,
     SeedResult,
     TrainSummary,
+    describe_errors,
 )
 from p2p.training.cpu_manager import CPUManager
 from p2p.training.parallel_trainer import RunJob, run_parallel
@@ -135,10 +136,7 @@ def plan_runs(
             try:
                 config = base_config.with_updates(**entry.params, seed=seed, iteration_id=name)
             except ValidationError as error:
-                problems[name] = "params: " + "; ".join(
-                    f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
-                    for item in error.errors()
-                )
+                problems[name] = f"params: {describe_errors(error)}"
             else:
                 jobs.append(RunJob(name, config))
     return jobs, problems

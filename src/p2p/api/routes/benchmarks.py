@@ -24,6 +24,7 @@ from p2p.api.benchmarks import UNENDED
 from p2p.api.house import House, TheHouse
 from p2p.api.live import STREAMED, benchmark_stream, benchmarks_stream, stream
 from p2p.api.problems import BadRequest, WrongState
+from p2p.api.routes.starting import check_remote
 from p2p.api.schemas import StopResponse, UpdateMetadataRequest, UpdateMetadataResponse
 from p2p.benchmark.planning import plan
 from p2p.benchmark.records import Mode
@@ -39,20 +40,13 @@ from p2p.benchmark.suite import (
     shipped_suites,
 )
 from p2p.benchmark.truth import TRUTHS
-from p2p.contracts import utc_now
-from p2p.inference.providers import choose_model
+from p2p.contracts import describe_errors, utc_now
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.session_config import in_a_line
-from p2p.session.thinking import check_models
-from p2p.settings import get_settings
 
 router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])
-OPTIONS = (
-    "total_timesteps", "max_iterations", "pass_threshold", "budget_usd", "max_minutes", "num_envs",
-    "seeds", "side_info", "hp_tuning", "use_code_judge", "videos",
-)  # fmt: skip
-"""Those of every session that have the same name there."""
+OPTIONS = ("num_envs", "side_info", "hp_tuning", "use_code_judge")
+"""Settings of every session that are fields of their own."""
 
 
 @router.get("/options")
@@ -89,12 +83,12 @@ def start_benchmark(house: TheHouse, wanted: StartBenchmarkRequest) -> StartBenc
             gate_threshold=wanted.gate_threshold,
             cores_per_run=wanted.cores_per_run,
             max_parallel=wanted.max_parallel,
-            nodes=_nodes(house, wanted),
+            nodes=fitting_nodes(house.runs_dir, wanted.nodes, wanted.backend, wanted.cores_per_run),
         )
-    except InferenceError as error:  # a name nobody knows, or a key that is not there
+    except InferenceError as error:  # an unknown model, or a key that is missing
         raise BadRequest(f"model, vlm_model: {error}") from error
     except ValueError as error:
-        raise BadRequest(in_a_line(error)) from error
+        raise BadRequest(describe_errors(error)) from error
     start(made, house.runs_dir, report=True)
     name = made.benchmark_id
     return StartBenchmarkResponse(benchmark_id=name, job_id=name, cases=len(made.cases))
@@ -117,22 +111,9 @@ def _cases(wanted: StartBenchmarkRequest) -> tuple[Case, ...]:
 
 
 def _options(wanted: StartBenchmarkRequest) -> dict[str, Any]:
-    looks = get_settings().vlm_model if wanted.vlm_model is None else wanted.vlm_model
-    check_models(wanted.model or "", looks)
-    return {
-        **{name: getattr(wanted, name) for name in OPTIONS},
-        "configs": wanted.num_configs,
-        "model": choose_model(wanted.model or ""),
-        "vlm_model": looks,
-    }
-
-
-def _nodes(house: House, wanted: StartBenchmarkRequest) -> tuple[str, ...]:
-    try:
-        return fitting_nodes(house.runs_dir, wanted.nodes, wanted.backend, wanted.cores_per_run)
-    except ValueError as error:
-        said = str(error).removeprefix("--").replace("cores-per-run", "cores_per_run")
-        raise BadRequest(said) from error
+    check_remote(wanted)
+    further = {name: getattr(wanted, name) for name in OPTIONS}
+    return {"videos": True, **wanted.with_models().options(), **further}
 
 
 @router.get("")

@@ -21,7 +21,7 @@ from p2p.api.schemas import (
 )
 from p2p.api.views import loop_iterations, session_detail
 from p2p.config import TUNABLE
-from p2p.contracts import Criterion, Intent, SteeringOrder, utc_now
+from p2p.contracts import Criterion, Intent, SteeringOrder, describe_errors, utc_now
 from p2p.scheduler.service import ensure_scheduler
 from p2p.session.snapshot import standing
 from p2p.session.steering import give_order
@@ -132,7 +132,7 @@ def _check_criteria(criteria: tuple[Criterion, ...]) -> None:
     try:
         Intent(prompt="", env_id="", criteria=criteria, author="user")
     except ValidationError as error:
-        raise BadRequest("; ".join(f"criteria: {item['msg']}" for item in error.errors())) from None
+        raise BadRequest(f"criteria: {describe_errors(error)}") from None
 
 
 @router.delete("/sessions/{session_id}")
