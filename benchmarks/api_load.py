@@ -36,7 +36,6 @@ from p2p.api.index import folders
 from p2p.api.rows import read_row
 from p2p.contracts import JudgmentResult, SessionResult, utc_now
 from p2p.event_log import EventLog
-from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import BestRun, IterationPlan
 from p2p.session.request import loop_config
@@ -111,12 +110,12 @@ def watched(runs: Path) -> SessionRecord:
     session = create_session("run forward fast", loop, session_id="session_watched", runs_dir=runs)
     iteration = session.create_iteration()
     plan = IterationPlan(iteration=1, train=loop.train, configs=loop.configs, seeds=(1, 2, 3))
-    save_model(iteration.plan_path, plan)
+    iteration.plan.save(plan)
     for seed in plan.seeds:
         long_run(IterationRecord(iteration.path / f"base_seed_{seed}"), seed)
     iteration.save_judgment(JudgmentResult(intent_score=0.9, passed=True))
-    save_model(iteration.best_run_path, BestRun(run_id="base_seed_1", step=100, score=0.9))
-    save_model(session.result_path, SessionResult(status="passed", score=0.9, iterations=1))
+    iteration.best_run.save(BestRun(run_id="base_seed_1", step=100, score=0.9))
+    session.result.save(SessionResult(status="passed", score=0.9, iterations=1))
     for number in range(200):
         EventLog(session.events_path).emit("something.happened", number=number)
     session.set_status("passed")

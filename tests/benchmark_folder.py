@@ -11,7 +11,6 @@ from p2p.benchmark.planning import plan, prepare
 from p2p.benchmark.records import Benchmark, case_record
 from p2p.benchmark.suite import Case
 from p2p.contracts import JudgmentResult, SessionResult, StatusLiteral
-from p2p.files import save_model
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
 
@@ -77,6 +76,6 @@ def end_case(
         judged = JudgmentResult(intent_score=score, passed=status == "passed")
         record.iteration(1).save_judgment(judged)
     result = SessionResult(status=status, score=score, iterations=1, **{**where, **fields})
-    save_model(record.result_path, result)
+    record.result.save(result)
     record.set_status("running")
     record.set_status(status, fields.get("message"))

@@ -133,7 +133,7 @@ class SessionFolder:
     def remark(self, iteration: int, *remarks: str) -> None:
         """What a person said after an iteration."""
         taken = SteeringTaken(orders=(1,), remarks=remarks)
-        save_model(self.record.iteration(iteration).steering_path, taken)
+        self.record.iteration(iteration).steering.save(taken)
 
     def iterate(
         self,
@@ -155,7 +155,7 @@ class SessionFolder:
         plan = IterationPlan(
             iteration=number, parent=parent, train=train, configs=configs, seeds=tuple(seeds)
         )
-        save_model(iteration.plan_path, plan)
+        iteration.plan.save(plan)
         for seed in seeds:
             run = IterationRecord(iteration.path / f"base_seed_{seed}")
             run.save_config(train.with_updates(seed=seed))
@@ -178,7 +178,7 @@ class SessionFolder:
             best_config_id="base",
             best_run_id=f"base_seed_{seeds[0]}",
         )
-        iteration.save_aggregation(aggregation)
+        iteration.aggregation.save(aggregation)
         iteration.save_judgment(judgment(score))
         judged = judgment(score)
         node = LineageNode(

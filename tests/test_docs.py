@@ -316,7 +316,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> SessionRecord:
 
 
 def test_the_example_of_a_session_ends_with_a_judged_policy(session: SessionRecord) -> None:
-    result, intent = session.read_result(), session.read_intent()
+    result, intent = session.result.read(), session.intent.read()
     assert result is not None
     assert result.status in {"passed", "max_iterations"}
     assert result.score is not None

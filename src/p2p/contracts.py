@@ -7,9 +7,9 @@ body. Unknown keys are errors: a file from another program is reported, not half
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -20,11 +20,6 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import PydanticCustomError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from p2p.config import TrainConfig
 
 StatusLiteral = Literal[
     "pending",
@@ -642,68 +637,3 @@ WorkerMessage = Annotated[
 WORKER_MESSAGE: TypeAdapter[WorkerMessage] = TypeAdapter(WorkerMessage)
 
 Json = Mapping[str, Any]
-
-
-# --- what training is handed ----------------------------------------------------------------------
-
-
-class RunRecord(Protocol):
-    """The folder of one training run, as the training floor knows it."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def work_dir(self) -> Path: ...
-    @property
-    def scalars_path(self) -> Path: ...
-    @property
-    def videos_dir(self) -> Path: ...
-    @property
-    def checkpoints_dir(self) -> Path: ...
-
-    def trajectory_file(self, step: int, label: str) -> Path:
-        """Where the trajectory of an evaluation episode goes."""
-
-    def save_config(self, config: TrainConfig) -> None:
-        """Write config.json."""
-
-    def save_reward_source(self, source: str) -> None:
-        """Write reward_fn.py."""
-
-    def save_reward_spec(self, spec: RewardSpec) -> None:
-        """Write reward_spec.json."""
-
-    def save_summary(self, summary: TrainSummary) -> None:
-        """Write summary.json."""
-
-    def set_status(self, status: StatusLiteral, error: str | None = None) -> None:
-        """Write status.json, unless the run was cancelled."""
-
-    def set_status_if(
-        self, status: StatusLiteral, expected: Collection[StatusLiteral], error: str | None = None
-    ) -> bool:
-        """Write status.json only if it is one of `expected` now; says if so."""
-
-    def read_status(self) -> StatusData | None:
-        """Read status.json."""
-
-    def read_config(self) -> dict[str, Any] | None:
-        """Read config.json."""
-
-    def read_reward_source(self) -> str:
-        """Read reward_fn.py; empty if there is none."""
-
-    def read_reward_spec(self) -> RewardSpec:
-        """Read reward_spec.json."""
-
-    def read_summary(self) -> TrainSummary | None:
-        """Read summary.json."""
-
-    def parse_scalars(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Training and evaluation lines of scalars.jsonl."""
-
-    def compute_progress(self) -> float | None:
-        """Share of the run that is done, 0 to 1."""
-
-    def touch_heartbeat(self) -> None:
-        """Say that the work goes on."""

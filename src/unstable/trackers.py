@@ -17,7 +17,7 @@ from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import one_line
 from unstable.utils.locking import locked
 from unstable.utils.logging import is_news
-from unstable.writers import WRITERS, mend_lines
+from unstable.writers import WRITERS, truncate_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ class Tracker(BaseTracker):
             for name, project in projects.items()
         ]
         self._games_path = Path(self.get_eval_dir()) / "games.jsonl"
-        mend_lines(self._games_path, resume_step)
+        truncate_lines(self._games_path, resume_step)
         self._transcripts = Transcripts(self.run_dir, resume_step)
         self._latest_transcript: Mapping[str, Any] | None = None
 

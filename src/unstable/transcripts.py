@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unstable.utils.files import to_json
-from unstable.writers import mend_lines
+from unstable.writers import truncate_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,7 +105,7 @@ class Transcripts:
         last_training = None if resume_step is None else resume_step - 1
         for kind, last in (("train", last_training), ("eval", resume_step)):
             for name in file_names(kind):
-                mend_lines(self._folder / name, last)
+                truncate_lines(self._folder / name, last)
 
     def add(self, game: Mapping[str, Any]) -> None:
         """Append a game; it has left this process when this returns."""

@@ -1,4 +1,7 @@
-"""Where metrics go: one small protocol, and a dict of what implements it."""
+"""Where metrics go: one small protocol, and a dict of what implements it.
+
+Importing this module loads none of the libraries; a writer loads its own when it is opened.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,18 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 from unstable.utils.files import to_json, write_whole
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
 
 class MetricsWriter(Protocol):
-    """Takes numbers by name."""
+    """Takes numbers by name, in the order they come."""
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Take the values that hold at a step of the learner."""
+        """Take the values that hold at a step."""
         ...
 
     def close(self) -> None:
@@ -39,38 +40,59 @@ class MissingExtraError(ImportError):
 
 
 class JsonlWriter:
-    """`metrics.jsonl`: one line per write, with its time and step; not-finite numbers are null."""
+    """A file of strict JSON lines; numbers that are not finite are null.
 
-    def __init__(self, folder: Path, resume_step: int | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        mend_lines(path, resume_step)
+    Opening it drops a torn last line, and the lines beyond the step that a run resumes from.
+
+    Args:
+        path: the file.
+        resume_step: the step that the run resumes from; None: keep every line.
+        step_key: what the step is called in a line.
+        timed: write the time into each line.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        resume_step: int | None = None,
+        *,
+        step_key: str = "step",
+        timed: bool = True,
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        truncate_lines(path, resume_step, step_key)
         self._file = path.open("a", encoding="utf-8")
+        self._step_key, self._timed = step_key, timed
 
-    def write(self, values: Mapping[str, float], step: int) -> None:
+    def write(self, values: Mapping[str, Any], step: int) -> None:
         """Append a line; it has left this process when this returns."""
-        line = {"time": round(time.time(), 3), "step": step, **values}
-        self._file.write(to_json(line) + "\n")
+        time_field = {"time": round(time.time(), 3)} if self._timed else {}
+        self._file.write(to_json({**time_field, self._step_key: step, **values}) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """No more lines."""
         self._file.close()
 
 
 class TensorBoardWriter:
-    """Event files in TensorBoard's own record format; neither torch nor TensorFlow is loaded."""
+    """Event files in TensorBoard's own record format; neither torch nor TensorFlow is loaded.
+
+    A resumed run begins a new file that tells readers to forget what lies beyond its first step.
+    """
 
     def __init__(self, folder: Path, resume_step: int | None = None) -> None:
+        # TensorBoard's EventFileWriter would import TensorFlow where that is installed, and writes
+        # from a thread; records are all it adds to this.
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
+        # Readers take files in the order of their names.
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}.0"
         self._records = RecordWriter((folder / name).open("xb"))
         self._write(file_version="brain.Event:2")
-        if resume_step is not None:  # readers forget what lies beyond
+        if resume_step is not None:
             started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._write(step=resume_step + 1, session_log=started)
 
@@ -78,13 +100,11 @@ class TensorBoardWriter:
         """Write one event with all finite values, flushed."""
         entries = [
             self._summary.Value(tag=name, simple_value=value)
-            for name, value in values.items()
-            if math.isfinite(value)
+            for name, value in _finite(values).items()
         ]
         self._write(step=step, summary=self._summary(value=entries))
 
     def close(self) -> None:
-        """No more events."""
         self._records.close()
 
     def _write(self, **fields: Any) -> None:
@@ -94,22 +114,31 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Weights & Biases; WANDB_MODE=offline keeps everything below the run's folder."""
+    """Weights & Biases; WANDB_MODE=offline keeps everything below the folder.
 
-    def __init__(self, folder: Path, project: str, run_name: str) -> None:
+    Args:
+        folder: where W&B keeps its files.
+        project: of W&B.
+        run_name: as the dashboard shows it.
+        run_id: under which a resumed run continues; must differ between runs.
+        step_metric: the name of the step on the axis.
+    """
+
+    def __init__(
+        self, folder: Path, project: str, run_name: str, run_id: str, step_metric: str
+    ) -> None:
         wandb = _library("wandb")
         folder.mkdir(parents=True, exist_ok=True)
-        # A resumed run goes on under its id, which must differ between runs of one name.
-        place = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(folder.parts[-3:]))
+        identifier = re.sub(r"[^A-Za-z0-9_.-]", "-", run_id)[-128:]  # ids allow little else
         self._run = wandb.init(
-            project=project, name=run_name, id=place[-128:], dir=str(folder), resume="allow"
-        )  # fmt: skip
-        # Steps of ours on the axis: wandb's own counter refuses to go back after a resume.
-        self._run.define_metric("*", step_metric="learner_step")
+            project=project, name=run_name, id=identifier, dir=str(folder), resume="allow"
+        )
+        # Steps of ours on the axis: W&B's own counter refuses to go back after a resume.
+        self._step_metric = step_metric
+        self._run.define_metric("*", step_metric=step_metric)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Log all values."""
-        self._run.log({"learner_step": step, **values})
+        self._run.log({self._step_metric: step, **values})
 
     def close(self) -> None:
         """Finish the run, which waits until it is uploaded."""
@@ -117,26 +146,25 @@ class WandbWriter:
 
 
 class TrackioWriter:
-    """trackio's local dashboard."""
+    """trackio's local dashboard; a resumed run continues under its name."""
 
     def __init__(self, project: str, run_name: str) -> None:
         trackio = _library("trackio")
         self._run = trackio.init(project=project, name=run_name, resume="allow", embed=False)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Log all values at the step."""
-        finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        self._run.log(finite, step=step)
+        self._run.log(_finite(values), step=step)
 
     def close(self) -> None:
-        """Finish the run."""
         self._run.finish()
 
 
 WRITERS: dict[str, Callable[[Path, str, str, int | None], MetricsWriter]] = {
-    "jsonl": lambda folder, _, __, step: JsonlWriter(folder, step),
+    "jsonl": lambda folder, _, __, step: JsonlWriter(folder / "metrics.jsonl", step),
     "tensorboard": lambda folder, _, __, step: TensorBoardWriter(folder / "tensorboard", step),
-    "wandb": lambda folder, project, run, _: WandbWriter(folder, project, run),
+    "wandb": lambda folder, project, run, _: WandbWriter(
+        folder, project, run, "-".join(folder.parts[-3:]), "learner_step"
+    ),
     "trackio": lambda _, project, run, __: TrackioWriter(project, run),
 }
 """By name: a function of the run's folder, the project, the run's name, and the step that the run
@@ -144,22 +172,27 @@ continues from (None: it is new).
 """
 
 
-def mend_lines(path: Path, resume_step: int | None) -> None:
-    """Drop a torn last line, and the lines beyond the step a run continues from."""
+def truncate_lines(path: Path, resume_step: int | None, step_key: str = "step") -> None:
+    """Drop torn and foreign lines, and those beyond the step that a run resumes from."""
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and _kept(line, resume_step)]
+    limit = math.inf if resume_step is None else resume_step
+    kept = [line for line in lines if line.endswith("\n") and _step_of(line, step_key) <= limit]
     if kept != lines:
         write_whole(path, "".join(kept))
 
 
-def _kept(line: str, resume_step: int | None) -> bool:
+def _step_of(line: str, step_key: str) -> float:
+    """The line's step; NaN, which no comparison holds for, where it has none."""
     try:
-        step = json.loads(line)["step"]
+        return float(json.loads(line)[step_key])
     except (ValueError, KeyError, TypeError):
-        return False
-    return resume_step is None or step <= resume_step
+        return math.nan
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def _library(name: str) -> Any:

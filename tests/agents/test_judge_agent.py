@@ -326,7 +326,7 @@ def test_no_picture_without_a_renderer(
 
 
 def test_what_training_recorded_can_be_judged_by_code(trained_run: IterationRecord) -> None:
-    config = trained_run.read_train_config()
+    config = trained_run.config.read()
     assert config is not None
     code = """
 def judge_fn(trajectory, summary):

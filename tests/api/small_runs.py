@@ -18,7 +18,6 @@ from p2p.contracts import (
     StatusLiteral,
 )
 from p2p.event_log import EventLog
-from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import BestRun, IterationPlan
 from p2p.session.request import loop_config
@@ -50,24 +49,22 @@ def make_session(
     loop = loop_config("HalfCheetah-v5", model="builtin")
     session = create_session(prompt, loop, session_id=name, runs_dir=runs)
     intent = Intent(prompt=prompt, env_id="HalfCheetah-v5", criteria=(CRITERION,), author="builtin")
-    save_model(session.intent_path, intent)
+    session.intent.save(intent)
     judgment = JudgmentResult(intent_score=score, passed=score > 0.8, diagnosis="it runs")
     iteration = session.create_iteration()
-    save_model(
-        iteration.plan_path,
-        IterationPlan(iteration=1, train=loop.train, configs=loop.configs, seeds=loop.seeds),
+    iteration.plan.save(
+        IterationPlan(iteration=1, train=loop.train, configs=loop.configs, seeds=loop.seeds)
     )
-    save_model(iteration.reward_path, AuthoredCode(code="x = 1\n", author="builtin", valid=True))
+    iteration.reward.save(AuthoredCode(code="x = 1\n", author="builtin", valid=True))
     iteration.save_reward_spec(RewardSpec(latex="r = v_x", terms={"speed": "forward"}))
     iteration.save_judgment(judgment)
-    save_model(iteration.best_run_path, BestRun(run_id="base_seed_1", step=100, score=score))
+    iteration.best_run.save(BestRun(run_id="base_seed_1", step=100, score=score))
     run = make_run(iteration.path / "base_seed_1", lines)
     run.save_judgment(judgment)
     iteration.set_status("completed")
     node = LineageNode(iteration=1, score=score, passed=True)
-    save_model(session.lineage_path, LineageData(nodes=(node,)))
-    save_model(
-        session.result_path,
+    session.lineage.save(LineageData(nodes=(node,)))
+    session.result.save(
         SessionResult(
             status=status,
             best_iteration=1,

@@ -269,9 +269,8 @@ def test_a_stream_tells_what_changes_and_nothing_else(runs: Path) -> None:
     async def follow() -> list[tuple[str, dict[str, Any]]]:
         told = benchmark_stream(house, name)
         heard = [await anext(told) for _ in range(4)]
-        save_model(
-            case_record(runs / name, 1).result_path,
-            case_record(runs / name, 0).read_result() or pytest.fail("it has a result"),
+        case_record(runs / name, 1).result.save(
+            case_record(runs / name, 0).result.read() or pytest.fail("it has a result")
         )
         heard += [await anext(told) for _ in range(2)]
         return [(message["event"], json.loads(message["data"])) for message in heard]

@@ -49,7 +49,7 @@ def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
         assert answer.status_code == 201, answer.text
         session_id = answer.json()["session_id"]
     record = SessionRecord(runs / session_id)
-    wait_until(lambda: record.read_result() is not None, 300)
+    wait_until(lambda: record.result.read() is not None, 300)
     wait_until(lambda: record.derive_status() in ("passed", "max_iterations"), 60)
     with TestClient(create_app(runs, token=TOKEN), base_url="http://localhost") as client:
         client.headers["Authorization"] = f"Bearer {TOKEN}"

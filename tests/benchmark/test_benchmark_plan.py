@@ -34,7 +34,7 @@ def test_sessions_lie_where_their_ids_say_and_have_the_options(tmp_path: Path) -
     assert BENCHMARK_ID.fullmatch(folder.name)
     for case in CASES:
         session = case_record(folder, case.number)
-        asked = session.read_session()
+        asked = session.config.read()
         assert asked is not None
         assert tmp_path / session_path(asked.session_id) == session.path
         assert (asked.prompt, asked.env_id) == (case.instruction, case.env_id)
@@ -57,12 +57,12 @@ def test_preparing_again_makes_what_is_missing_and_touches_nothing_else(tmp_path
     made, folder = a_benchmark(tmp_path, *CASES)
     kept, lost = case_record(folder, 2), case_record(folder, 3)
     kept.set_status("running")
-    before = kept.session_path.read_bytes()
-    lost.session_path.unlink()
+    before = kept.config.path.read_bytes()
+    lost.config.path.unlink()
     assert prepare(made, tmp_path) == folder
-    assert kept.session_path.read_bytes() == before
+    assert kept.config.path.read_bytes() == before
     assert kept.read_status() is not None
-    assert lost.session_path.exists()
+    assert lost.config.path.exists()
 
 
 def names(job: JobSpec) -> list[str]:

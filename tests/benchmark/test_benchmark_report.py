@@ -115,10 +115,10 @@ def test_a_policy_outside_of_its_session_or_damaged_is_not_played(tmp_path: Path
     made, folder = a_benchmark(tmp_path, a_case(0, **STILL), a_case(1, **STILL))
     end_case(folder, 0, "passed", 1.0, policy=IDLE)
     end_case(folder, 1, "passed", 1.0, policy=IDLE)
-    result = case_record(folder, 0).read_result()
+    result = case_record(folder, 0).result.read()
     assert result is not None
     away = result.model_copy(update={"policy": f"../case1/{result.policy}"})
-    case_record(folder, 0).result_path.write_text(away.model_dump_json())
+    case_record(folder, 0).result.path.write_text(away.model_dump_json())
     next((folder / "case1").rglob("policy.safetensors")).write_bytes(b"junk")
     report = make_report(made, folder)
     assert "outside of it" in report.cases[0].truth_note

@@ -16,7 +16,7 @@ from p2p.benchmark.planning import job_of
 from p2p.benchmark.records import Benchmark, case_record, read_gate
 from p2p.benchmark.running import look
 from p2p.benchmark.standing import live_score, standing
-from p2p.commands.benchmark_view import Lines
+from p2p.commands.job_view import BenchmarkView
 from p2p.contracts import JudgmentResult
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -114,5 +114,5 @@ def test_cases_behind_a_gate_that_no_node_takes_say_so(tmp_path: Path) -> None:
         waiting = next(now for now in look(store, made, folder) if not now.ended)
     assert "it may run on local only, which is disabled or gone" in waiting.note
     said = StringIO()
-    Lines(Console(file=said, width=200)).update([waiting])
+    BenchmarkView(Console(file=said, width=200)).update([waiting])
     assert "waits: there is no node for it" in said.getvalue()

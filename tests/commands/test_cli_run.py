@@ -64,13 +64,13 @@ def last(folder: Path) -> SessionRecord:
 
 
 def result_of(record: SessionRecord) -> SessionResult:
-    found = record.read_result()
+    found = record.result.read()
     assert found is not None
     return found
 
 
 def intent_of(record: SessionRecord) -> Intent:
-    found = record.read_intent()
+    found = record.intent.read()
     assert found is not None
     return found
 
@@ -400,10 +400,10 @@ def test_a_word_to_a_session_is_taken_up_when_it_goes_on(p2p: Cli, a_run: Sessio
     assert outcome.status == 3, outcome.err
     assert outcome.json["iterations"] == 2
     assert len(orders(a_run.steering_dir)) == 1
-    revision = a_run.iteration(1).read_revision()
+    revision = a_run.iteration(1).revision.read()
     assert revision is not None
     assert "middle" in revision.remarks_taken_up
-    config = a_run.iteration(2).runs()[0].read_train_config()
+    config = a_run.iteration(2).runs()[0].config.read()
     assert config is not None
     assert config.gamma == 0.97
     # Its end stands: to go on without anything left to do changes nothing.
@@ -522,7 +522,7 @@ def test_criteria_are_looked_over_in_a_terminal_and_control_c_ends_it(tmp_path: 
         terminal.until("0.625")
         terminal.until("criteria: ")
         record = last(tmp_path / "runs")
-        assert record.read_intent() is None  # nothing counts before it is taken
+        assert record.intent.read() is None  # nothing counts before it is taken
         terminal.type("\n")
         terminal.until("training")
         scalars = record.path / "iter_1/base_seed_1/metrics/scalars.jsonl"
@@ -554,5 +554,5 @@ def test_to_quit_while_looking_over_the_criteria_trains_nothing(tmp_path: Path) 
     assert terminal.process.returncode == 130, told
     assert "Traceback" not in told
     record = last(tmp_path / "runs")
-    assert record.read_intent() is None
+    assert record.intent.read() is None
     assert result_of(record).status == "cancelled"

@@ -14,7 +14,7 @@ from cli_runner import Cli
 from rich.console import Console
 
 from p2p.commands.criteria_editor import apply
-from p2p.commands.session_progress import BARS, SessionProgress, sparkline
+from p2p.commands.session_view import BARS, SessionView, sparkline
 from p2p.contracts import AuthoredCode, Revision, SessionResult
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -241,7 +241,7 @@ def test_the_view_tells_each_thing_once(tmp_path: Path, terminal: bool) -> None:
     made = SessionFolder.create(tmp_path)
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=100, highlight=False)
-    with SessionProgress(console, made.record):
+    with SessionView(console, made.record):
         made.iterate(1, 0.4)
         time.sleep(1.2)
         made.iterate(2, 0.9)

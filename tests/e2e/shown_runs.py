@@ -28,10 +28,9 @@ from p2p.event_log import EventLog
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun
-from p2p.scheduler.logs import saved_log
+from p2p.scheduler.job_files import saved_log
 from p2p.scheduler.records import JobSpec, RunSpec, RunState
-from p2p.scheduler.schema import transaction
-from p2p.scheduler.store import Store, end_run
+from p2p.scheduler.store import Store, end_run, transaction
 from p2p.session.lineage import Lineage
 from p2p.training.video.encode import write_video
 from session_folder import SessionFolder, reward
@@ -68,20 +67,16 @@ def make_session(runs: Path) -> None:
             changes="speed counts twice" if number == 2 else "",
         )
         code = AuthoredCode(code=reward(number), author="builtin", valid=True)
-        save_model(iteration.reward_path, code)
+        iteration.reward.save(code)
         iteration.save_reward_spec(RewardSpec(latex="r = w v_x", terms={"speed": "forward"}))
-        save_model(
-            iteration.best_run_path, BestRun(run_id="base_seed_1", step=100_000, score=score)
-        )
+        iteration.best_run.save(BestRun(run_id="base_seed_1", step=100_000, score=score))
         iteration.set_status("completed")
         for step in (50_000, 100_000):
             film(IterationRecord(iteration.path / "base_seed_1"), step, number)
     lesson = Lesson(text="too little speed", tier="STRONG", learned_at=1)
     data = made.view().lineage.data.model_copy(update={"lessons": (lesson,)})
     made.save_lineage(Lineage(data))
-    save_model(
-        session.result_path,
-        SessionResult(
+    session.result.save(SessionResult(
             status="passed", best_iteration=2, run_id="base_seed_1", step=100_000, score=0.92,
             confirmed_score=0.9, iterations=2, seconds=61.0,
         ),
@@ -175,7 +170,7 @@ def end_case(folder: Path, number: int, score: float) -> None:
     record.iteration(1).save_judgment(
         JudgmentResult(intent_score=score, passed=status == "passed", diagnosis="it reaches")
     )
-    save_model(record.result_path, result)
+    record.result.save(result)
     record.set_status("running")
     record.set_status(status)
 

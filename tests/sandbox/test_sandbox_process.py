@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def test_ticks_let_the_parent_do_other_work(sandbox: Runner) -> None:
 def test_a_slow_reader_slows_the_sandbox_and_is_not_taken_for_a_stall(
     sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.sandbox.line_queue._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("p2p.sandbox.streams._MAX_BYTES", 1 << 20)
     with sandbox.start("for _ in range(64): send(bytes(1 << 18))", stall_seconds=0.4) as process:
         threading.Event().wait(1.0)
         assert sum(len(line) for line in process.lines() if line) == 64 << 18
@@ -55,7 +56,7 @@ def test_a_slow_reader_slows_the_sandbox_and_is_not_taken_for_a_stall(
 def test_waiting_without_reading_does_not_block(
     sandbox: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.sandbox.line_queue._MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("p2p.sandbox.streams._MAX_BYTES", 1 << 20)
     with sandbox.start("for _ in range(64): send(bytes(1 << 18))") as process:
         assert process.wait(timeout=20).ok
 
@@ -69,7 +70,7 @@ def test_a_watcher_that_breaks_ends_the_sandbox(
     process = sandbox.start("import time; send(b'up'); time.sleep(60)")
     assert process.poll(10) == b"up"  # only now: what breaks while it starts is another matter
     monkeypatch.setattr("threading.excepthook", lambda _: None)
-    monkeypatch.setattr("p2p.sandbox.verdict.time_excess", broken)
+    monkeypatch.setattr("p2p.sandbox.usage.time_excess", broken)
     assert process.wait(20).reason == "killed"
     monkeypatch.undo()
 
@@ -98,15 +99,10 @@ def test_leaving_the_block_by_an_exception_ends_the_process(sandbox: Runner) -> 
 
 
 def test_a_sandbox_outlives_the_thread_that_started_it(sandbox: Runner) -> None:
-    found: list[SandboxedProcess] = []
-    thread = threading.Thread(
-        target=lambda: found.append(
-            sandbox.start("import time; time.sleep(.5); send(b'still here')")
-        )
-    )
-    thread.start()
-    thread.join()
-    with found[0] as process:
+    with ThreadPoolExecutor(1) as pool:
+        source = "import time; time.sleep(.5); send(b'still here')"
+        process = pool.submit(sandbox.start, source).result()
+    with process:
         assert process.poll(10) == b"still here"
         assert process.wait().ok
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result, read_safetensors
-from p2p.sandbox.array_files import parse_npz, parse_safetensors
+from p2p.sandbox.results import parse_npz, parse_safetensors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.sandbox import syscall_table
+from p2p.sandbox import kernel
 from p2p.sandbox.seccomp import program
 
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -41,13 +41,13 @@ def _run(machine: str, number: int, *arguments: int, arch: int | None = None) ->
             at += yes if holds else no
 
 
-@pytest.fixture(params=syscall_table.MACHINES)
+@pytest.fixture(params=kernel.MACHINES)
 def machine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def _number(machine: str, name: str) -> int:
-    return {**syscall_table.allowed(machine), **syscall_table.checked(machine)}[name]
+    return kernel.numbers(f"{kernel.ALLOWED};{kernel.CHECKED}", machine)[name]
 
 
 def test_the_program_fits_the_kernel_and_its_jumps(machine: str) -> None:
@@ -59,7 +59,7 @@ def test_the_program_fits_the_kernel_and_its_jumps(machine: str) -> None:
 
 
 def test_plain_calls_are_allowed(machine: str) -> None:
-    for number in syscall_table.allowed(machine).values():
+    for number in kernel.numbers(kernel.ALLOWED, machine).values():
         assert _run(machine, number) == ALLOWED
 
 
@@ -116,9 +116,9 @@ def test_what_is_not_listed_is_refused(machine: str) -> None:
 def test_the_numbers_are_those_of_the_kernel_headers(machine_name: str, header: str) -> None:
     if not Path(header).is_file():
         pytest.skip("no kernel headers here")
-    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
-    real = {name: int(number) for name, number in found}
+    defined = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
+    real = {name: int(number) for name, number in defined}
     real.setdefault("newfstatat", real.get("fstatat", -1))
-    parts = (syscall_table.allowed, syscall_table.checked, syscall_table.setup)
-    for name, number in ((n, i) for part in parts for n, i in part(machine_name).items()):
-        assert real[name] == number, name
+    for table in (kernel.ALLOWED, kernel.CHECKED, kernel.SETUP):
+        for name, number in kernel.numbers(table, machine_name).items():
+            assert real[name] == number, name

@@ -21,8 +21,7 @@ from scheduler_process import KILLED, begin, schedule
 from p2p.scheduler.attend import TIME_LIMIT_CODE
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.launching import read_log
-from p2p.scheduler.records import ENDED, RunSpec
-from p2p.scheduler.rows import RunRow
+from p2p.scheduler.records import ENDED, RunRow, RunSpec
 from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
 from p2p.scheduler.store import Store
 from p2p.scheduler.tending import Step

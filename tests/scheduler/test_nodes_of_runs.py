@@ -8,7 +8,7 @@ import pytest
 from jobs_for_tests import job_of, saying, with_slots
 
 from p2p.scheduler.records import NodeConfig
-from p2p.scheduler.schema import StoreError
+from p2p.scheduler.store import StoreError
 from p2p.scheduler.writer import Writer
 
 

@@ -47,7 +47,7 @@ def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
     tiny = small_config.with_updates(num_evals=1)
     iteration = store.runs_dir / "session_x" / "iter_1"
     shares: list[dict[str, float]] = []
-    trainer = ScheduledTrainer(IterationRecord, videos=False, on_progress=shares.append)
+    trainer = ScheduledTrainer(videos=False, on_progress=shares.append)
 
     def train() -> object:
         return trainer.train(
@@ -76,7 +76,7 @@ def test_a_reward_that_fails_ends_its_run_as_failed(
 ) -> None:
     path = tmp_path / "bad.py"
     path.write_text("def reward_fn(obs, action, next_obs, info):\n    return 1 / 0, {}\n")
-    found = ScheduledTrainer(IterationRecord, videos=False).train(
+    found = ScheduledTrainer(videos=False).train(
         [PLAIN],
         [1],
         reward_path=path,
@@ -94,7 +94,7 @@ def test_cancelled_stops_them_and_they_are_cancelled_not_wrong(
     long = small_config.with_updates(total_timesteps=50_000_000)
     stop = threading.Event()
     iteration = store.runs_dir / "session_x" / "iter_1"
-    trainer = ScheduledTrainer(IterationRecord, videos=False, cancelled=stop.is_set)
+    trainer = ScheduledTrainer(videos=False, cancelled=stop.is_set)
 
     def stop_when_it_runs() -> None:
         until(IterationRecord(iteration / "plain_seed_1").scalars_path.exists)

@@ -71,6 +71,6 @@ def test_an_order_given_while_it_trains_is_taken_up_after_that_iteration(
     finally:
         server.stop()
     assert (run.state, run.node_id) == ("succeeded", "other")
-    taken = record.iteration(1).read_steering()
+    taken = record.iteration(1).steering.read()
     assert taken is not None
     assert taken.remarks == ("keep it low",)

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from jobs_for_tests import job_of, plain_job, saying, with_slots
 from pydantic import ValidationError
 
-from p2p.scheduler.manifest import Exporter, manifest_path
-from p2p.scheduler.records import ENDED, NodeConfig, RunSpec
-from p2p.scheduler.rows import RunRow
-from p2p.scheduler.schema import StoreError
-from p2p.scheduler.store import Store
+from p2p.scheduler.job_files import Exporter, manifest_path
+from p2p.scheduler.records import ENDED, NodeConfig, RunRow, RunSpec
+from p2p.scheduler.store import Store, StoreError
 from p2p.scheduler.writer import LeaseLost, Writer
 
 HOSTILE = [

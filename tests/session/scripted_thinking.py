@@ -117,7 +117,7 @@ class ScriptedThinking:
         if task.code is None:
             self._call("write_reward")
             return self._code(1, reward(1.0))
-        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward_path.exists())
+        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward.path.exists())
         self._call(f"mend_reward {number}")
         assert task.judge() == JUDGE
         best = task.previous_best
@@ -212,7 +212,7 @@ class CopyingTrainer:
 
 
 def work_on(session: SessionRecord, script: dict[str, Any], trained: Path | None = None) -> Work:
-    config = session.read_session()
+    config = session.config.read()
     assert config is not None
     return Work(
         session,

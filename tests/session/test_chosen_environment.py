@@ -57,7 +57,7 @@ def roles(server: ModelServer) -> list[str]:
 
 
 def asked_for(session: SessionRecord) -> SessionConfig:
-    found = session.read_session()
+    found = session.config.read()
     assert found is not None
     return found
 
@@ -132,7 +132,7 @@ def test_an_answer_that_came_before_a_crash_is_not_paid_for_again(at_home: House
     session = without_environment(at_home, server.model("anthropic"))
 
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device", str(session.session_path))
+        raise OSError(28, "No space left on device", str(session.config.path))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment, "save_model", full)

@@ -11,15 +11,10 @@ from pathlib import Path
 import pytest
 
 from p2p.contracts import SessionResult, utc_now
-from p2p.files import save_model
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.loop_files import SessionConfig
 from p2p.session.clock import Clock, time_exhausted, worked_s
-from p2p.session.request import (
-    SessionConfig,
-    loop_config,
-    minutes_to_resume,
-    with_changes,
-)
+from p2p.session.request import loop_config, minutes_to_resume, with_changes
 from p2p.session.stopping import StopSwitch, heartbeat
 
 
@@ -55,16 +50,16 @@ def test_time_counts_from_what_the_last_process_has_left_whether_it_ended_or_was
 ) -> None:
     session = SessionRecord(tmp_path)
     assert worked_s(session) == 0
-    save_model(session.result_path, SessionResult(status="running", seconds=100.0))
+    session.result.save(SessionResult(status="running", seconds=100.0))
     assert worked_s(session) == 100.0
     clock_at(160.0).save(session)  # it worked on, and was killed
     assert worked_s(session) == pytest.approx(160.0, abs=5)
-    save_model(session.result_path, SessionResult(status="paused", seconds=300.0))
+    session.result.save(SessionResult(status="paused", seconds=300.0))
     following = Clock.of(session, config(5))
     assert following.seconds() >= 300.0
     assert following.is_over()
     assert not Clock.of(session, config(60)).is_over()
-    session.clock_path.write_text("{")
+    session.clock.path.write_text("{")
     assert worked_s(session) == 300.0
 
 
@@ -73,7 +68,7 @@ def test_the_reading_of_a_clock_is_a_file_of_the_session(tmp_path: Path) -> None
     session.set_status("running")
     clock_at(1.0).save(session)
     assert session.validate() == []
-    session.clock_path.write_text('{"seconds": -1}')
+    session.clock.path.write_text('{"seconds": -1}')
     assert any("clock.json" in problem for problem in session.validate())
 
 

@@ -79,7 +79,7 @@ def attacked(
         quick = {**TWO_ROUNDS, "train": train, "review_reward": False, "review_judge": False}
         loop = loop_config("InvertedPendulum-v5", **{**quick, **options})
         session = create_session("balance", loop, session_id="session_h", runs_dir=tmp_path)
-        config = session.read_session()
+        config = session.config.read()
         assert config is not None
         with use_log(EventLog(session.events_path)):
             client = LLMClient("builtin", folder=session.llm_dir, builtin=answer)
@@ -99,7 +99,7 @@ def test_a_reward_that_attacks_and_dies_ends_as_invalid_code_with_everything_kep
 ) -> None:
     result, session = attacked({"reward_author": REWARD.format(then="os._exit(0)")})
     assert result.status == "invalid_code"
-    reward = session.iteration(1).read_reward()
+    reward = session.iteration(1).reward.read()
     assert reward is not None
     assert not reward.valid
     assert len(reward.steps) > 5

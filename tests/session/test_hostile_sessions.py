@@ -179,7 +179,7 @@ def attempts(code: AuthoredCode | None) -> list[str]:
 
 
 def written(session: SessionRecord, author: str) -> AuthoredCode | None:
-    return session.read_judge() if author == "judge_author" else session.iteration(1).read_reward()
+    return session.judge.read() if author == "judge_author" else session.iteration(1).reward.read()
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from p2p.contracts import (
     IterationAggregation,
     JudgmentResult,
     RewardSpec,
-    RunRecord,
     TrainSummary,
 )
 from p2p.records.iteration_record import IterationRecord, SessionRecord
@@ -66,47 +65,37 @@ def _finished(path: Path, **changes: Any) -> IterationRecord:
     return record
 
 
-def test_paths_are_those_of_the_layout(tmp_path):
-    record = IterationRecord(tmp_path / "iter_3")
-    assert record.iteration_id == "iter_3"
-    relative = {
-        name: str(getattr(record, name).relative_to(record.path))
-        for name in dir(IterationRecord)
-        if name.endswith(("_path", "_dir"))
-    }
-    assert relative == {
-        "aggregation_path": "aggregation.json",
-        "best_run_path": "best_run.json",
-        "checkpoints_dir": "checkpoints",
-        "config_path": "config.json",
-        "confirmation_path": "confirmation.json",
-        "events_path": "events.jsonl",
-        "judge_path": "judge.json",
-        "judgment_path": "judgment.json",
-        "plan_path": "plan.json",
-        "prompt_path": "prompt.txt",
-        "revised_reward_path": "reward_fn_revised.py",
-        "revision_path": "revision.json",
-        "reward_fn_path": "reward_fn.py",
-        "reward_path": "reward.json",
-        "reward_spec_path": "reward_spec.json",
-        "scalars_path": "metrics/scalars.jsonl",
-        "status_path": "status.json",
-        "steering_path": "steering.json",
-        "streaming_dir": "streaming_judgments",
-        "summary_path": "summary.json",
-        "trajectory_path": "trajectory.jsonl",
-        "videos_dir": "videos",
-        "work_dir": "work",
-    }
+def test_the_paths_that_the_interface_names_are_those_of_the_layout(tmp_path):
+    record, session = IterationRecord(tmp_path / "iter_3"), SessionRecord(tmp_path)
+    assert (record.iteration_id, record.number) == ("iter_3", 3)
+    for path, name in (
+        (record.config_path, "config.json"),
+        (record.reward_fn_path, "reward_fn.py"),
+        (record.reward_spec_path, "reward_spec.json"),
+        (record.summary_path, "summary.json"),
+        (record.scalars_path, "metrics/scalars.jsonl"),
+        (record.trajectory_path, "trajectory.jsonl"),
+        (record.prompt_path, "prompt.txt"),
+        (record.videos_dir, "videos"),
+        (record.status_path, "status.json"),
+        (record.judgment_path, "judgment.json"),
+        (record.revised_reward_path, "reward_fn_revised.py"),
+    ):
+        assert path == record.path / name
+    for path, name in (
+        (session.status_path, "status.json"),
+        (session.history_path, "loop_history.json"),
+        (session.metadata_path, "metadata.json"),
+        (session.analysis_path, "analysis.json"),
+    ):
+        assert path == session.path / name
 
 
 def test_what_is_saved_reads_back(tmp_path):
-    record: RunRecord = IterationRecord(tmp_path)
-    assert isinstance(record, IterationRecord)
+    record = IterationRecord(tmp_path)
     config = TrainConfig(net_arch=(32, 16), target_kl=0.02)
     record.save_config(config)
-    assert record.read_train_config() == config
+    assert record.config.read() == config
     assert record.read_config() == json.loads(config.to_json())
     record.save_summary(SUMMARY)
     assert record.read_summary() == SUMMARY
@@ -124,8 +113,8 @@ def test_what_is_saved_reads_back(tmp_path):
         best_config_id=None,
         best_run_id=None,
     )
-    record.save_aggregation(aggregation)
-    assert record.read_aggregation() == aggregation
+    record.aggregation.save(aggregation)
+    assert record.aggregation.read() == aggregation
 
 
 BROKEN = [
@@ -150,9 +139,9 @@ def test_readers_never_raise_and_validate_reports_each_broken_file(tmp_path, con
             file.write_bytes(content)
     assert record.read_summary() is None
     assert record.read_judgment() is None
-    assert record.read_aggregation() is None
+    assert record.aggregation.read() is None
     assert record.read_status() is None
-    assert record.read_train_config() is None
+    assert record.config.read() is None
     assert isinstance(record.read_reward_source(), str)
     assert record.parse_scalars() == ([], [])
     assert record.compute_progress() is None

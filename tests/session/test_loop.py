@@ -122,7 +122,7 @@ def test_what_does_not_hold_on_fresh_starts_is_no_pass_and_each_try_has_new_ones
     assert verdict is not None
     assert not verdict.passed
     assert "fresh starts" in verdict.diagnosis
-    lineage = made.read_lineage()
+    lineage = made.lineage.read()
     assert lineage is not None
     assert [(n.iteration, n.parent, n.score) for n in lineage.nodes] == [
         (1, None, 0.3), (2, 1, 0.6), (3, 2, 0.5),
@@ -166,7 +166,7 @@ def test_a_reward_that_fails_in_training_is_told_to_the_reviser(session: Made, r
     history = made.read_history()
     assert history is not None
     assert "boom" in history["iterations"][1]["training_error"]
-    lineage = made.read_lineage()
+    lineage = made.lineage.read()
     assert lineage is not None
     assert lineage.nodes[1].score is None
     assert lineage.nodes[1].lesson == ""
@@ -226,7 +226,7 @@ def test_an_absent_judge_is_asked_again_and_then_the_session_waits_for_a_better_
     assert "no judge could judge iteration 2 (code: it is out)" in first.message
     assert calls(made).count("judge 1 block 1") == calls(made).count("judge 2 block 1") == 3
     assert not made.iteration(2).judgment_path.exists()
-    lineage = made.read_lineage()
+    lineage = made.lineage.read()
     assert lineage is not None
     assert [node.iteration for node in lineage.nodes] == [1]
     before = len(calls(made))
@@ -252,7 +252,7 @@ def test_what_a_provider_refuses_has_a_status_of_its_own_and_can_go_on(
     assert result.status == status(made) == expected
     assert result.message == f"planned: {error}"
     # The judge was written side by side: its answer is kept.
-    assert made.read_judge() is not None
+    assert made.judge.read() is not None
     assert run(made).status == "max_iterations"
     assert calls(made).count("write_judge upright") == calls(made).count("elicit") == 1
 
@@ -355,7 +355,7 @@ def test_an_order_to_pause_ends_the_process_after_the_iteration_and_going_on_lif
     assert calls(made) == ["elicit"]
     order(made, pause=True)
     assert run(made).status == "max_iterations"
-    assert made.iteration(1).read_steering() is None
+    assert made.iteration(1).steering.read() is None
 
 
 def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -> None:
@@ -371,13 +371,13 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
     changes = {"learning_rate": 1e-3, "ent_coef": 0.01}
     result = run(made, hp_changes=changes, notes=["clip_coef\nclamped to 0.4"])
     assert result.status == "max_iterations"
-    taken = made.iteration(1).read_steering()
+    taken = made.iteration(1).steering.read()
     assert taken is not None
     assert (taken.orders, taken.score) == ((1, 2, 3, 4), 0.6)
-    revision = made.iteration(1).read_revision()
+    revision = made.iteration(1).revision.read()
     assert revision is not None
     assert revision.remarks_taken_up == "keep the cart in the middle"
-    plan = made.iteration(2).read_plan()
+    plan = made.iteration(2).plan.read()
     assert plan is not None
     assert (plan.train.learning_rate, plan.train.ent_coef, plan.train.gamma) == (1e-4, 0.01, 0.99)
     assert any("learning_rate is fixed" in note for note in plan.notes)
@@ -387,7 +387,7 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
     assert "- remarks taken up: keep the cart in the middle\n" in report
     assert "- note: clip_coef clamped to 0.4\n" in report
     assert f"- note: {plan.notes[0]}\n" in report
-    intent = made.read_intent()
+    intent = made.intent.read()
     assert intent is not None
     assert [c.id for c in intent.criteria] == ["steady", "calm"]
     assert "write_judge steady,calm" in calls(made)
@@ -395,7 +395,7 @@ def test_orders_between_iterations_reach_the_next_one(session: Made, run: Run) -
     assert judgment is not None
     assert [c.id for c in judgment.criteria] == ["steady", "calm"]
     # What was judged by other criteria does not compare.
-    lineage = made.read_lineage()
+    lineage = made.lineage.read()
     assert lineage is not None
     assert [node.score for node in lineage.nodes] == [None, 0.5]
 

@@ -47,13 +47,13 @@ def by_builtin(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 def outcome(session: SessionRecord, result: SessionResult) -> dict[str, Any]:
     """What a session came to, whoever has thought."""
-    intent, judge = session.read_intent(), session.read_judge()
+    intent, judge = session.intent.read(), session.judge.read()
     assert intent is not None
     assert judge is not None
     iterations = []
     for iteration in session.iteration_records():
-        reward, judgment = iteration.read_reward(), iteration.read_judgment()
-        revision = iteration.read_revision()
+        reward, judgment = iteration.reward.read(), iteration.read_judgment()
+        revision = iteration.revision.read()
         assert reward is not None
         assert judgment is not None
         iterations.append(
@@ -101,7 +101,7 @@ def test_a_session_by_a_provider_ends_like_that_of_the_builtin_author(
     )
     assert result.tokens == calls * (TOKENS_IN + TOKENS_OUT)
     assert (result.cost_usd > 0) == (provider != "openai-compatible")
-    intent = session.read_intent()
+    intent = session.intent.read()
     assert intent is not None
     assert intent.author == server.model(provider)
     assert at_home.files_with_the_key() == []

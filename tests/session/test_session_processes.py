@@ -152,7 +152,7 @@ def test_one_signal_cancels_and_leaves_no_process(
     assert not any(map(is_there, family))
     assert status(record) == "cancelled"
     assert status(record.iteration(1).runs()[0]) == "cancelled"  # type: ignore[arg-type]
-    result = record.read_result()
+    result = record.result.read()
     assert result is not None
     assert result.status == "cancelled"
     # A start that nobody asked to go on leaves it alone.
@@ -215,9 +215,9 @@ def test_out_of_time_a_training_under_way_is_stopped_and_is_no_result(sessions: 
     wait_until(lambda: not any(map(is_there, family)), 30)
     (run,) = record.iteration(1).runs()
     assert status(run) == "cancelled"  # type: ignore[arg-type]
-    assert not record.iteration(1).aggregation_path.exists()
+    assert not record.iteration(1).aggregation.path.exists()
     assert not list(record.path.rglob("judgment.json"))
-    result = record.read_result()
+    result = record.result.read()
     assert result is not None
     assert (result.score, result.best_iteration) == (None, None)
 
@@ -266,7 +266,7 @@ def test_a_training_that_the_machine_kills_twice_is_no_bad_code_and_can_go_on(
     assert told.status == "error"
     assert "killed from outside" in (told.error or "")
     assert "killed from outside" in err
-    assert not record.iteration(1).aggregation_path.exists()  # so that it trains again
+    assert not record.iteration(1).aggregation.path.exists()  # so that it trains again
 
 
 def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
@@ -289,7 +289,7 @@ def test_a_key_in_the_prompt_does_not_reach_the_disk(sessions: Sessions) -> None
     key = "sk-canary-0123456789abcdef"
     sessions.env = {"OPENAI_API_KEY": key}
     process = sessions.new("session_p", TWO_ROUNDS, prompt=f"balance {key}")
-    wait_until(sessions.record("session_p").intent_path.exists)
+    wait_until(sessions.record("session_p").intent.path.exists)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     files = [path for path in sessions.runs.rglob("*") if path.is_file()]

@@ -55,7 +55,7 @@ def test_it_reads_the_session_and_its_iterations(tmp_path):
 def test_the_best_run_is_the_one_that_the_loop_chose(tmp_path):
     folder = SessionFolder.create(tmp_path)
     iteration = folder.iterate(1, 0.4, seeds=(1, 2))
-    save_model(iteration.best_run_path, BestRun(run_id="base_seed_2", step=100_000, score=0.4))
+    iteration.best_run.save(BestRun(run_id="base_seed_2", step=100_000, score=0.4))
     best = folder.view().iterations[1].best_run
     assert best is not None
     assert best.run_id == "base_seed_2"
@@ -107,7 +107,7 @@ def test_a_reward_that_could_not_be_made_to_run_is_shown_as_it_was_drafted(tmp_p
 def test_orders_fix_what_they_set_and_remarks_count_until_the_next_iteration(tmp_path):
     folder = SessionFolder.create(tmp_path)
     before = SteeringTaken(remarks=("before all",), hp_changes={"gamma": 0.9})
-    save_model(folder.record.steering_path, before)
+    folder.record.steering.save(before)
     folder.iterate(1, 0.4)
     folder.remark(1, "faster")
     assert folder.view().remarks == ("before all", "faster")
@@ -123,7 +123,7 @@ def test_a_single_run_in_an_iteration_folder_is_its_own_run(tmp_path, trained_ru
     assert run.status == "completed"
     assert len(run.curve) == 2
     assert sum(run.term_shares.values()) == pytest.approx(1)
-    assert iteration.config == trained_run.read_train_config()
+    assert iteration.config == trained_run.config.read()
     assert iteration.judgment is None
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from p2p.contracts import STATUSES
 from p2p.files import locked
+from p2p.records.folder import STALE_AFTER_S, process_is_alive, process_started
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.records.status_file import STALE_AFTER_S, process_is_alive, process_started
 
 _OWNER = """
 import sys, pathlib, time

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from p2p.config import TrainConfig
-from p2p.contracts import RunRecord
+from p2p.records.folder import FolderPath
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import load_checkpoint
 from p2p.training.export import ExportError, export_run, zip_name
@@ -94,12 +94,9 @@ def test_the_replay_of_a_run_without_videos_is_made_now(
     tmp_path: Path, trained_run: IterationRecord, config: TrainConfig
 ) -> None:
     class WithoutVideos(IterationRecord):
-        @property
-        def videos_dir(self) -> Path:
-            return tmp_path / "none"
+        videos_dir = FolderPath("none")
 
-    record: RunRecord = WithoutVideos(trained_run.path)
-    export_run(record, config, 512, tmp_path / "out")
+    export_run(WithoutVideos(trained_run.path), config, 512, tmp_path / "out")
     with av.open(tmp_path / "out" / "replay.mp4") as video:
         assert video.streams.video[0].codec_context.name == "h264"
 

@@ -54,7 +54,7 @@ def iteration(tmp_path: Path) -> IterationRecord:
 
 def trainer(tmp_path: Path, **options: object) -> LocalTrainer:
     manager = CPUManager(folder=tmp_path / "cores")
-    return LocalTrainer(IterationRecord, cpu_manager=manager, videos=False, **options)  # type: ignore[arg-type]
+    return LocalTrainer(cpu_manager=manager, videos=False, **options)  # type: ignore[arg-type]
 
 
 def steps(record: IterationRecord) -> int:
@@ -121,7 +121,7 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
         returns = []
         for seed, result in zip((1, 2), rows[name].per_seed, strict=True):
             record = IterationRecord(iteration.path / f"{name}_seed_{seed}")
-            config, summary = record.read_train_config(), record.read_summary()
+            config, summary = record.config.read(), record.read_summary()
             assert config is not None
             assert (config.learning_rate, config.seed) == (rate, seed)
             assert record.validate() == []
@@ -255,7 +255,7 @@ CALLER = textwrap.dedent(
     from p2p.training.trainer import LocalTrainer
     cores, pool, reward, folder, config, *seeds = sys.argv[1:]
     manager = CPUManager(pool=eval(pool), folder=Path(cores))
-    LocalTrainer(IterationRecord, cpu_manager=manager, videos=False).train(
+    LocalTrainer(cpu_manager=manager, videos=False).train(
         [RunConfigEntry(config_id="plain")], [int(seed) for seed in seeds],
         reward_path=Path(reward), base_config=TrainConfig.from_json(config),
         iteration_dir=Path(folder),
@@ -319,7 +319,7 @@ def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
     first = run.parse_scalars()[0][0]
     # With cores of its own the next caller does not wait for those, but for run.lock.
     manager = CPUManager(folder=tmp_path / "other_cores")
-    local = LocalTrainer(IterationRecord, cpu_manager=manager, videos=False)
+    local = LocalTrainer(cpu_manager=manager, videos=False)
     made = local.train(
         [PLAIN], [1], reward_path=reward_path, base_config=base, iteration_dir=iteration.path
     )

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from unstable.trackers import Tracker
-from unstable.writers import WRITERS, MissingExtraError, mend_lines
+from unstable.writers import WRITERS, MissingExtraError, truncate_lines
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
@@ -63,7 +63,7 @@ def test_torn_and_foreign_lines_are_dropped_and_others_kept(tmp_path):
     path = tmp_path / "metrics.jsonl"
     good = [json.dumps({"step": step, "x": 1}) + "\n" for step in range(4)]
     path.write_text("".join([*good[:2], "foreign\n", *good[2:], '{"step": 4, "to']))
-    mend_lines(path, None)
+    truncate_lines(path, None)
     assert path.read_text() == "".join(good)
-    mend_lines(path, 1)
+    truncate_lines(path, 1)
     assert path.read_text() == "".join(good[:2])

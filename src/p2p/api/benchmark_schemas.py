@@ -13,8 +13,7 @@ from p2p.benchmark.report import CaseReport, Findings, Group
 from p2p.benchmark.standing import Outcome
 from p2p.benchmark.suite import Case, Difficulty
 from p2p.contracts import Record, Score
-from p2p.scheduler.names import Id
-from p2p.scheduler.records import BackendName
+from p2p.scheduler.records import BackendName, Id
 from p2p.session.request import SessionOptions
 
 BenchmarkState = Literal["queued", "running", "completed", "cancelled", "incomplete"]

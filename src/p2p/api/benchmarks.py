@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from p2p.scheduler.rows import JobRow, RunRow
+    from p2p.scheduler.records import JobRow, RunRow
     from p2p.scheduler.store import Store
 
 Stamp = tuple[int | None, ...]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from p2p.api.rows import SessionRow, read_row, run_names
 from p2p.records.iteration_record import SessionRecord
-from p2p.scheduler.schema import transaction
+from p2p.scheduler.store import transaction
 from p2p.settings import is_benchmark_case
 
 VERSION = 3

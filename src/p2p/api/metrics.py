@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from p2p.contracts import EvalResult, Record
 from p2p.files import parse_line, read_from
-from p2p.records.iteration_paths import step_of
+from p2p.records.run_checks import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

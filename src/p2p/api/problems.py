@@ -18,7 +18,7 @@ from p2p.inference.question import (
     ProviderUnavailable,
     RateLimited,
 )
-from p2p.scheduler.schema import StoreError
+from p2p.scheduler.store import StoreError
 from p2p.session.endings import SessionBusy
 from p2p.settings import redact
 

@@ -52,7 +52,7 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
     except FileNotFoundError:  # removed at this moment
         return None
     record = SessionRecord(folder)
-    asked, result, told = record.read_session(), record.read_result(), record.read_status()
+    asked, result, told = record.config.read(), record.result.read(), record.read_status()
     metadata, iterations = record.read_metadata(), record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
     return SessionRow(

@@ -41,7 +41,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
     row = read_row(session_id, record.path)
     if row is None:
         return None
-    now, asked = snapshot(record, curves=False), record.read_session()
+    now, asked = snapshot(record, curves=False), record.config.read()
     waiting = waiting_orders(record)
     return SessionDetail(
         **row.model_dump(),
@@ -52,7 +52,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
         judge=now.judge,
         config=asked.loop if asked else None,
         result=now.result,
-        lineage=record.read_lineage(),
+        lineage=record.lineage.read(),
         orders=tuple(waiting.values()),
         resumable=asked is not None and can_go_on(now.status, waiting),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
@@ -70,7 +70,7 @@ def can_go_on(status: StatusLiteral, waiting: Mapping[int, SteeringOrder]) -> bo
 
 def waiting_orders(record: SessionRecord) -> Mapping[int, SteeringOrder]:
     """What a person has ordered and the session has not taken up yet."""
-    taken = [record.read_steering(), *(i.read_steering() for i in record.iteration_records())]
+    taken = [record.steering.read(), *(i.steering.read() for i in record.iteration_records())]
     return not_taken(record.steering_dir, [each for each in taken if each is not None])
 
 
@@ -103,7 +103,7 @@ def command_line(asked: SessionConfig) -> str:
 def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIterationSummary]:
     """All iterations of a session."""
     found = [each for each in record.iteration_records() if each.number is not None]
-    lineage = record.read_lineage()
+    lineage = record.lineage.read()
     changes = {node.iteration: node.changes for node in lineage.nodes} if lineage else {}
     return [_loop_iteration(session_id, each, changes) for each in found]
 
@@ -112,8 +112,8 @@ def _loop_iteration(
     session_id: str, record: IterationRecord, changes: dict[int, str]
 ) -> LoopIterationSummary:
     number = record.number or 0
-    plan, judgment, best = record.read_plan(), record.read_judgment(), record.read_best_run()
-    confirmation = record.read_confirmation()
+    plan, judgment, best = record.plan.read(), record.read_judgment(), record.best_run.read()
+    confirmation = record.confirmation.read()
     runs = record.runs() or [record]
     return LoopIterationSummary(
         iteration=number,
@@ -135,14 +135,14 @@ def _loop_iteration(
         agreement=judgment.agreement if judgment else None,
         confidence=judgment.confidence if judgment else None,
         unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
-        reward=record.read_reward(),
+        reward=record.reward.read(),
         reward_spec=record.read_reward_spec(),
-        aggregation=record.read_aggregation(),
+        aggregation=record.aggregation.read(),
         runs=tuple(run_entry(run) for run in runs),
         best_run_id=best.run_id if best else None,
         best_step=best.step if best else None,
-        revision=record.read_revision(),
-        steering=record.read_steering(),
+        revision=record.revision.read(),
+        steering=record.steering.read(),
         videos=tuple(
             video for run in runs for video in videos(session_id, record.iteration_id, run)
         ),
@@ -151,7 +151,7 @@ def _loop_iteration(
 
 def run_entry(record: IterationRecord) -> IterationRunEntry:
     """A training run, as an iteration lists it."""
-    config, summary, told = record.read_train_config(), record.read_summary(), record.read_status()
+    config, summary, told = record.config.read(), record.read_summary(), record.read_status()
     judgment, name = record.read_judgment(), _RUN.fullmatch(record.iteration_id)
     return IterationRunEntry(
         run_id=record.iteration_id,
@@ -219,7 +219,7 @@ def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetai
     runs = [record] if record.config_path.is_file() else record.runs()
     return IterationDetail(
         **iteration_summary(session_id, record).model_dump(),
-        config=record.read_train_config(),
+        config=record.config.read(),
         reward_spec=record.read_reward_spec(),
         reward_source=record.read_reward_source(),
         summary=record.read_summary(),

@@ -79,7 +79,7 @@ def prepare(benchmark: Benchmark, runs_dir: Path) -> Path:
     if not (folder / FILE).exists():
         save_model(folder / FILE, benchmark)
     for case in benchmark.cases:
-        if case_record(folder, case.number).session_path.exists():
+        if case_record(folder, case.number).config.path.exists():
             continue
         create_session(
             case.instruction,

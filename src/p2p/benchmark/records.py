@@ -14,7 +14,7 @@ from p2p.benchmark.suite import Case
 from p2p.contracts import Record, Score
 from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
-from p2p.scheduler.names import Id
+from p2p.scheduler.records import Id
 
 BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
 FILE = "benchmark.json"

@@ -51,7 +51,7 @@ def standing(benchmark: Benchmark, folder: Path, number: int) -> Standing:
     """How a case stands."""
     record = case_record(folder, number)
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
-    status, told, result = record.derive_status(), record.read_status(), record.read_result()
+    status, told, result = record.derive_status(), record.read_status(), record.result.read()
     outcome = _OUTCOMES.get(status, "unfinished")
     message = (result.message if result else "") or (told.error if told else None) or ""
     return Standing(
@@ -68,7 +68,7 @@ def standing(benchmark: Benchmark, folder: Path, number: int) -> Standing:
 
 def best_score(record: SessionRecord, result: SessionResult | None = None) -> float | None:
     """The best score of a session, also of one that was killed; None: nothing is judged."""
-    result = result or record.read_result()
+    result = result or record.result.read()
     if result is not None and result.status != "running":
         return result.score
     judged = (iteration.read_judgment() for iteration in record.iteration_records())

@@ -15,7 +15,6 @@ from p2p.commands.arguments import (
     session_options,
     session_values,
 )
-from p2p.commands.benchmark_view import watch
 from p2p.commands.console import (
     JsonFlag,
     UnsafeFlag,
@@ -173,6 +172,8 @@ def benchmark(
             print_json({"benchmark_id": name, "folder": str(folder / name)})
         err.print(f"running in the background; watch it with: {again}", soft_wrap=True)
         return
+    from p2p.commands.job_view import watch
+
     watch(planned, folder, again)
     if _report(planned, folder / name, as_json=as_json):
         err.print(f"retry prompts without a verdict with: {again}", soft_wrap=True)

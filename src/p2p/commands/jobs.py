@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from p2p.commands.arguments import RunsDirOption
 from p2p.commands.console import CommandError, JsonFlag, UsageError, out, print_json
 from p2p.commands.job_submit import WithCommand, submit
+from p2p.commands.live import plain_table, state_text
 from p2p.commands.scheduler import find_job, open_store
 
 if TYPE_CHECKING:
-    from p2p.scheduler.rows import JobRow, RunRow
+    from p2p.scheduler.records import JobRow, RunRow
     from p2p.scheduler.store import Store
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -61,8 +61,7 @@ def list_jobs(
       p2p jobs list
       p2p jobs list --open --json
     """
-    from p2p.commands.job_progress import state_text
-    from p2p.scheduler.manifest import when
+    from p2p.scheduler.job_files import when
     from p2p.scheduler.service import is_running
 
     with open_store(runs_dir) as store:
@@ -74,12 +73,8 @@ def list_jobs(
     if not found:
         out.print('no jobs yet: p2p jobs submit "run forward fast"')
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    # A name that is cut cannot be typed again: what it is gives way.
-    table.add_column("job", no_wrap=True, min_width=max(len(job.job_id) for job in found))
-    for title in ("state", "runs", "since"):
-        table.add_column(title, no_wrap=True, min_width=5)
-    table.add_column("what", overflow="ellipsis", no_wrap=True, ratio=1)
+    width = max(len(job.job_id) for job in found)
+    table = plain_table("job", "state", "runs", "since", wide="what", first_width=width)
     for job in found:
         left = sum(job.counts.get(state, 0) for state in ("pending", "starting", "running"))
         since = (when(job.created_at) or "")[:16].replace("T", " ")
@@ -91,7 +86,7 @@ def list_jobs(
 
 
 def _as_json(job: JobRow) -> dict[str, Any]:
-    from p2p.scheduler.manifest import when
+    from p2p.scheduler.job_files import when
 
     found = {**asdict(job), "state": job.state, "total": job.total}
     return {**found, "nodes": list(job.nodes), "created_at": when(job.created_at)}
@@ -116,9 +111,9 @@ def show(
       p2p jobs show last
       p2p jobs show last --follow
     """
-    from p2p.commands.job_progress import counts_text, runs_table, state_text
-    from p2p.commands.job_progress import follow as watch
-    from p2p.scheduler.manifest import manifest
+    from p2p.commands.job_view import counts_text, runs_table
+    from p2p.commands.job_view import follow as watch
+    from p2p.scheduler.job_files import manifest
 
     with open_store(runs_dir) as store:
         found = find_job(store, job)
@@ -162,7 +157,7 @@ def logs(
       p2p jobs logs last --follow
       p2p jobs logs last case7 --attempt 1
     """
-    from p2p.scheduler.logs import read_output
+    from p2p.scheduler.job_files import read_output
     from p2p.scheduler.records import ENDED
 
     with open_store(runs_dir) as store:
@@ -261,7 +256,7 @@ def _change(
     as_json: bool,
     wait: bool = False,
 ) -> None:
-    from p2p.commands.job_progress import follow
+    from p2p.commands.job_view import follow
     from p2p.scheduler.service import ensure_scheduler
 
     with open_store(runs_dir) as store:

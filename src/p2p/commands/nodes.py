@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from p2p.commands.arguments import RunsDirOption
 from p2p.commands.console import (
@@ -19,6 +18,7 @@ from p2p.commands.console import (
     print_json,
     usage_errors,
 )
+from p2p.commands.live import plain_table
 from p2p.commands.scheduler import FORMATS, open_store
 
 if TYPE_CHECKING:
@@ -154,9 +154,7 @@ def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> Non
     if not rows:
         out.print("no nodes: add this machine with: p2p nodes add local")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for title in ("node", "kind", "runs", "cores", "GPUs", "where"):
-        table.add_column(title, no_wrap=title != "where")
+    table = plain_table("node", "kind", "runs", "cores", "GPUs", "where")
     for row in rows:
         table.add_row(
             row["node_id"] + ("" if row["enabled"] else " [dim](off)[/]"),
@@ -259,7 +257,7 @@ def remove(
       p2p nodes remove gpu1
       p2p nodes remove gpu1 --give-up
     """
-    from p2p.scheduler.schema import StoreError
+    from p2p.scheduler.store import StoreError
 
     with open_store(runs_dir) as store:
         _find(store, node)

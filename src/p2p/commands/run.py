@@ -166,7 +166,7 @@ def _work(
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
     from p2p.commands.criteria_editor import edit_criteria
-    from p2p.commands.session_progress import SessionProgress
+    from p2p.commands.session_view import SessionView
     from p2p.commands.sessions import report
     from p2p.session.endings import EXIT_BUSY, EXIT_CODES, RESUMABLE, SessionBusy
     from p2p.session.run_session import open_config
@@ -176,8 +176,8 @@ def _work(
     try:
         with usage_errors(names):
             open_config(record, changes)
-        with SessionProgress(err, record) as view:
-            review = view.held(edit_criteria) if interactive else None
+        with SessionView(err, record) as view:
+            review = view.paused(edit_criteria) if interactive else None
             result = run_session(record, resume=resumed, review_intent=review)
     except SessionBusy as error:
         hint = f"watch it with `p2p show {record.session_id} --follow`"
@@ -202,7 +202,7 @@ def _time_flag(record: SessionRecord) -> str:
     from p2p.session.clock import worked_s
     from p2p.session.request import minutes_to_resume
 
-    config = record.read_session()
+    config = record.config.read()
     minutes = minutes_to_resume(config, worked_s(record)) if config else None
     if config is None or minutes == config.loop.max_minutes:
         return ""

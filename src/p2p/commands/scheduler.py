@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from p2p.scheduler.rows import JobRow
+    from p2p.scheduler.records import JobRow
     from p2p.scheduler.store import Store
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -41,7 +41,7 @@ FORMATS = {
 @contextmanager
 def store_errors(hint: str = "") -> Iterator[None]:
     """What the store or its scheduler refuse is one line."""
-    from p2p.scheduler.schema import StoreError
+    from p2p.scheduler.store import StoreError
 
     try:
         yield

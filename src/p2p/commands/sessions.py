@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
 from p2p.commands.arguments import (
@@ -17,23 +16,11 @@ from p2p.commands.arguments import (
     session_names,
 )
 from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
+from p2p.commands.live import plain_table, state_text
 
 if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.session.snapshot import IterationSnapshot, SessionSnapshot
-
-COLOURS = {
-    "passed": "green",
-    "completed": "green",
-    "running": "cyan",
-    "paused": "cyan",
-    "max_iterations": "yellow",
-    "cancelled": "yellow",
-    "budget_exhausted": "yellow",
-    "time_exhausted": "yellow",
-    "rate_limited": "yellow",
-}
-"""Anything else is red."""
 
 
 def sessions(
@@ -60,17 +47,15 @@ def sessions(
     if not rows:
         out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    # A name that is cut cannot be typed again: the prompt gives way.
-    table.add_column("session", no_wrap=True, min_width=max(len(r["session_id"]) for r in rows))
-    for title in ("status", "score", "environment"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("prompt", overflow="ellipsis", no_wrap=True, ratio=1)
+    width = max(len(row["session_id"]) for row in rows)
+    table = plain_table(
+        "session", "status", "score", "environment", wide="prompt", first_width=width
+    )
     for row in rows:
         score = "" if row["score"] is None else f"{row['score']:.2f}"
         table.add_row(
             row["session_id"],
-            status_text(row["status"]),
+            state_text(row["status"]),
             score,
             row["env_id"],
             escape(row["prompt"]),
@@ -78,15 +63,10 @@ def sessions(
     out.print(table)
 
 
-def status_text(status: str) -> str:
-    """A status in its colour."""
-    return f"[{COLOURS.get(status, 'red')}]{status}[/]"
-
-
 def _row(record: SessionRecord) -> dict[str, Any]:
     from p2p.session.snapshot import standing
 
-    asked, result = record.read_session(), record.read_result()
+    asked, result = record.config.read(), record.result.read()
     iterations = record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
     return {
@@ -144,9 +124,9 @@ def _print_criteria(record: SessionRecord, now: SessionSnapshot) -> None:
 def _watch(record: SessionRecord) -> None:
     import time
 
-    from p2p.commands.session_progress import POLL_S, SessionProgress
+    from p2p.commands.session_view import POLL_S, SessionView
 
-    with SessionProgress(err, record):
+    with SessionView(err, record):
         try:
             while record.derive_status() in ("running", "pending", "queued"):
                 time.sleep(POLL_S)
@@ -184,11 +164,11 @@ def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
 
 def report(record: SessionRecord, now: SessionSnapshot) -> None:
     """A session for people: the end of `p2p run`, and `p2p show`."""
-    from p2p.commands.session_progress import criteria_table
+    from p2p.commands.session_view import criteria_table
 
     if now.prompt:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
-    out.print(f"{status_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
+    out.print(f"{state_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
     best = _best(now)
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
@@ -209,7 +189,7 @@ def _best(now: SessionSnapshot) -> IterationSnapshot | None:
 
 
 def _line(found: IterationSnapshot, best: IterationSnapshot | None) -> str:
-    from p2p.commands.session_progress import score_text
+    from p2p.commands.session_view import score_text
 
     judged = found.judgment
     score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"

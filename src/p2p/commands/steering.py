@@ -81,7 +81,7 @@ def _cancel_run(record: SessionRecord) -> bool:
 
 
 def _wait_for(pid: int, started: float | None) -> None:
-    from p2p.records.status_file import process_is_alive
+    from p2p.records.folder import process_is_alive
 
     deadline = time.monotonic() + GRACE_S
     with err.status("ending its processes"):

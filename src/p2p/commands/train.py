@@ -243,7 +243,7 @@ def _follow(
     config: TrainConfig, code: str, record: IterationRecord, options: RunOptions
 ) -> TrainSummary:
     """Train with the live view; Ctrl-C leaves a run that can be resumed."""
-    from p2p.commands.progress import TrainingView
+    from p2p.commands.live import TrainingView
     from p2p.training.runner import TrainingCancelled, TrainingFailed, run_training
 
     err.print(

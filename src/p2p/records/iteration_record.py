@@ -8,7 +8,6 @@ absent or unreadable; `validate` says what is wrong.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from p2p.config import TrainConfig
@@ -22,26 +21,25 @@ from p2p.contracts import (
     Revision,
     RewardSpec,
     SessionResult,
-    StatusData,
     StatusLiteral,
     TrainSummary,
 )
 from p2p.files import (
+    TEMPORARY_SUFFIX,
     UnreadableError,
     is_free,
     lines_backward,
-    load_model,
+    load_object,
     locked,
     parse_line,
     read_lines,
     read_model,
     read_object,
     read_text,
-    save_model,
     write_json,
     write_text,
 )
-from p2p.records.iteration_paths import IterationPaths, names, step_of
+from p2p.records.folder import Folder, FolderPath, RecordFile, names_in, natural_order
 from p2p.records.loop_files import (
     BestRun,
     ClockReading,
@@ -49,117 +47,75 @@ from p2p.records.loop_files import (
     SessionConfig,
     SteeringTaken,
 )
-from p2p.records.record_checks import iteration_problems, session_problems
-from p2p.records.status_file import StatusFile
+from p2p.records.run_checks import (
+    checkpoint_problems,
+    scalars_problems,
+    source_problems,
+    step_of,
+    trajectory_problems,
+    video_problems,
+)
 from p2p.settings import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
-
-    from pydantic import BaseModel
-
-    from p2p.contracts import RunRecord
 
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
 _ITERATION = re.compile(r"iter_(\d+)")
+_TRAJECTORY = re.compile(r"trajectory_(\d+)(?:_(\w+))?\.npz")
 SILENT_S = 20.0
 """A session that gave no sign for so long, and whose lock nobody holds, is gone."""
 _ENDED = frozenset({"completed", "passed", "failed", "error", "cancelled", "stale"})
 
-
-class _WithStatus:
-    """What iterations and sessions have in common: a status.json."""
-
-    @property
-    def status_path(self) -> Path:
-        """status.json."""
-        raise NotImplementedError
-
-    def set_status(self, status: StatusLiteral, error: str | None = None) -> None:
-        """Write status.json. A cancel stands: `set_status_if` alone can take it back."""
-        StatusFile(self.status_path).set(status, error)
-
-    def set_status_if(
-        self, status: StatusLiteral, expected: Collection[StatusLiteral], error: str | None = None
-    ) -> bool:
-        """Write the status only if it now is one of `expected` (no file: pending); says if so."""
-        return StatusFile(self.status_path).set_if(status, expected, error)
-
-    def read_status(self) -> StatusData | None:
-        """Read status.json, as it was written."""
-        return StatusFile(self.status_path).read()
-
-    def touch_heartbeat(self) -> None:
-        """Say that the work goes on."""
-        StatusFile(self.status_path).touch()
+_ALSO_IN_AN_ITERATION = re.compile(
+    r"status\.lock|run\.lock|events\.jsonl\.lock|trajectory\.jsonl|tensorboard|judge_invalid\.json"
+    r"|judged|confirmed|trajectory_\d+(_\w+)?\.npz|.+\.log|.+_seed_\d+|judged_\d+"
+)
+"""Names that belong there beside those that IterationRecord declares."""
 
 
-class IterationRecord(IterationPaths, _WithStatus):
+class IterationRecord(Folder):
     """runs/session_xxx/iter_N/, or one run inside a loop iteration."""
 
-    # --- reading ---------------------------------------------------------------------------------
+    # A training run.
+    config = RecordFile("config.json", TrainConfig)
+    config_path = FolderPath("config.json")
+    reward_fn_path = FolderPath("reward_fn.py")
+    reward_spec = RecordFile("reward_spec.json", RewardSpec)
+    reward_spec_path = FolderPath("reward_spec.json")
+    summary = RecordFile("summary.json", TrainSummary)
+    summary_path = FolderPath("summary.json")
+    scalars_path = FolderPath("metrics/scalars.jsonl")
+    prompt_path = FolderPath("prompt.txt")
+    videos_dir = FolderPath("videos")
+    checkpoints_dir = FolderPath("checkpoints")
+    """With step_<step>/ for each evaluated step."""
+    work_dir = FolderPath("work")
+    """The only folder that the sandboxed trainer may write to: do not trust it."""
+    judgment = RecordFile("judgment.json", JudgmentResult)
+    judgment_path = FolderPath("judgment.json")
+    streaming_dir = FolderPath("streaming_judgments")
+    """With <step>.json for each early checkpoint that was judged."""
+    revised_reward_path = FolderPath("reward_fn_revised.py")
 
-    def read_config(self) -> dict[str, Any] | None:
-        """config.json as it stands there."""
-        return read_object(self.config_path)
+    # A loop iteration.
+    plan = RecordFile("plan.json", IterationPlan)
+    reward = RecordFile("reward.json", AuthoredCode)
+    """The reward and how it came to be."""
+    judge = RecordFile("judge.json", AuthoredCode)
+    """Where other criteria count from this iteration on."""
+    aggregation = RecordFile("aggregation.json", IterationAggregation)
+    best_run = RecordFile("best_run.json", BestRun)
+    confirmation = RecordFile("confirmation.json", JudgmentResult)
+    """The best run on held-out seeds, where its score passed."""
+    revision = RecordFile("revision.json", Revision)
+    """What the next iteration does differently, where one follows."""
+    steering = RecordFile("steering.json", SteeringTaken)
+    """The feedback taken up after this iteration."""
 
-    def read_train_config(self) -> TrainConfig | None:
-        """config.json, checked."""
-        return read_model(self.config_path, TrainConfig)
-
-    def read_summary(self) -> TrainSummary | None:
-        """How the training ended."""
-        return read_model(self.summary_path, TrainSummary)
-
-    def read_reward_source(self) -> str:
-        """The reward's source, or ""."""
-        return read_text(self.reward_fn_path) or ""
-
-    def read_reward_spec(self) -> RewardSpec:
-        """The reward's description, or an empty one."""
-        return read_model(self.reward_spec_path, RewardSpec) or RewardSpec()
-
-    def read_judgment(self) -> JudgmentResult | None:
-        """What the judges made of it."""
-        return read_model(self.judgment_path, JudgmentResult)
-
-    def read_aggregation(self) -> IterationAggregation | None:
-        """The runs of a loop iteration, compared."""
-        return read_model(self.aggregation_path, IterationAggregation)
-
-    def read_plan(self) -> IterationPlan | None:
-        """What a loop iteration trains."""
-        return read_model(self.plan_path, IterationPlan)
-
-    def read_reward(self) -> AuthoredCode | None:
-        """The reward of a loop iteration, and how it came to be."""
-        return read_model(self.reward_path, AuthoredCode)
-
-    def read_best_run(self) -> BestRun | None:
-        """The run that stands for a loop iteration."""
-        return read_model(self.best_run_path, BestRun)
-
-    def read_confirmation(self) -> JudgmentResult | None:
-        """What the judges made of the best run on fresh starts."""
-        return read_model(self.confirmation_path, JudgmentResult)
-
-    def read_revision(self) -> Revision | None:
-        """What the next iteration does differently."""
-        return read_model(self.revision_path, Revision)
-
-    def read_steering(self) -> SteeringTaken | None:
-        """The orders taken after this iteration."""
-        return read_model(self.steering_path, SteeringTaken)
-
-    def read_streaming(self) -> dict[int, JudgmentResult]:
-        """What the code judge made of early checkpoints, by step."""
-        found = (
-            (int(name.removesuffix(".json")), read_model(self.streaming_dir / name, JudgmentResult))
-            for name in names(self.streaming_dir)
-            if name.removesuffix(".json").isdecimal()
-        )
-        return dict(sorted((step, judgment) for step, judgment in found if judgment is not None))
+    @property
+    def iteration_id(self) -> str:
+        return self.path.name
 
     @property
     def number(self) -> int | None:
@@ -167,10 +123,58 @@ class IterationRecord(IterationPaths, _WithStatus):
         match = _ITERATION.fullmatch(self.iteration_id)
         return int(match[1]) if match else None
 
+    @property
+    def trajectory_path(self) -> Path:
+        """The latest trajectory_*.npz, the median episode where there is a choice.
+
+        Without one, the place of the older trajectory.jsonl, which may not exist either.
+        """
+        trajectories = [
+            ((int(match[1]), match[2] == "median", name), self.path / name)
+            for name in names_in(self.path)
+            if (match := _TRAJECTORY.fullmatch(name))
+        ]
+        return max(trajectories)[1] if trajectories else self.path / "trajectory.jsonl"
+
+    def trajectory_file(self, step: int, label: str) -> Path:
+        """Where the trajectory of an evaluation episode lies."""
+        return self.path / f"trajectory_{step}_{label}.npz"
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read_config(self) -> dict[str, Any] | None:
+        """config.json as it stands there; `config.read()` is the checked one."""
+        return read_object(self.config_path)
+
+    def read_summary(self) -> TrainSummary | None:
+        """How the training ended."""
+        return self.summary.read()
+
+    def read_reward_source(self) -> str:
+        """The reward's source, or ""."""
+        return read_text(self.reward_fn_path) or ""
+
+    def read_reward_spec(self) -> RewardSpec:
+        """The reward's description, or an empty one."""
+        return self.reward_spec.read() or RewardSpec()
+
+    def read_judgment(self) -> JudgmentResult | None:
+        """What the judges made of it."""
+        return self.judgment.read()
+
+    def read_streaming(self) -> dict[int, JudgmentResult]:
+        """What the code judge made of early checkpoints, by step."""
+        judgments = (
+            (int(name.removesuffix(".json")), read_model(self.streaming_dir / name, JudgmentResult))
+            for name in names_in(self.streaming_dir)
+            if name.removesuffix(".json").isdecimal()
+        )
+        return dict(sorted((step, value) for step, value in judgments if value is not None))
+
     def video_filenames(self) -> list[str]:
         """The videos' names, by step."""
-        found = (n for n in names(self.videos_dir) if n.endswith(".mp4") and n[0] != ".")
-        return sorted(found, key=_natural)
+        videos = (n for n in names_in(self.videos_dir) if n.endswith(".mp4") and n[0] != ".")
+        return sorted(videos, key=natural_order)
 
     def parse_scalars(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The training lines and the evaluation lines of scalars.jsonl, by step.
@@ -191,15 +195,15 @@ class IterationRecord(IterationPaths, _WithStatus):
 
     def runs(self) -> list[IterationRecord]:
         """The runs of a loop iteration, by configuration and seed."""
-        found = sorted((n for n in names(self.path) if _RUN.fullmatch(n)), key=_natural)
-        return [IterationRecord(self.path / n) for n in found if (self.path / n).is_dir()]
+        folders = sorted((n for n in names_in(self.path) if _RUN.fullmatch(n)), key=natural_order)
+        return [IterationRecord(self.path / n) for n in folders if (self.path / n).is_dir()]
 
     def derive_status(self) -> StatusLiteral:
         """How it stands, also where status.json is missing or its process is gone."""
         if not self.path.is_dir():
             return "unknown"
         if self.status_path.exists():
-            return StatusFile(self.status_path).derive()
+            return self.live_status()
         if runs := self.runs():
             return _combined([run.derive_status() for run in runs])
         if self.read_summary() is not None:
@@ -220,10 +224,10 @@ class IterationRecord(IterationPaths, _WithStatus):
         return sum(done) / len(runs)
 
     def _own_progress(self) -> float | None:
-        config = self.read_train_config()
+        config = self.config.read()
         if config is None:
             return None
-        if StatusFile(self.status_path).stated() == "completed":
+        if self.stated_status() == "completed":
             return 1.0
         for line in lines_backward(self.scalars_path):
             step = step_of(parse_line(line) or {})
@@ -233,18 +237,47 @@ class IterationRecord(IterationPaths, _WithStatus):
 
     def validate(self) -> list[str]:
         """What is missing or invalid, one line each; empty if all is well. Never raises."""
-        return iteration_problems(
-            self,
-            done=self.derive_status() == "completed",
-            evaluated=[step_of(line) for line in self.parse_scalars()[1]],
-            runs={run.iteration_id: run.validate() for run in self.runs()},
-        )
+        if not self.path.is_dir():
+            return [f"{self.iteration_id}: no such folder"]
+        runs = self.runs()
+        is_loop = bool(runs) or self.plan.exists() or self.reward.exists()
+        is_run = self.config.exists() or not is_loop
+        is_done = is_run and self.derive_status() == "completed"
+        needed = {
+            self.status.path: not is_loop,
+            self.config.path: is_run,
+            self.reward_spec.path: is_done,
+            self.summary.path: is_done,
+        }
+        problems: list[str] = []
+        for file in self.model_files():
+            problems += file.problems(needed=needed.get(file.path, False))
+        if is_run:
+            problems += [
+                *source_problems(self.reward_fn_path),
+                *scalars_problems(self.scalars_path, needed=is_done),
+                *trajectory_problems(self.path),
+                *video_problems(self.videos_dir),
+            ]
+            for line in self.parse_scalars()[1]:
+                problems += checkpoint_problems(self.checkpoints_dir / f"step_{step_of(line)}")
+        return problems + _problems_inside(runs) + self._foreign()
+
+    def _foreign(self) -> list[str]:
+        """Names in the folder that do not belong there."""
+        known = {file.name.split("/")[0] for file in self.declared().values()}
+        return [
+            f"{name}: "
+            + ("left by a killed writer" if name.endswith(TEMPORARY_SUFFIX) else "foreign")
+            for name in names_in(self.path)
+            if name not in known and not _ALSO_IN_AN_ITERATION.fullmatch(name)
+        ]
 
     # --- writing ---------------------------------------------------------------------------------
 
     def save_config(self, config: TrainConfig) -> None:
         """Write config.json."""
-        write_text(self.config_path, config.to_json() + "\n")
+        self.config.save(config)
 
     def save_reward_source(self, source: str) -> None:
         """Write reward_fn.py."""
@@ -252,144 +285,52 @@ class IterationRecord(IterationPaths, _WithStatus):
 
     def save_reward_spec(self, spec: RewardSpec) -> None:
         """Write reward_spec.json."""
-        save_model(self.reward_spec_path, spec)
+        self.reward_spec.save(spec)
 
     def save_summary(self, summary: TrainSummary) -> None:
         """Write summary.json."""
-        save_model(self.summary_path, summary)
+        self.summary.save(summary)
 
     def save_judgment(self, judgment: JudgmentResult) -> None:
         """Write judgment.json."""
-        save_model(self.judgment_path, judgment)
+        self.judgment.save(judgment)
 
     def save_revised_reward(self, code: str) -> None:
         """Write reward_fn_revised.py."""
         write_text(self.revised_reward_path, code)
 
-    def save_aggregation(self, aggregation: IterationAggregation) -> None:
-        """Write aggregation.json."""
-        save_model(self.aggregation_path, aggregation)
 
-
-@dataclass(frozen=True)
-class SessionRecord(_WithStatus):
+class SessionRecord(Folder):
     """runs/session_xxx/."""
 
-    path: Path
+    config = RecordFile("session.json", SessionConfig)
+    """What was asked for."""
+    intent = RecordFile("intent.json", Intent)
+    """The rubric in force."""
+    judge = RecordFile("judge.json", AuthoredCode)
+    """The code judge in force, and how it came to be."""
+    judge_fn_path = FolderPath("judge_fn.py")
+    lineage = RecordFile("lineage.json", LineageData)
+    result = RecordFile("result.json", SessionResult)
+    """How the session stands, or ended."""
+    clock = RecordFile("clock.json", ClockReading)
+    steering = RecordFile("steering.json", SteeringTaken)
+    """The feedback taken up before the first iteration."""
+    steering_dir = FolderPath("steering")
+    """With a file for each piece of feedback."""
+    metadata = RecordFile("metadata.json", EntityMetadata)
+    metadata_path = FolderPath("metadata.json")
+    history_path = FolderPath("loop_history.json")
+    analysis_path = FolderPath("analysis.json")
+    report_path = FolderPath("report.md")
+    llm_dir = FolderPath("llm")
+    """With a file for each exchange with a model."""
+    lock_path = FolderPath("session.lock")
+    """Held by the process that works on the session."""
 
     @property
     def session_id(self) -> str:
-        """The name of the folder."""
         return self.path.name
-
-    @property
-    def status_path(self) -> Path:
-        """status.json."""
-        return self.path / "status.json"
-
-    @property
-    def history_path(self) -> Path:
-        """loop_history.json."""
-        return self.path / "loop_history.json"
-
-    @property
-    def metadata_path(self) -> Path:
-        """metadata.json."""
-        return self.path / "metadata.json"
-
-    @property
-    def analysis_path(self) -> Path:
-        """analysis.json."""
-        return self.path / "analysis.json"
-
-    @property
-    def events_path(self) -> Path:
-        """events.jsonl."""
-        return self.path / "events.jsonl"
-
-    @property
-    def session_path(self) -> Path:
-        """session.json."""
-        return self.path / "session.json"
-
-    @property
-    def intent_path(self) -> Path:
-        """intent.json: the rubric in force."""
-        return self.path / "intent.json"
-
-    @property
-    def judge_path(self) -> Path:
-        """judge.json: the code judge in force, and how it came to be."""
-        return self.path / "judge.json"
-
-    @property
-    def judge_fn_path(self) -> Path:
-        """judge_fn.py: its source."""
-        return self.path / "judge_fn.py"
-
-    @property
-    def lineage_path(self) -> Path:
-        """lineage.json."""
-        return self.path / "lineage.json"
-
-    @property
-    def result_path(self) -> Path:
-        """result.json."""
-        return self.path / "result.json"
-
-    @property
-    def clock_path(self) -> Path:
-        """clock.json: how long it has been worked on."""
-        return self.path / "clock.json"
-
-    @property
-    def report_path(self) -> Path:
-        """report.md."""
-        return self.path / "report.md"
-
-    @property
-    def steering_dir(self) -> Path:
-        """steering/, with a file for each order."""
-        return self.path / "steering"
-
-    @property
-    def steering_path(self) -> Path:
-        """steering.json: the orders taken before the first iteration."""
-        return self.path / "steering.json"
-
-    @property
-    def llm_dir(self) -> Path:
-        """llm/, with a file for each exchange with a model."""
-        return self.path / "llm"
-
-    @property
-    def lock_path(self) -> Path:
-        """session.lock, held by the process that works on the session."""
-        return self.path / "session.lock"
-
-    def read_session(self) -> SessionConfig | None:
-        """What was asked for."""
-        return read_model(self.session_path, SessionConfig)
-
-    def read_intent(self) -> Intent | None:
-        """The rubric in force."""
-        return read_model(self.intent_path, Intent)
-
-    def read_judge(self) -> AuthoredCode | None:
-        """The code judge in force."""
-        return read_model(self.judge_path, AuthoredCode)
-
-    def read_lineage(self) -> LineageData | None:
-        """The tree of iterations and what was learnt."""
-        return read_model(self.lineage_path, LineageData)
-
-    def read_result(self) -> SessionResult | None:
-        """How the session stands, or ended."""
-        return read_model(self.result_path, SessionResult)
-
-    def read_steering(self) -> SteeringTaken | None:
-        """The orders taken before the first iteration."""
-        return read_model(self.steering_path, SteeringTaken)
 
     def iteration(self, number: int) -> IterationRecord:
         """iter_N, whether it is there or not."""
@@ -401,9 +342,8 @@ class SessionRecord(_WithStatus):
         Whoever works on a session of the loop holds its lock and gives a sign every few seconds, so
         that a killed one is known at once.
         """
-        file = StatusFile(self.status_path)
-        status = file.derive("pending" if self.path.is_dir() else "unknown")
-        gone = status == "running" and file.silent_s() > SILENT_S and is_free(self.lock_path)
+        status = self.live_status("pending" if self.path.is_dir() else "unknown")
+        gone = status == "running" and self.silent_s() > SILENT_S and is_free(self.lock_path)
         return "stale" if gone else status
 
     def save_history(self, data: dict[str, Any]) -> None:
@@ -416,11 +356,11 @@ class SessionRecord(_WithStatus):
 
     def read_metadata(self) -> EntityMetadata:
         """What people attached to the session; empty if nothing or nothing readable."""
-        return read_model(self.metadata_path, EntityMetadata) or EntityMetadata()
+        return self.metadata.read() or EntityMetadata()
 
     def save_metadata(self, data: EntityMetadata) -> None:
         """Write metadata.json."""
-        save_model(self.metadata_path, data)
+        self.metadata.save(data)
 
     def update_metadata(self, **kwargs: Any) -> EntityMetadata:
         """Change some of the metadata, in one step for all writers; raises ValueError if wrong.
@@ -429,7 +369,7 @@ class SessionRecord(_WithStatus):
         """
         with locked(self.metadata_path.with_suffix(".lock")):
             try:
-                old = load_model(self.metadata_path, EntityMetadata) or EntityMetadata()
+                old = self.metadata.load() or EntityMetadata()
             except UnreadableError:
                 self.metadata_path.replace(self.metadata_path.with_suffix(".unreadable"))
                 old = EntityMetadata()
@@ -447,13 +387,13 @@ class SessionRecord(_WithStatus):
 
     def iteration_records(self) -> list[IterationRecord]:
         """All iterations of either layout: iter_1, iter_2, ..., then those with other names."""
-        found = [IterationRecord(self.path / name) for name in names(self.path)]
-        numbered = [r for r in found if _ITERATION.fullmatch(r.iteration_id) and r.path.is_dir()]
-        named = [r for r in found if r not in numbered and r.config_path.is_file()]
-        return [
-            *sorted(numbered, key=lambda r: _natural(r.iteration_id)),
-            *sorted(named, key=lambda r: _natural(r.iteration_id)),
+        records = [
+            IterationRecord(self.path / name)
+            for name in sorted(names_in(self.path), key=natural_order)
         ]
+        numbered = [r for r in records if r.number is not None and r.path.is_dir()]
+        named = [r for r in records if r not in numbered and r.config_path.is_file()]
+        return numbered + named
 
     def get_iteration(self, iteration_id: str) -> IterationRecord | None:
         """The iteration of this name; None if there is none or the name leads elsewhere."""
@@ -461,8 +401,8 @@ class SessionRecord(_WithStatus):
             record = IterationRecord(self.path / check_name(iteration_id))
         except ValueError:
             return None
-        is_one = record.config_path.is_file() or _ITERATION.fullmatch(iteration_id)
-        return record if is_one and record.path.is_dir() else None
+        is_iteration = record.config_path.is_file() or record.number is not None
+        return record if is_iteration and record.path.is_dir() else None
 
     def create_iteration(self, iteration_id: str | None = None) -> IterationRecord:
         """A new, empty iteration folder; raises FileExistsError if the name is taken.
@@ -474,38 +414,31 @@ class SessionRecord(_WithStatus):
             path.mkdir(parents=True)
             return IterationRecord(path)
         while True:
-            taken = [int(m[1]) for name in names(self.path) if (m := _ITERATION.fullmatch(name))]
+            numbers = [
+                int(m[1]) for name in names_in(self.path) if (m := _ITERATION.fullmatch(name))
+            ]
             try:
-                return self.create_iteration(f"iter_{max(taken, default=0) + 1}")
+                return self.create_iteration(f"iter_{max(numbers, default=0) + 1}")
             except FileExistsError:
                 continue  # another process was quicker
 
     def validate(self) -> list[str]:
         """What is missing or invalid, in the session and its iterations. Never raises."""
-        files: dict[str, type[BaseModel] | None] = {
-            self.status_path.name: StatusData,
-            self.metadata_path.name: EntityMetadata,
-            self.history_path.name: None,
-            self.analysis_path.name: None,
-            self.session_path.name: SessionConfig,
-            self.intent_path.name: Intent,
-            self.judge_path.name: AuthoredCode,
-            self.lineage_path.name: LineageData,
-            self.result_path.name: SessionResult,
-            self.steering_path.name: SteeringTaken,
-            self.clock_path.name: ClockReading,
-        }
-        iterations = {found.iteration_id: found.validate() for found in self.iteration_records()}
-        return session_problems(self.path, files, iterations)
+        if not self.path.is_dir():
+            return [f"{self.session_id}: no such folder"]
+        problems: list[str] = []
+        for file in self.model_files():
+            problems += file.problems(needed=file.path == self.status_path)
+        for path in (self.history_path, self.analysis_path):
+            try:
+                load_object(path)
+            except UnreadableError as error:
+                problems.append(f"{path.name}: {error}")
+        return problems + _problems_inside(self.iteration_records())
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """A sort key that takes the numbers in a name as numbers."""
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part)
-        for part in re.split(r"(\d+)", name)
-        if part
-    ]
+def _problems_inside(records: list[IterationRecord]) -> list[str]:
+    return [f"{record.iteration_id}/{line}" for record in records for line in record.validate()]
 
 
 def _combined(statuses: list[StatusLiteral]) -> StatusLiteral:
@@ -518,10 +451,3 @@ def _combined(statuses: list[StatusLiteral]) -> StatusLiteral:
     if "completed" in statuses:
         return "completed"
     return "cancelled" if "cancelled" in statuses else "error"
-
-
-if TYPE_CHECKING:
-
-    def _is_a_run_record(record: IterationRecord) -> RunRecord:
-        """The type checker holds the record and what training asks of one together."""
-        return record

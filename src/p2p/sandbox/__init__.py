@@ -42,57 +42,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from p2p.sandbox.array_files import UntrustedResultError
-    from p2p.sandbox.ast_check import explain_problems
-    from p2p.sandbox.launch import start
-    from p2p.sandbox.options import (
-        UNSAFE_LOCAL_WARNING,
-        EndReason,
-        Sandbox,
-        SandboxExit,
-        SandboxUnavailable,
-    )
-    from p2p.sandbox.probe import Layers, layers
-    from p2p.sandbox.process import SandboxedProcess
-    from p2p.sandbox.results import read_arrays, read_result, read_safetensors
+    from p2p.sandbox.ast_check import explain_problems as explain_problems
+    from p2p.sandbox.launch import Layers as Layers
+    from p2p.sandbox.launch import layers as layers
+    from p2p.sandbox.launch import start as start
+    from p2p.sandbox.options import UNSAFE_LOCAL_WARNING as UNSAFE_LOCAL_WARNING
+    from p2p.sandbox.options import EndReason as EndReason
+    from p2p.sandbox.options import Sandbox as Sandbox
+    from p2p.sandbox.options import SandboxExit as SandboxExit
+    from p2p.sandbox.options import SandboxUnavailable as SandboxUnavailable
+    from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
+    from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
+    from p2p.sandbox.results import read_arrays as read_arrays
+    from p2p.sandbox.results import read_result as read_result
+    from p2p.sandbox.results import read_safetensors as read_safetensors
 
 _HOMES = {
-    "UNSAFE_LOCAL_WARNING": "options",
-    "EndReason": "options",
-    "Sandbox": "options",
-    "SandboxExit": "options",
-    "SandboxUnavailable": "options",
-    "SandboxedProcess": "process",
-    "Layers": "probe",
-    "UntrustedResultError": "array_files",
-    "explain_problems": "ast_check",
-    "layers": "probe",
-    "read_arrays": "results",
-    "read_result": "results",
-    "read_safetensors": "results",
-    "start": "launch",
-}
-
-__all__ = [
-    "UNSAFE_LOCAL_WARNING",
-    "EndReason",
-    "Layers",
-    "Sandbox",
-    "SandboxExit",
-    "SandboxUnavailable",
-    "SandboxedProcess",
-    "UntrustedResultError",
-    "explain_problems",
-    "layers",
-    "read_arrays",
-    "read_result",
-    "read_safetensors",
-    "start",
-]
+    "ast_check": ("explain_problems",),
+    "launch": ("Layers", "layers", "start"),
+    "options": (
+        "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
+    ),
+    "process": ("SandboxedProcess",),
+    "results": ("UntrustedResultError", "read_arrays", "read_result", "read_safetensors"),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     # The sandboxed process imports this package before it is confined: it must stay small.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

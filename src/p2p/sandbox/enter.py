@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
+import resource
 import signal
 import sys
 import threading
@@ -19,8 +21,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXIT_RAISED, EXIT_MEMORY, EXIT_NO_JAIL = 1, 113, 114
+EXIT_RAISED, EXIT_MEMORY, EXIT_NO_SANDBOX = 1, 113, 114
 MAX_LINE_BYTES = 4 << 20
+_OPEN_FILES = 512
+_ADDRESS_SPACE_SLACK = 64 << 30
+"""Libraries reserve address space that they never touch; page tables are what this bounds."""
 
 
 def _die_with_parent(parent_pid: int) -> None:
@@ -28,7 +33,7 @@ def _die_with_parent(parent_pid: int) -> None:
 
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the kernel knew that we want to be told
-        os._exit(EXIT_NO_JAIL)
+        os._exit(EXIT_NO_SANDBOX)
 
 
 def _volunteer_for_the_oom_killer() -> None:
@@ -39,15 +44,30 @@ def _volunteer_for_the_oom_killer() -> None:
         pass  # a courtesy to the parent, not a layer
 
 
-def _limit(spec: dict[str, Any], *, own_user: bool) -> None:
-    from p2p.sandbox import limits
+def _set_limits(spec: dict[str, Any], *, own_user: bool) -> None:
+    """Set the kernel's limits on this process, hard.
 
-    limits.apply(
-        memory_bytes=spec["memory_bytes"],
-        disk_bytes=spec["disk_bytes"],
-        cpu_seconds=spec["cpu_seconds"],
-        threads=spec["max_threads"] if own_user else None,
-    )
+    The limit on threads counts all processes of the user: it is only set where the user namespace
+    makes this process the only one.
+    """
+    memory = spec["memory_bytes"]
+    bounds = {
+        resource.RLIMIT_DATA: memory,
+        resource.RLIMIT_AS: memory + _ADDRESS_SPACE_SLACK,
+        resource.RLIMIT_FSIZE: spec["disk_bytes"],
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+    }
+    if own_user:
+        bounds[resource.RLIMIT_NPROC] = spec["max_threads"]
+    for kind, value in bounds.items():
+        _, hard = resource.getrlimit(kind)
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (bound, bound))
+    if spec["cpu_seconds"] is not None:
+        soft = max(1, math.ceil(spec["cpu_seconds"]))
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 1))
 
 
 def confine(spec: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +75,7 @@ def confine(spec: dict[str, Any]) -> dict[str, Any]:
     folder = spec["folder"]
     _volunteer_for_the_oom_killer()
     if spec["unsafe_local"]:
-        _limit(spec, own_user=False)
+        _set_limits(spec, own_user=False)
         _die_with_parent(spec["parent_pid"])
         os.chdir(folder)
         return {"landlock_abi": 0, "seccomp": False, "namespaces": []}
@@ -65,7 +85,7 @@ def confine(spec: dict[str, Any]) -> dict[str, Any]:
         raise OSError("this kernel does not filter system calls (seccomp)")
     entered = namespaces.enter(folder)
     os.chdir(folder)
-    _limit(spec, own_user="user" in entered)
+    _set_limits(spec, own_user="user" in entered)
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     _die_with_parent(spec["parent_pid"])
@@ -105,7 +125,7 @@ def run(spec: dict[str, Any], pipe: int) -> int:
         layers = confine(spec)
     except OSError as error:
         send(json.dumps({"unavailable": str(error)}).encode())
-        return EXIT_NO_JAIL
+        return EXIT_NO_SANDBOX
     send(json.dumps(layers).encode())
     if spec["module"] is None:
         os.write(pipe, b"\n")

@@ -1,4 +1,4 @@
-"""Starting a sandboxed process."""
+"""Starting a sandboxed process: what it may read, its environment, its command."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
+import sysconfig
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.sandbox import enter
 from p2p.sandbox.options import Sandbox, SandboxUnavailable
 from p2p.sandbox.process import SandboxedProcess
-from p2p.sandbox.readable import PACKAGE, import_path, readable_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _START_SECONDS = 60.0
 _FIXED_ENV = {
@@ -33,21 +34,63 @@ _FIXED_ENV = {
     "MKL_NUM_THREADS": "1",
 }
 
-_launchers: list[ThreadPoolExecutor] = []
+PACKAGE = Path(__file__).resolve().parents[1]
+
+_SYSTEM = (
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/share/zoneinfo",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/dev/urandom",
+    "/dev/random",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/filesystems",
+    "/proc/sys/vm/overcommit_memory",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/sys/kernel/mm/transparent_hugepage",
+)
 
 
-def _launcher() -> ThreadPoolExecutor:
-    """The one thread that starts sandboxes.
+def _library_folders() -> set[Path]:
+    """Where Python's own and installed modules lie, and never a whole prefix or home."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = {Path(path) for name in names if (path := sysconfig.get_path(name))}
+    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
+        folders |= {Path(prefix) / "lib", Path(prefix) / "lib64"}
+    return folders
 
-    The kernel kills a sandboxed process when the *thread* that started it ends. This one lives as
-    long as the program does, so that ``start`` may be called from a thread that does not.
+
+def _is_library(entry: Path, folders: Iterable[Path]) -> bool:
+    if entry.name in {"site-packages", "dist-packages"}:
+        return True
+    return any(entry == folder or folder in entry.parents for folder in folders)
+
+
+def _import_path(extra: Iterable[Path]) -> list[str]:
+    """``sys.path`` for the sandbox: ``extra``, then this interpreter's library folders.
+
+    The current folder, a repository's root and other entries that may hold private files are
+    left out; this package is importable without them.
     """
-    if not _launchers:
-        _launchers.append(ThreadPoolExecutor(max_workers=1, thread_name_prefix="p2p-sandbox"))
-    return _launchers[0]
+    folders = _library_folders()
+    kept = [entry for entry in sys.path if entry and _is_library(Path(entry), folders)]
+    return list(dict.fromkeys([*(str(path.resolve()) for path in extra), *kept]))
 
 
-os.register_at_fork(after_in_child=_launchers.clear)
+def _readable_paths(extra: Iterable[Path]) -> list[str]:
+    """Every file and folder that the sandbox opens for reading."""
+    libraries = [*_library_folders(), *(Path(entry) for entry in _import_path(()))]
+    resolved = [path.resolve() for path in (*libraries, *extra)]
+    return [*_SYSTEM, *dict.fromkeys(str(path) for path in (PACKAGE, *resolved))]
 
 
 def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> bytes:
@@ -58,8 +101,8 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
             "payload": dict(payload),
             "parent_pid": os.getpid(),
             "folder": str(folder),
-            "readable": readable_paths((*sandbox.import_paths, *sandbox.readable)),
-            "sys_path": import_path(sandbox.import_paths),
+            "readable": _readable_paths((*sandbox.import_paths, *sandbox.readable)),
+            "sys_path": _import_path(sandbox.import_paths),
             "package_parent": str(PACKAGE.parent),
             "prefix": sys.prefix,
             "memory_bytes": sandbox.memory_bytes,
@@ -90,24 +133,20 @@ def _environment(sandbox: Sandbox) -> dict[str, str]:
 def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:
     # Not -I: it would ignore PYTHONHASHSEED, and no variable of the caller's gets through anyway.
     script = str(Path(enter.__file__).resolve())
-    return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-S", "-B", script, str(lines_in)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=(lines_in,),
-        env=_environment(sandbox),
-        cwd="/",
-        start_new_session=True,
-        bufsize=0,
-    )
-
-
-def _kill_late(future: Future[subprocess.Popen[bytes]]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        process = future.result()
-        process.kill()
-        process.wait()
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-s", "-P", "-S", "-B", script, str(lines_in)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(lines_in,),
+            env=_environment(sandbox),
+            cwd="/",
+            start_new_session=True,
+            bufsize=0,
+        )
+    finally:
+        os.close(lines_in)
 
 
 def _start_process(
@@ -115,17 +154,7 @@ def _start_process(
 ) -> SandboxedProcess:
     spec = _spec(module, payload, sandbox)
     lines_out, lines_in = os.pipe()
-    try:
-        future = _launcher().submit(_spawn, sandbox, lines_in)
-        try:
-            popen = future.result()
-        except BaseException:
-            future.add_done_callback(_kill_late)
-            os.close(lines_out)
-            raise
-    finally:
-        os.close(lines_in)
-    process = SandboxedProcess(popen, lines_out, sandbox)
+    process = SandboxedProcess(lambda: _spawn(sandbox, lines_in), lines_out, sandbox)
     try:
         process.hand_over(spec)
     except BaseException:
@@ -169,7 +198,45 @@ def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> Sandboxe
     return process
 
 
-def probe(folder: Path) -> dict[str, Any]:
-    """The layers that hold in a sandbox that is built and left at once."""
-    with _start_process(None, {}, Sandbox(folder=folder)) as process:
-        return _first_line(process)
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What holds in a sandbox on this machine, as found by building one."""
+
+    landlock_abi: int
+    """0: none. See ``landlock`` for what each version adds."""
+    seccomp: bool
+    namespaces: tuple[str, ...]
+    """Of user, mount, ipc and network."""
+    problem: str = ""
+    """Why no sandbox can be built; empty where it can."""
+
+    @property
+    def available(self) -> bool:
+        return self.landlock_abi >= 1 and self.seccomp and not self.problem
+
+    def describe(self) -> list[str]:
+        """One line for each layer, for a person."""
+        landlock = f"ABI {self.landlock_abi}" if self.landlock_abi else "missing"
+        seccomp = "yes" if self.seccomp else "missing"
+        network = "yes" if "network" in self.namespaces else "no"
+        mount = "yes" if "mount" in self.namespaces else "no"
+        lines = [
+            f"Landlock: {landlock} (required; which files can be opened)",
+            f"seccomp: {seccomp} (required; no network, no processes, few system calls)",
+            f"network namespace: {network} (a second wall before the network)",
+            f"mount namespace: {mount} (the same for files; no library loads from its folder)",
+        ]
+        return [*lines, self.problem] if self.problem else lines
+
+
+def layers() -> Layers:
+    """Build a sandbox, leave it, and say what held. Never raises."""
+    with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:
+        try:
+            with _start_process(None, {}, Sandbox(folder=Path(name))) as process:
+                answer = _first_line(process)
+        except SandboxUnavailable as error:
+            from p2p.sandbox import landlock, seccomp
+
+            return Layers(landlock.abi(), seccomp.available(), (), str(error))
+    return Layers(answer["landlock_abi"], answer["seccomp"], tuple(answer["namespaces"]))

@@ -8,18 +8,17 @@ import selectors
 import signal
 import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from p2p.sandbox import flatten, verdict
+from p2p.sandbox import usage
 from p2p.sandbox.enter import MAX_LINE_BYTES
-from p2p.sandbox.line_queue import LineQueue
 from p2p.sandbox.options import SandboxExit
-from p2p.sandbox.output import BoundedOutput, LineSplitter
-from p2p.sandbox.usage import folder_use, process_use
+from p2p.sandbox.streams import BoundedOutput, LineQueue, LineSplitter
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from p2p.sandbox.options import EndReason, Sandbox
@@ -33,32 +32,42 @@ _LAST_CHUNKS = 64  # more than a pipe can hold
 
 
 class SandboxedProcess:
-    """A process in a sandbox. A thread of its own watches it, whatever the caller is doing.
+    """A process in a sandbox. A thread of its own starts and watches it, whatever the caller does.
 
-    Lines wait in a bounded queue; when it is full, the sandboxed process waits, too.
+    The kernel kills a sandboxed process when the *thread* that started it ends: this one ends after
+    the process. Lines wait in a bounded queue; when it is full, the sandboxed process waits, too.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], lines_out: int, sandbox: Sandbox) -> None:
-        self.pid = popen.pid
+    def __init__(
+        self, spawn: Callable[[], subprocess.Popen[bytes]], lines_out: int, sandbox: Sandbox
+    ) -> None:
         self.layers: dict[str, Any] = {}
         """The layers that hold, as in ``Layers``."""
         self._sandbox = sandbox
-        self._popen = popen
         self._lines_out = lines_out
         self._output = BoundedOutput()
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._queue = LineQueue()
         self._lock = threading.Lock()
+        self._started: Future[subprocess.Popen[bytes]] = Future()
         self._reaped = False
-        self._sentence: tuple[EndReason, str] | None = None
+        self._ending: tuple[EndReason, str] | None = None
         self._exit: SandboxExit | None = None
-        self._said_goodbye = False
+        self._finished = False  # the module has come to its end
         self._nobody_reads = False
         self._ready_at: float | None = None
         self._lines_closed_at: float | None = None
         self._last_line = self._last_look = self._last_disk_look = time.monotonic()
-        self._thread = threading.Thread(target=self._watch, name=f"sandbox-{self.pid}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(spawn,), name="p2p-sandbox", daemon=True
+        )
         self._thread.start()
+        try:
+            self._popen = self._started.result()
+        except BaseException:
+            self.kill("killed", "the parent was interrupted while it started the sandbox")
+            raise
+        self.pid = self._popen.pid
 
     # --- what the caller uses -------------------------------------------------------------------
 
@@ -90,8 +99,8 @@ class SandboxedProcess:
         with self._lock:
             if self._reaped:
                 return
-            if self._sentence is None:
-                self._sentence = (reason, message)
+            if self._ending is None:
+                self._ending = (reason, message)
             self._signal_group()
 
     def wait(self, timeout: float | None = None) -> SandboxExit:
@@ -137,42 +146,51 @@ class SandboxedProcess:
     # --- the watching thread --------------------------------------------------------------------
 
     def _signal_group(self) -> None:
-        for send in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                send(self.pid, signal.SIGKILL)
+        """End what runs; a process that is only being started ends as soon as it has begun."""
+        if self._started.done() and self._started.exception() is None:
+            for send in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    send(self._started.result().pid, signal.SIGKILL)
 
-    def _watch(self) -> None:
+    def _run(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
         try:
-            self._exit = self._watch_to_the_end()
+            popen = spawn()
+        except BaseException as error:  # noqa: BLE001  (raised where the process was asked for)
+            os.close(self._lines_out)
+            self._started.set_exception(error)
+            self._queue.close()
+            return
+        with self._lock:
+            self._started.set_result(popen)
+            if self._ending is not None:
+                self._signal_group()
+        try:
+            self._exit = self._watch(popen)
         except BaseException as error:
             # Whatever goes wrong, no sandbox may run unwatched and no caller may wait for ever.
             self.kill("killed", f"the parent could not watch it any more: {error!r}")
-            reason, message = self._sentence or ("killed", repr(error))
+            reason, message = self._ending or ("killed", repr(error))
             self._exit = SandboxExit(-signal.SIGKILL, reason, message, self._output.text(), 0.0)
             raise
         finally:
             self._queue.close()
 
-    def _watch_to_the_end(self) -> SandboxExit:
-        assert self._popen.stdout is not None
-        with self._popen.stdout as output, selectors.DefaultSelector() as selector:
+    def _watch(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
+        assert popen.stdout is not None
+        with popen.stdout as output, selectors.DefaultSelector() as selector:
             for pipe in (output.fileno(), self._lines_out):
                 os.set_blocking(pipe, False)
                 selector.register(pipe, selectors.EVENT_READ)
             try:
-                while not self._has_ended():
-                    self._judge()
+                while not _has_ended(popen.pid):
+                    self._enforce_limits(popen.pid)
                     self._read_ready(selector)
                 for _ in range(_LAST_CHUNKS):
                     if not self._read_some(selector, 0.0):
                         break
             finally:
                 os.close(self._lines_out)
-        return self._how_it_ended()
-
-    def _has_ended(self) -> bool:
-        """Whether it has; it is then still to be reaped, so that its number stays its own."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return self._how_it_ended(popen)
 
     def _read_ready(self, selector: selectors.BaseSelector) -> None:
         """Wait for the next news and read it, unless the reader is behind."""
@@ -209,51 +227,55 @@ class SandboxedProcess:
         if not lines:
             return
         self._last_line = time.monotonic()
-        self._said_goodbye = not lines[-1]
+        self._finished = not lines[-1]
         if not (self._queue.full and self._nobody_reads):
             self._queue.put([line for line in lines if line])
 
-    def _judge(self) -> None:
+    def _enforce_limits(self, pid: int) -> None:
         """Kill the process if it went over a limit."""
         sandbox, now = self._sandbox, time.monotonic()
         if now - self._last_look < _LOOK_EVERY_SECONDS:
             return
         self._last_look = now
         running = now - self._ready_at if self._ready_at is not None else 0.0
-        excess = verdict.time_excess(sandbox, running, now - self._last_line)
-        if excess is None:
-            excess = verdict.process_excess(sandbox, process_use(self.pid))
-        if excess is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
+        ending = usage.time_excess(sandbox, running, now - self._last_line)
+        if ending is None:
+            ending = usage.process_excess(sandbox, usage.process_use(pid))
+        if ending is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
             self._last_disk_look = now
-            use = folder_use(sandbox.folder, self.pid, max_files=sandbox.max_files)
-            excess = verdict.disk_excess(sandbox, use)
-        if excess is None and self._lines_closed_at is not None:
-            excess = verdict.closed_excess(now - self._lines_closed_at, _GRACE_SECONDS)
-        if excess is not None:
-            self.kill(*excess)
+            use = usage.folder_use(sandbox.folder, pid, max_files=sandbox.max_files)
+            ending = usage.disk_excess(sandbox, use)
+        closed_at = self._lines_closed_at
+        if ending is None and closed_at is not None and now - closed_at > _GRACE_SECONDS:
+            ending = "protocol", "it closed the pipe to its parent and went on running"
+        if ending is not None:
+            self.kill(*ending)
 
-    def _reap(self) -> tuple[int, float]:
+    def _reap(self, popen: subprocess.Popen[bytes]) -> tuple[int, float]:
         """Exit status and CPU seconds."""
         with self._lock:
             self._signal_group()  # without a sandbox it may have left children behind
-            _, status, used = os.wait4(self.pid, 0)
+            _, status, resources = os.wait4(popen.pid, 0)
             self._reaped = True
-        self._popen.returncode = os.waitstatus_to_exitcode(status)
-        return self._popen.returncode, used.ru_utime + used.ru_stime
+        popen.returncode = os.waitstatus_to_exitcode(status)
+        return popen.returncode, resources.ru_utime + resources.ru_stime
 
-    def _how_it_ended(self) -> SandboxExit:
+    def _how_it_ended(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
         sandbox = self._sandbox
-        use = folder_use(sandbox.folder, self.pid, max_files=sandbox.max_files)
-        returncode, cpu_seconds = self._reap()
+        use = usage.folder_use(sandbox.folder, popen.pid, max_files=sandbox.max_files)
+        returncode, cpu_seconds = self._reap(popen)
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed
-                flatten.remove_subfolders(sandbox.folder)
+                usage.remove_subfolders(sandbox.folder)
         text = self._output.text()
         reason, message = (
-            self._sentence
-            or verdict.disk_excess(sandbox, use)
-            or verdict.explain(
-                sandbox, returncode, cpu_seconds, text, said_goodbye=self._said_goodbye
-            )
+            self._ending
+            or usage.disk_excess(sandbox, use)
+            or usage.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
         )
         return SandboxExit(returncode, reason, message, text, cpu_seconds)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether it has; it is then still to be reaped, so that its number stays its own."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

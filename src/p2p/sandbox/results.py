@@ -2,22 +2,45 @@
 
 The sandboxed code owns its folder: a name there may be a link, a pipe that blocks, a pickle under
 the name of an array, or an archive that unpacks to a terabyte. All of that is refused here with
-an ``UntrustedResultError`` that says what was found.
+an ``UntrustedResultError`` that says what was found. Numbers only, every size checked before use.
 """
 
 from __future__ import annotations
 
 import errno
+import io
+import json
+import math
 import os
 import stat
+import struct
+import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any
-
-from p2p.sandbox.array_files import UntrustedResultError, parse_npz, parse_safetensors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+
+_NPZ_DTYPES = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+     "float16", "float32", "float64"}
+)  # fmt: skip
+_SAFETENSORS_DTYPES = {
+    "BOOL": "?", "I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "<u1", "U16": "<u2",
+    "U32": "<u4", "U64": "<u8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
+}  # fmt: skip
+# What the standard library raises for one or the other damage to an archive.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError,
+               NotImplementedError, RuntimeError, ValueError)  # fmt: skip
+_MAX_ARRAYS = 1024
+_MAX_HEADER_BYTES = 1 << 20
+_MAX_DIMENSIONS = 16
+
+
+class UntrustedResultError(Exception):
+    """A file from a sandbox is not what it should be, and was not used."""
 
 
 def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
@@ -76,3 +99,118 @@ def read_safetensors(
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
     """The arrays and the metadata of a safetensors file in a sandbox's folder."""
     return parse_safetensors(name, read_result(folder, name, max_bytes))
+
+
+def parse_npz(name: str, data: bytes, max_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a .npz file that unpacks to ``max_bytes`` at most."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _check_members(name, archive.infolist(), max_bytes)
+            for member in archive.infolist():
+                key = member.filename.removesuffix(".npy")
+                arrays[key] = _parse_npy(f"{name}:{key}", archive.read(member))
+    except _ZIP_ERRORS as error:
+        raise UntrustedResultError(f"{name!r} is not a readable .npz file: {error}") from error
+    return arrays
+
+
+def _check_members(name: str, members: list[zipfile.ZipInfo], max_bytes: int) -> None:
+    names = {member.filename for member in members}
+    if len(members) > _MAX_ARRAYS or len(names) != len(members):
+        raise UntrustedResultError(f"{name!r} has too many members, or one of them twice")
+    for member in members:
+        if not member.filename.endswith(".npy") or "/" in member.filename:
+            raise UntrustedResultError(f"{name!r} has the member {member.filename!r}, not an array")
+        if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise UntrustedResultError(f"{name!r} is compressed in an unusual way")
+    # A member never unpacks to more than it declares: the reader stops there.
+    if sum(member.file_size for member in members) > max_bytes:
+        raise UntrustedResultError(f"{name!r} unpacks to more than {max_bytes} bytes")
+
+
+def _parse_npy(name: str, raw: bytes) -> np.ndarray[Any, Any]:
+    import numpy as np
+    from numpy.lib import format as npy
+
+    stream = io.BytesIO(raw)
+    try:
+        version = npy.read_magic(stream)
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+        shape, fortran, dtype = read(stream)
+    except (ValueError, KeyError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise UntrustedResultError(f"{name!r} is not an array: {error}") from error
+    if dtype.hasobject:
+        raise UntrustedResultError(f"{name!r} holds Python objects (a pickle), not numbers")
+    body = raw[stream.tell() :]
+    # Equality with a plain type also refuses records, sub-arrays and foreign byte orders.
+    plain = dtype.name in _NPZ_DTYPES and dtype == np.dtype(dtype.name)
+    text = dtype.kind == "U" and dtype.isnative and dtype.subdtype is None
+    if not plain and not text:
+        raise UntrustedResultError(f"{name!r} has the type {dtype}, not plain numbers or text")
+    if not _fits(shape, dtype.itemsize, len(body)):
+        raise UntrustedResultError(f"{name!r} does not have the size that its shape {shape} says")
+    flat = np.frombuffer(body, dtype)
+    return (flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)).copy(order="K")
+
+
+def _fits(shape: tuple[object, ...], itemsize: int, size: int) -> bool:
+    if len(shape) > _MAX_DIMENSIONS:
+        return False
+    sizes = [side for side in shape if type(side) is int and 0 <= side <= 1 << 48]
+    return len(sizes) == len(shape) and math.prod(sizes) * itemsize == size
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
+def parse_safetensors(
+    name: str, data: bytes
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file.
+
+    Parsed here and not by the library: the whole format is a JSON header and raw numbers, and
+    this way every offset is checked before it is used, whatever version is installed.
+    """
+    try:
+        header, body = _split_header(data)
+        metadata = header.pop("__metadata__", {})
+        arrays = {key: _tensor(key, entry, body) for key, entry in header.items()}
+        texts = {str(key): _text(value) for key, value in metadata.items()}
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        message = f"{name!r} is not a readable safetensors file: {error}"
+        raise UntrustedResultError(message) from None
+    return arrays, texts
+
+
+def _split_header(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    (length,) = struct.unpack_from("<Q", data)
+    if length > min(_MAX_HEADER_BYTES, len(data) - 8):
+        raise ValueError("the header is longer than the file or than allowed")
+    header = json.loads(data[8 : 8 + length], object_pairs_hook=_no_duplicates)
+    if not isinstance(header, dict) or len(header) > _MAX_ARRAYS:
+        raise ValueError("the header is no table of arrays, or has too many")
+    return header, memoryview(data)[8 + length :]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("its metadata is not text")
+    return value
+
+
+def _tensor(key: str, entry: dict[str, Any], body: memoryview) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    dtype = np.dtype(_SAFETENSORS_DTYPES[entry["dtype"]])
+    shape = tuple(entry["shape"])
+    begin, end = entry["data_offsets"]
+    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= len(body):
+        raise ValueError(f"{key!r} lies outside of the file")
+    if not _fits(shape, dtype.itemsize, end - begin):
+        raise ValueError(f"{key!r} does not have the size that its shape says")
+    return np.frombuffer(body[begin:end], dtype).reshape(shape).copy()

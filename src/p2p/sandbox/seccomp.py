@@ -15,7 +15,7 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
-from p2p.sandbox import kernel, syscall_table
+from p2p.sandbox import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +104,7 @@ def _no_truncating_reader(flags_index: int) -> list[Instruction]:
 
 
 def _conditions(pid: int) -> dict[str, list[Instruction]]:
-    """What each call of ``syscall_table.checked`` may be asked for, by the process ``pid``."""
+    """What each call of ``kernel.CHECKED`` may be asked for, by the process ``pid``."""
     itself = (pid,)
     itself_or_zero = (0, pid)
     return {
@@ -137,10 +137,10 @@ def program(machine: str, pid: int) -> list[Instruction]:
         (_IF_GREATER_OR_EQUAL, 0, 1, _X32_BIT),
         _refuse(errno.ENOSYS),
     ]
-    for number in syscall_table.allowed(machine).values():
+    for number in kernel.numbers(kernel.ALLOWED, machine).values():
         code += [(_IF_EQUAL, 0, 1, number), _PERMIT]
     conditions = _conditions(pid)
-    for name, number in syscall_table.checked(machine).items():
+    for name, number in kernel.numbers(kernel.CHECKED, machine).items():
         block = conditions[name]
         code += [(_IF_EQUAL, 0, len(block), number), *block]
     code += [

@@ -1,11 +1,20 @@
-"""How much a running sandbox uses, measured from outside."""
+"""What a sandbox uses, measured from outside; which limit it broke, and how it came to its end."""
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p2p.sandbox.enter import EXIT_MEMORY, EXIT_RAISED
+
+if TYPE_CHECKING:
+    from p2p.sandbox.options import EndReason, Sandbox
+
+    Ending = tuple[EndReason, str]
 
 MAX_DEPTH = 32
 _STATUS_KB = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
@@ -30,7 +39,10 @@ class FolderUse:
 
 
 def process_use(pid: int) -> ProcessUse | None:
-    """What the kernel says about a process; None when it is gone or hidden."""
+    """What the kernel says about a process; None when it is gone or hidden.
+
+    Read here and not by psutil, whose resident size counts shared libraries and leaves out swap.
+    """
     try:
         text = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
@@ -46,19 +58,19 @@ def process_use(pid: int) -> ProcessUse | None:
 
 def _deleted_bytes(pid: int) -> int:
     """Disk space of files that the process holds open after deleting them."""
-    held = 0
+    total = 0
     try:
-        numbers = list(Path(f"/proc/{pid}/fd").iterdir())
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return 0
-    for number in numbers:
+    for descriptor in descriptors:
         try:
-            found = number.stat()
+            status = descriptor.stat()
         except OSError:
             continue
-        if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
-            held += found.st_blocks * 512
-    return held
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+            total += status.st_blocks * 512
+    return total
 
 
 def folder_use(folder: Path, pid: int, *, max_files: int) -> FolderUse:
@@ -74,14 +86,144 @@ def folder_use(folder: Path, pid: int, *, max_files: int) -> FolderUse:
                     if files > max_files or depth > MAX_DEPTH:
                         return FolderUse(disk, files, depth > MAX_DEPTH)
                     try:
-                        found = entry.stat(follow_symlinks=False)
+                        status = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    disk += found.st_blocks * 512
-                    if stat.S_ISDIR(found.st_mode):
+                    disk += status.st_blocks * 512
+                    if stat.S_ISDIR(status.st_mode):
                         todo.append((entry.path, depth + 1))
         except FileNotFoundError:
             continue
         except OSError:
             return FolderUse(disk, files, unwalkable=True)
     return FolderUse(disk, files)
+
+
+def _size(number: int) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number} bytes"
+
+
+def time_excess(sandbox: Sandbox, running: float, silent: float) -> Ending | None:
+    """Whether it ran or was silent for too long."""
+    if sandbox.wall_seconds is not None and running > sandbox.wall_seconds:
+        return "wall clock", f"it ran longer than its {sandbox.wall_seconds:g} s and was stopped"
+    if sandbox.stall_seconds is not None and silent > sandbox.stall_seconds:
+        return "stalled", f"nothing was heard of it for {sandbox.stall_seconds:g} s; it was stopped"
+    return None
+
+
+def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
+    """Whether it uses too much memory or too many threads."""
+    if use is None:
+        return None
+    if use.memory_bytes > sandbox.memory_bytes:
+        return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+    if use.threads > sandbox.max_threads:
+        return "threads", f"it started more than {sandbox.max_threads} threads"
+    return None
+
+
+def disk_excess(sandbox: Sandbox, use: FolderUse) -> Ending | None:
+    """Whether it fills the disk."""
+    if use.disk_bytes > sandbox.disk_bytes:
+        return "disk", f"it wrote more than its {_size(sandbox.disk_bytes)} of disk space"
+    if use.files > sandbox.max_files:
+        return "disk", f"it made more than {sandbox.max_files} files"
+    if use.unwalkable:
+        return "disk", f"it made folders deeper than {MAX_DEPTH} or closed to its parent"
+    return None
+
+
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+"""What other processes send. The code inside can send them to itself, too: a hint, no proof."""
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:500] if lines else "it printed nothing"
+
+
+def _by_signal(sandbox: Sandbox, number: int, cpu_seconds: float) -> Ending:
+    name = signal.Signals(number).name if number in signal.valid_signals() else str(number)
+    limit = sandbox.cpu_seconds
+    if number == signal.SIGXCPU or (
+        limit is not None and number == signal.SIGKILL and cpu_seconds >= limit
+    ):
+        return "cpu time", f"it used more than its {limit:g} s of CPU time"
+    if number == signal.SIGXFSZ:
+        return "disk", f"it wrote a file larger than its {_size(sandbox.disk_bytes)}"
+    if number in _FROM_OUTSIDE:
+        perhaps = ", perhaps because the machine ran out of memory"
+        return (
+            "killed from outside",
+            f"somebody sent it {name}{perhaps if number == signal.SIGKILL else ''}",
+        )
+    return "crashed", f"it crashed with {name}"
+
+
+def explain(
+    sandbox: Sandbox, returncode: int, cpu_seconds: float, output: str, *, finished: bool
+) -> Ending:
+    """Why a process ended that nobody stopped. What the code inside claims is taken as a hint."""
+    if returncode == 0 and finished:
+        return "finished", "it came to its end"
+    if returncode == 0:
+        return "crashed", "it left without coming to its end (os._exit or the like)"
+    if returncode < 0:
+        return _by_signal(sandbox, -returncode, cpu_seconds)
+    if returncode == EXIT_MEMORY:
+        limit = _size(sandbox.memory_bytes)
+        return "memory", f"it asked for more than its {limit} of memory: {_last_line(output)}"
+    if returncode == EXIT_RAISED:
+        return "failed", _last_line(output)
+    return "crashed", f"it left with exit status {returncode}: {_last_line(output)}"
+
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _split(directory: int) -> tuple[list[str], list[str]]:
+    """Names of the folders and of everything else in an open folder."""
+    folders: list[str] = []
+    others: list[str] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            (folders if entry.is_dir(follow_symlinks=False) else others).append(entry.name)
+    return folders, others
+
+
+def remove_subfolders(folder: Path) -> None:
+    """Remove every folder below ``folder``, however deep or closed, and all that is in them.
+
+    Only for a folder whose owner is no longer running. Files of ``folder`` itself stay. A sandboxed
+    process can nest folders by the thousand, so that ``shutil.rmtree`` and ``rm`` run out of stack
+    or of path; this keeps one folder open and walks down and up.
+    """
+    current = os.open(folder, _OPEN_FOLDER)
+    names: list[str] = []
+    left = [_split(current)[0]]
+    while left:
+        if left[-1]:
+            names.append(left[-1].pop())
+            os.chmod(names[-1], 0o700, dir_fd=current)  # it may have been made without any right
+            current = _step(current, names[-1])
+            folders, others = _split(current)
+            for other in others:
+                os.unlink(other, dir_fd=current)
+            left.append(folders)
+        else:
+            left.pop()
+            if names:
+                current = _step(current, "..")
+                os.rmdir(names.pop(), dir_fd=current)
+    os.close(current)
+
+
+def _step(current: int, name: str) -> int:
+    try:
+        return os.open(name, _OPEN_FOLDER, dir_fd=current)
+    finally:
+        os.close(current)

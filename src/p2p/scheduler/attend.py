@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from p2p.sandbox import kernel
 from p2p.scheduler import processes, wake
 from p2p.scheduler.control import Control, Ending, Exit, LaunchFile
-from p2p.scheduler.gpus import gpu_manager
+from p2p.scheduler.machine import gpu_manager
 from p2p.training.cpu_manager import CoreLease, CPUManager
 
 if TYPE_CHECKING:

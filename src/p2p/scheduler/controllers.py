@@ -89,7 +89,7 @@ def session_run(
     """The run of a session that `create_session` has made somewhere below the runs folder."""
     folder = session.path.absolute().relative_to(runs_dir.absolute())
     above = "/".join(("{runs_dir}", *folder.parent.parts))
-    config = session.read_session()
+    config = session.config.read()
     if config is None:
         raise ValueError(f"{session.path} is no session: it has no session.json")
     return RunSpec(

@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2p.scheduler.backends import BackendError, make_backend
-from p2p.scheduler.logs import saved_log
-from p2p.scheduler.manifest import Exporter
+from p2p.scheduler.job_files import Exporter, saved_log
 from p2p.scheduler.records import Launch
-from p2p.scheduler.schema import StoreError
 from p2p.scheduler.secret_values import secret_values
 from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, only_scheduler
-from p2p.scheduler.store import Store
+from p2p.scheduler.store import Store, StoreError
 from p2p.scheduler.tending import Tender
 from p2p.scheduler.wake import listen
 from p2p.scheduler.writer import LEASE_S, Writer
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from p2p.scheduler.backends import Backend
-    from p2p.scheduler.records import NodeConfig
-    from p2p.scheduler.rows import RunRow
+    from p2p.scheduler.records import NodeConfig, RunRow
     from p2p.scheduler.tending import Step
 
 LOOK_S = 1.0
@@ -131,7 +128,7 @@ class Scheduler:
             self._tend(run, writer)
         if time.monotonic() - self._told_at > TOLD_EVERY_S:
             self._told_at = time.monotonic()
-            writer.tell_those_without_a_node()
+            writer.explain_unplaceable()
 
     def _out_of_reach(self) -> frozenset[str]:
         """Nodes that nothing goes to for now."""

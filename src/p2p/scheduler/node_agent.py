@@ -25,11 +25,10 @@ from pydantic import TypeAdapter
 
 from p2p.scheduler import copying, launching
 from p2p.scheduler.control import Control
-from p2p.scheduler.gpus import gpu_numbers
-from p2p.scheduler.names import FolderName
+from p2p.scheduler.machine import gpu_numbers
 from p2p.scheduler.node_bootstrap import Message, receive, send
 from p2p.scheduler.package_wheel import DISTRIBUTION
-from p2p.scheduler.records import Launch
+from p2p.scheduler.records import FolderName, Launch
 from p2p.training.cpu_manager import default_pool
 
 IDLE_S = 900.0

@@ -1,42 +1,65 @@
-"""What the scheduler keeps and what its backends are given."""
+"""What the scheduler keeps and what its backends are given: jobs, runs, nodes, launches.
+
+Names and paths that may reach another machine are checked here, before anything is done: nothing
+that passes can be taken for an option, lead out of a folder, or mean anything to a shell.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from p2p.contracts import Record
-from p2p.scheduler.names import (
-    LONGEST,
-    AbsolutePath,
-    FolderName,
-    HostName,
-    Id,
-    UserName,
-    VariableName,
-)
+
+MAX_NAME = 128
+OWN_FOLDER = "scheduler"
+"""The scheduler's own folder below the runs folder: no run may use it."""
+
+
+def _stays_inside(path: str) -> str:
+    if ".." in path.split("/"):
+        raise ValueError(f"{path!r} leads out of its folder: `..` is not allowed")
+    return path
+
+
+Id = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$", max_length=MAX_NAME)
+]
+"""A job, a run or a node: letters, digits, `_` and `-`, single dots inside; also a file's name."""
+HostName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$", max_length=253)
+]
+UserName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]*$", max_length=32)]
+AbsolutePath = Annotated[
+    str, Field(pattern=r"^/[A-Za-z0-9._/-]*$", max_length=1024), AfterValidator(_stays_inside)
+]
+"""A path on a node, in characters that mean nothing to a shell."""
+FolderName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$", max_length=512),
+    AfterValidator(_stays_inside),
+]
+"""A folder below the runs folder, such as `bm_1f2e/case7`."""
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=MAX_NAME)]
 
 JobKind = Literal["session", "benchmark", "training", "selfplay", "command"]
+JobState = Literal["pending", "running", "succeeded", "failed", "cancelled"]
 RunState = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled", "skipped"]
 """failed: ended with an error, or lost too often. skipped: required one that did not succeed."""
 ENDED: tuple[RunState, ...] = ("succeeded", "failed", "cancelled", "skipped")
-LIVE: tuple[RunState, ...] = ("starting", "running")
-"""On a node, and counted against its capacity."""
 BackendName = Literal["local", "ssh", "ray", "slurm"]
-LONGEST_RUN_ID = LONGEST - 8
-"""The number of an attempt has to fit behind it."""
-OWN_FOLDER = "scheduler"
-"""Of the scheduler, below the runs folder: no run may have it for its own."""
 
 
 class RunSpec(Record):
     """One program on one node. All that it reads and writes lies in its folder."""
 
-    run_id: Annotated[Id, Field(max_length=LONGEST_RUN_ID)]
-    """One of its kind in the runs folder, whichever its job."""
+    run_id: Annotated[Id, Field(max_length=MAX_NAME - 8)]  # an attempt's number fits behind it
+    """Unique in the runs folder, whichever its job."""
     folder: FolderName
     """Below the runs folder. It travels to the node before the start; what changes travels back."""
     command: Annotated[tuple[str, ...], Field(min_length=1, max_length=256)]
@@ -84,9 +107,12 @@ class JobSpec(Record):
     @model_validator(mode="after")
     def _runs_fit_together(self) -> JobSpec:
         known: set[str] = set()
+        folders: set[str] = set()
         for run in self.runs:
             if run.run_id in known:
                 raise ValueError(f"run {run.run_id} is there twice")
+            if run.folder in folders:
+                raise ValueError(f"two runs have the folder {run.folder}")
             for other in (*run.after, *run.requires):
                 if other not in known:
                     # Only earlier ones, so that there can be no circle.
@@ -94,11 +120,16 @@ class JobSpec(Record):
                         f"run {run.run_id} waits for {other}, which no run before it is"
                     )
             known.add(run.run_id)
-        folders = [run.folder for run in self.runs]
-        if len(set(folders)) < len(folders):
-            twice = next(folder for folder in folders if folders.count(folder) > 1)
-            raise ValueError(f"two runs have the folder {twice}")
+            folders.add(run.folder)
         return self
+
+
+NEEDED_FIELDS: Mapping[BackendName, tuple[str, ...]] = {
+    "local": (),
+    "ssh": ("host", "base_dir"),
+    "ray": ("address",),
+    "slurm": ("base_dir",),
+}
 
 
 class NodeConfig(Record):
@@ -132,13 +163,7 @@ class NodeConfig(Record):
 
     @model_validator(mode="after")
     def _has_what_its_backend_needs(self) -> NodeConfig:
-        needed = {
-            "local": (),
-            "ssh": ("host", "base_dir"),
-            "ray": ("address",),
-            "slurm": ("base_dir",),
-        }
-        for name in needed[self.backend]:
+        for name in NEEDED_FIELDS[self.backend]:
             if getattr(self, name) is None:
                 raise ValueError(f"{name} is needed for the backend {self.backend}")
         return self
@@ -152,6 +177,10 @@ class Launch(Record):
     spec: RunSpec
     runs_dir: Path
     """The runs folder on the scheduler's machine."""
+
+    @property
+    def folder(self) -> Path:
+        return self.runs_dir / self.spec.folder
 
 
 class LaunchReport(Record):
@@ -167,3 +196,57 @@ class LaunchReport(Record):
     exit_code: int | None = None
     message: str = ""
     """For people: why it was lost, which time limit it ran into, its process or job number."""
+
+
+class RunRow(NamedTuple):
+    """A run in the store; a plain tuple, because lists have tens of thousands of them."""
+
+    run_id: str
+    job_id: str
+    state: RunState
+    attempt: int
+    cancel_requested: bool
+    """Stays, whatever becomes of the run; only a retry takes it back."""
+    node_id: str | None
+    """Where it is, or was last."""
+    cores: int
+    gpus: int
+    exit_code: int | None
+    message: str
+    started_at: float | None
+    ended_at: float | None
+    folder: str
+
+    @property
+    def launch_id(self) -> str:
+        return f"{self.run_id}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in the store, and how many of its runs are in which state."""
+
+    job_id: str
+    kind: JobKind
+    title: str
+    priority: int
+    max_parallel: int
+    nodes: tuple[str, ...]
+    created_at: float
+    counts: Mapping[RunState, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def state(self) -> JobState:
+        """Failed if a run failed (or was skipped for one), else cancelled if a run was."""
+        counts = self.counts
+        if any(counts.get(state) for state in ("pending", "starting", "running")):
+            return "pending" if counts.get("pending", 0) == self.total else "running"
+        if counts.get("failed"):
+            return "failed"
+        if counts.get("cancelled"):
+            return "cancelled"
+        return "failed" if counts.get("skipped") else "succeeded"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p2p.contracts import utc_now
+from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.controllers import JobOptions, executor_run
 from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.config import LoopConfig, TrainConfig
-    from p2p.contracts import IterationAggregation, RunConfigEntry, RunRecord
+    from p2p.contracts import IterationAggregation, RunConfigEntry
     from p2p.session.stopping import StopSwitch
     from p2p.training.parallel_trainer import RunJob
     from p2p.training.trainer import Trainer
@@ -39,13 +40,11 @@ def scheduled_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
     A session that is itself a run of a job trains on the cores of that run: if it waited for other
     nodes, such sessions could hold all cores and wait for each other.
     """
-    from p2p.records.iteration_record import IterationRecord
     from p2p.session.iteration_runner import local_trainer
 
     if "P2P_LAUNCH_ID" in os.environ:
         return local_trainer(loop, switch)
     return ScheduledTrainer(
-        IterationRecord,
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=loop.videos,
@@ -59,7 +58,6 @@ class ScheduledTrainer:
     """Runs as a job of the scheduler; see LocalTrainer for what it has in common with it.
 
     Args:
-        open_record: opens the record of a run's directory.
         runs_dir: whose scheduler to ask; by default that of the folder the session lies in.
         max_parallel: runs at once; 0: as many as there is room for.
         cores_per_run: cores of each run; 0: one.
@@ -70,7 +68,6 @@ class ScheduledTrainer:
         on_progress: told of each run's share done, 0 to 1.
     """
 
-    open_record: Callable[[Path], RunRecord]
     runs_dir: Path | None = None
     max_parallel: int = 0
     cores_per_run: int = 0
@@ -105,8 +102,8 @@ class ScheduledTrainer:
                 store.submit(self._job(job_id, wanted, folder, store))
                 self._wait(store, job_id)
         for job in wanted:
-            self.open_record(iteration_dir / job.run_id).set_status_if("cancelled", UNFINISHED)
-        return results_of(configs, seeds, problems, self.open_record, iteration_dir)
+            IterationRecord(iteration_dir / job.run_id).set_status_if("cancelled", UNFINISHED)
+        return results_of(configs, seeds, problems, iteration_dir)
 
     def _queue(
         self,
@@ -118,7 +115,7 @@ class ScheduledTrainer:
         """Those that are still to be done, each with what it needs in its folder."""
         wanted: list[RunJob] = []
         for job in jobs:
-            record = self.open_record(iteration_dir / job.run_id)
+            record = IterationRecord(iteration_dir / job.run_id)
             try:
                 done = finished_before(record, job.config, reward_code) is not None
             except TrainingFailed as failure:
@@ -171,7 +168,7 @@ class ScheduledTrainer:
     def _tell(self, store: Store, job_id: str) -> None:
         shares = {}
         for run in store.runs(job_id):
-            record = self.open_record(store.runs_dir / run.folder)
+            record = IterationRecord(store.runs_dir / run.folder)
             ended = run.ended_at is not None
             shares[record.path.name] = 1.0 if ended else record.compute_progress() or 0.0
         self.on_progress(shares)
@@ -179,7 +176,7 @@ class ScheduledTrainer:
     def _note_ends(self, store: Store, job_id: str) -> None:
         """A run whose process is gone is not running, whatever its last word was."""
         for run in store.runs(job_id):
-            record = self.open_record(store.runs_dir / run.folder)
+            record = IterationRecord(store.runs_dir / run.folder)
             if run.state == "cancelled":
                 record.set_status_if("cancelled", UNFINISHED)
                 continue

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
-from p2p.scheduler.schema import StoreError
-from p2p.scheduler.store import scheduler_folder
+from p2p.scheduler.store import StoreError, scheduler_folder
 from p2p.scheduler.wake import poke
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from p2p.scheduler import node_bootstrap
 from p2p.scheduler.backends import BackendError
-from p2p.scheduler.names import AbsolutePath
 from p2p.scheduler.package_wheel import build_wheel
+from p2p.scheduler.records import AbsolutePath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

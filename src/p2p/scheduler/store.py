@@ -1,4 +1,4 @@
-"""What is to run, what runs and what became of it: jobs, runs and nodes in one SQLite file.
+"""What is to be done, where, and what became of it: jobs, runs and nodes in one SQLite file.
 
 Every change of a state names the state it starts from, inside a transaction; so of two processes
 that want the same, one gets it. A wish to cancel is a column of its own that no scheduler writes.
@@ -8,29 +8,164 @@ No secret is in here: a run names the variables it needs, never their values.
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p2p.scheduler.dependents import recount, settle_dependents
-from p2p.scheduler.records import ENDED, OWN_FOLDER, JobSpec, NodeConfig, RunSpec
-from p2p.scheduler.rows import RUN_COLUMNS, JobRow, RunRow
-from p2p.scheduler.schema import StoreError, connect, transaction
+from p2p.scheduler.records import ENDED, OWN_FOLDER, JobRow, JobSpec, NodeConfig, RunRow, RunSpec
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
     from p2p.scheduler.records import RunState
 
+VERSION = 1
+LOCK_TIMEOUT_S = 30.0
 JOB_COLUMNS = "job_id, kind, title, priority, max_parallel, nodes, created_at"
+RUN_COLUMNS = ", ".join(RunRow._fields)
+SELECT_RUNS = f"SELECT {RUN_COLUMNS} FROM runs "  # noqa: S608 - our names
 LOCAL = "local"
 """The node that is there from the beginning: this machine."""
+
+SCHEMA = """
+CREATE TABLE nodes(
+  node_id TEXT PRIMARY KEY,
+  cores INTEGER NOT NULL,
+  gpus INTEGER NOT NULL,
+  enabled INTEGER NOT NULL,
+  config TEXT NOT NULL,
+  live INTEGER NOT NULL DEFAULT 0,     -- runs that are on it
+  used_cores INTEGER NOT NULL DEFAULT 0,
+  used_gpus INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- Who may write on a job: its owner, while the owner's row here is not out of date.
+CREATE TABLE schedulers(
+  owner TEXT PRIMARY KEY,
+  until REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE jobs(
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  job_id TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  title TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  max_parallel INTEGER NOT NULL,
+  nodes TEXT NOT NULL,
+  created_at REAL NOT NULL,
+  owner TEXT,
+  ready INTEGER NOT NULL DEFAULT 0,    -- runs that only wait for room
+  unended INTEGER NOT NULL DEFAULT 0,
+  live INTEGER NOT NULL DEFAULT 0,     -- runs that are on nodes
+  used_cores INTEGER NOT NULL DEFAULT 0,
+  stale INTEGER NOT NULL DEFAULT 1     -- its manifest is out of date
+);
+
+CREATE TABLE runs(
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id TEXT NOT NULL UNIQUE,
+  job_id TEXT NOT NULL REFERENCES jobs(job_id),
+  state TEXT NOT NULL DEFAULT 'pending',
+  blocked INTEGER NOT NULL DEFAULT 0,  -- runs that it still waits for
+  attempt INTEGER NOT NULL DEFAULT 1,
+  last_attempt INTEGER NOT NULL,
+  cancel_requested BOOLEAN NOT NULL DEFAULT 0,
+  node_id TEXT,
+  cores INTEGER NOT NULL,
+  gpus INTEGER NOT NULL,
+  exit_code INTEGER,
+  message TEXT NOT NULL DEFAULT '',
+  started_at REAL,
+  ended_at REAL,
+  folder TEXT NOT NULL,
+  spec TEXT NOT NULL
+);
+
+CREATE TABLE waits(
+  needs TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  strict INTEGER NOT NULL,             -- it must have succeeded, not only ended
+  PRIMARY KEY (needs, run_id, strict)
+) WITHOUT ROWID;
+CREATE INDEX waits_of_run ON waits(run_id);
+
+CREATE INDEX runs_of_job ON runs(job_id, state);
+CREATE INDEX runs_ready ON runs(job_id, number) WHERE state = 'pending' AND blocked = 0;
+CREATE INDEX runs_live ON runs(number) WHERE state IN ('starting', 'running');
+CREATE INDEX jobs_ready ON jobs(priority DESC, used_cores, number) WHERE ready > 0;
+CREATE INDEX jobs_stale ON jobs(number) WHERE stale = 1;
+CREATE INDEX jobs_open ON jobs(owner) WHERE unended > 0;
+
+CREATE TRIGGER run_added AFTER INSERT ON runs BEGIN
+  UPDATE jobs SET ready = ready + (NEW.blocked = 0), unended = unended + 1
+    WHERE job_id = NEW.job_id;
+END;
+CREATE TRIGGER run_changed AFTER UPDATE OF state, blocked ON runs
+WHEN OLD.state <> NEW.state OR OLD.blocked <> NEW.blocked BEGIN
+  UPDATE jobs SET
+    stale = 1,
+    ready = ready + (NEW.state = 'pending' AND NEW.blocked = 0)
+                  - (OLD.state = 'pending' AND OLD.blocked = 0),
+    unended = unended + (NEW.state IN ('pending', 'starting', 'running'))
+                      - (OLD.state IN ('pending', 'starting', 'running'))
+    WHERE job_id = NEW.job_id;
+END;
+CREATE TRIGGER run_placed AFTER UPDATE OF state ON runs
+WHEN NEW.state IN ('starting', 'running') AND OLD.state NOT IN ('starting', 'running') BEGIN
+  UPDATE jobs SET live = live + 1, used_cores = used_cores + NEW.cores
+    WHERE job_id = NEW.job_id;
+  UPDATE nodes SET live = live + 1, used_cores = used_cores + NEW.cores,
+    used_gpus = used_gpus + NEW.gpus WHERE node_id = NEW.node_id;
+END;
+CREATE TRIGGER run_gone AFTER UPDATE OF state ON runs
+WHEN OLD.state IN ('starting', 'running') AND NEW.state NOT IN ('starting', 'running') BEGIN
+  UPDATE jobs SET live = live - 1, used_cores = used_cores - OLD.cores
+    WHERE job_id = OLD.job_id;
+  UPDATE nodes SET live = live - 1, used_cores = used_cores - OLD.cores,
+    used_gpus = used_gpus - OLD.gpus WHERE node_id = OLD.node_id;
+END;
+"""
+
+
+# For a run, `?`: how many of those it waits for are not over, and the first that rules it out.
+UNMET = """
+  SELECT COUNT(*) FROM waits JOIN runs AS needed ON needed.run_id = waits.needs
+  WHERE waits.run_id = ?
+    AND CASE WHEN waits.strict THEN needed.state <> 'succeeded'
+        ELSE needed.state IN ('pending', 'starting', 'running') END
+"""
+RULED_OUT_BY = """
+  SELECT needed.run_id, needed.state FROM waits JOIN runs AS needed ON needed.run_id = waits.needs
+  WHERE waits.run_id = ? AND waits.strict
+    AND needed.state IN ('failed', 'cancelled', 'skipped')
+  ORDER BY needed.number LIMIT 1
+"""
+
+sqlite3.register_converter("BOOLEAN", lambda text: text == b"1")
+
+
+class StoreError(Exception):
+    """The store refuses, or cannot be used; the message says why and what to do."""
 
 
 def scheduler_folder(runs_dir: Path) -> Path:
     """Where the scheduler of a runs folder keeps its own files."""
     return runs_dir.absolute() / OWN_FOLDER
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """All of it or nothing; nobody else writes meanwhile, so what was read stays true."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 class Store:
@@ -40,10 +175,9 @@ class Store:
         self.runs_dir = runs_dir.absolute()
         self.folder = scheduler_folder(runs_dir)
         self.path = self.folder / "scheduler.sqlite"
-        self.connection = connect(self.path, _add_this_machine)
+        self.connection = _connect(self.path, _insert_this_machine)
 
     def close(self) -> None:
-        """Let go of the file."""
         self.connection.close()
 
     def version(self) -> int:
@@ -54,17 +188,16 @@ class Store:
 
     def nodes(self) -> list[NodeConfig]:
         """All nodes, by name."""
-        found = self.connection.execute("SELECT config FROM nodes ORDER BY node_id")
-        return [NodeConfig.model_validate_json(text) for (text,) in found]
+        rows = self.connection.execute("SELECT config FROM nodes ORDER BY node_id")
+        return [NodeConfig.model_validate_json(config) for (config,) in rows]
 
     def node(self, node_id: str) -> NodeConfig | None:
-        """The node of this name."""
         query = "SELECT config FROM nodes WHERE node_id = ?"
-        found = self.connection.execute(query, (node_id,)).fetchone()
-        return NodeConfig.model_validate_json(found[0]) if found else None
+        row = self.connection.execute(query, (node_id,)).fetchone()
+        return NodeConfig.model_validate_json(row[0]) if row else None
 
     def add_node(self, node: NodeConfig, *, replace: bool = False) -> None:
-        """Take a node in; one of that name is only replaced if that is said."""
+        """Add a node; one of that name is only replaced if that is said."""
         with transaction(self.connection) as connection:
             if not replace and self.node(node.node_id) is not None:
                 raise StoreError(f"node {node.node_id} is there already")
@@ -79,23 +212,23 @@ class Store:
         with transaction(self.connection) as connection:
             if self.node(node_id) is None:
                 raise StoreError(f"there is no node {node_id}")
-            there = [run.run_id for run in self.live_runs() if run.node_id == node_id]
-            if there and not give_up:
-                raise StoreError(f"{len(there)} runs are on node {node_id}, such as {there[0]}")
-            for run_id in there:
+            run_ids = [run.run_id for run in self.live_runs() if run.node_id == node_id]
+            if run_ids and not give_up:
+                raise StoreError(f"{len(run_ids)} runs are on node {node_id}, such as {run_ids[0]}")
+            for run_id in run_ids:
                 end_run(connection, run_id, "failed", f"its node {node_id} was removed")
             connection.execute("DELETE FROM nodes WHERE node_id = ?", (node_id,))
-        return there
+        return run_ids
 
     def in_use(self) -> dict[str, tuple[int, int, int]]:
         """Runs, cores and GPUs in use on each node."""
-        found = self.connection.execute("SELECT node_id, live, used_cores, used_gpus FROM nodes")
-        return {node: (runs, cores, gpus) for node, runs, cores, gpus in found}
+        rows = self.connection.execute("SELECT node_id, live, used_cores, used_gpus FROM nodes")
+        return {node: (runs, cores, gpus) for node, runs, cores, gpus in rows}
 
-    # --- jobs -------------------------------------------------------------------------------------
+    # --- jobs and runs ----------------------------------------------------------------------------
 
     def submit(self, job: JobSpec) -> None:
-        """Take a job in, whole or not at all; raises StoreError for a name that is taken."""
+        """Add a job, whole or not at all; raises StoreError for a name that is taken."""
         with transaction(self.connection) as connection:
             known = {name for (name,) in connection.execute("SELECT node_id FROM nodes")}
             for node in (*job.nodes, *(node for run in job.runs for node in run.nodes)):
@@ -107,8 +240,7 @@ class Store:
             _insert_job(connection, job)
 
     def job(self, job_id: str) -> JobRow | None:
-        """The job of this name."""
-        return next(iter(self._jobs("WHERE job_id = ?", (job_id,))), None)
+        return next(iter(self._jobs("WHERE job_id = ?", job_id)), None)
 
     def jobs(
         self, limit: int | None = None, *, unended: bool = False, prefix: str = ""
@@ -116,12 +248,11 @@ class Store:
         """Jobs, newest first; only those with something left to do, or whose name begins so."""
         return self._jobs(
             "WHERE substr(job_id, 1, ?) = ? AND unended >= ? ORDER BY number DESC LIMIT ?",
-            (len(prefix), prefix, int(unended), -1 if limit is None else limit),
-        )
+            len(prefix), prefix, int(unended), -1 if limit is None else limit,
+        )  # fmt: skip
 
-    def _jobs(self, clause: str, values: tuple[Any, ...]) -> list[JobRow]:
+    def _jobs(self, clause: str, *values: object) -> list[JobRow]:
         query = f"SELECT {JOB_COLUMNS} FROM jobs {clause}"  # noqa: S608 - the clauses above
-        found = self.connection.execute(query, values).fetchall()
         return [
             JobRow(
                 job_id=job_id,
@@ -133,7 +264,9 @@ class Store:
                 created_at=created_at,
                 counts=self.counts(job_id),
             )
-            for job_id, kind, title, priority, max_parallel, nodes, created_at in found
+            for job_id, kind, title, priority, max_parallel, nodes, created_at in (
+                self.connection.execute(query, values).fetchall()
+            )
         ]
 
     def counts(self, job_id: str) -> dict[RunState, int]:
@@ -141,45 +274,35 @@ class Store:
         query = "SELECT state, COUNT(*) FROM runs WHERE job_id = ? GROUP BY state"
         return dict(self.connection.execute(query, (job_id,)).fetchall())
 
+    def select_runs(self, clause: str, *values: object) -> list[RunRow]:
+        """The runs that a WHERE or ORDER BY clause describes."""
+        return list(map(RunRow._make, self.connection.execute(SELECT_RUNS + clause, values)))
+
     def runs(self, job_id: str | None = None) -> list[RunRow]:
         """The runs of a job in their order, or all there are."""
-        where = "" if job_id is None else "WHERE job_id = ?"
-        found = self.connection.execute(
-            f"SELECT {RUN_COLUMNS} FROM runs {where} ORDER BY number",  # noqa: S608 - our names
-            () if job_id is None else (job_id,),
-        )
-        return list(map(RunRow._make, found))
+        if job_id is None:
+            return self.select_runs("ORDER BY number")
+        return self.select_runs("WHERE job_id = ? ORDER BY number", job_id)
 
     def live_runs(self) -> list[RunRow]:
         """Those on a node."""
-        found = self.connection.execute(
-            f"SELECT {RUN_COLUMNS} FROM runs "  # noqa: S608 - our names
-            "WHERE state IN ('starting', 'running') ORDER BY number"
-        )
-        return list(map(RunRow._make, found))
+        return self.select_runs("WHERE state IN ('starting', 'running') ORDER BY number")
 
     def run(self, run_id: str) -> RunRow | None:
-        """The run of this name."""
-        query = f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?"  # noqa: S608 - our names
-        found = self.connection.execute(query, (run_id,)).fetchone()
-        return RunRow._make(found) if found else None
+        return next(iter(self.select_runs("WHERE run_id = ?", run_id)), None)
 
     def run_in(self, folder: str) -> RunRow | None:
         """The run that has this folder below the runs folder and has not ended."""
-        query = (
-            f"SELECT {RUN_COLUMNS} FROM runs WHERE folder = ? "  # noqa: S608 - our names
-            "AND state IN ('pending', 'starting', 'running')"
-        )
-        found = self.connection.execute(query, (folder,)).fetchone()
-        return RunRow._make(found) if found else None
+        clause = "WHERE folder = ? AND state IN ('pending', 'starting', 'running')"
+        return next(iter(self.select_runs(clause, folder)), None)
 
     def spec(self, run_id: str) -> RunSpec:
         """What a run was asked to do; raises StoreError for one that is not there."""
         query = "SELECT spec FROM runs WHERE run_id = ?"
-        found = self.connection.execute(query, (run_id,)).fetchone()
-        if found is None:
+        row = self.connection.execute(query, (run_id,)).fetchone()
+        if row is None:
             raise StoreError(f"there is no run {run_id}")
-        return RunSpec.model_validate_json(found[0])
+        return RunSpec.model_validate_json(row[0])
 
     # --- what people ask for ----------------------------------------------------------------------
 
@@ -213,19 +336,18 @@ class Store:
             }
             again |= _skipped_for(connection, again)
             for run_id in again:
-                attempts = self.spec(run_id).max_attempts
                 # A new number also where it never started: the old one may have been cancelled.
                 connection.execute(
                     "UPDATE runs SET state = 'pending', attempt = attempt + 1, "
                     "last_attempt = attempt + ?, cancel_requested = 0, node_id = NULL, "
                     "exit_code = NULL, message = '', started_at = NULL, ended_at = NULL "
                     "WHERE run_id = ?",
-                    (attempts, run_id),
+                    (self.spec(run_id).max_attempts, run_id),
                 )
             for run_id in again:
-                recount(connection, run_id)
+                _count_unmet(connection, run_id)
             for run_id in again:
-                settle_dependents(connection, run_id)
+                _update_dependents(connection, run_id)
         return len(again)
 
     def _chosen(self, job_id: str, run_ids: Collection[str] | None) -> list[RunRow]:
@@ -251,11 +373,100 @@ def end_run(
         "UPDATE runs SET state = ?, message = ?, exit_code = ?, ended_at = ? WHERE run_id = ?",
         (state, message, exit_code, time.time(), run_id),
     )
-    settle_dependents(connection, run_id)
+    _update_dependents(connection, run_id)
 
 
-def _add_this_machine(connection: sqlite3.Connection) -> None:
-    from p2p.scheduler.gpus import gpu_numbers
+def _update_dependents(connection: sqlite3.Connection, run_id: str) -> None:
+    """After a change of a run: those that waited for it alone may start, or never will."""
+    changed = [run_id]
+    while changed:
+        waiting = connection.execute(
+            "SELECT DISTINCT waits.run_id FROM waits JOIN runs USING (run_id) "
+            "WHERE waits.needs = ? AND runs.state = 'pending'",
+            (changed.pop(),),
+        ).fetchall()
+        changed += [name for (name,) in waiting if _count_unmet(connection, name)]
+
+
+def _count_unmet(connection: sqlite3.Connection, run_id: str) -> bool:
+    """Count anew what a pending run waits for; True if it will never be met, and it is skipped."""
+    reason = connection.execute(RULED_OUT_BY, (run_id,)).fetchone()
+    if reason is not None:
+        connection.execute(
+            "UPDATE runs SET state = 'skipped', message = ?, ended_at = ? "
+            "WHERE run_id = ? AND state = 'pending'",
+            (f"it needs {reason[0]}, which is {reason[1]}", time.time(), run_id),
+        )
+        return True
+    (unmet,) = connection.execute(UNMET, (run_id,)).fetchone()
+    connection.execute(
+        "UPDATE runs SET blocked = ? WHERE run_id = ? AND state = 'pending'", (unmet, run_id)
+    )
+    return False
+
+
+def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
+    """Runs that were skipped because of these, or because of each other."""
+    skipped: set[str] = set()
+    pending = list(run_ids)
+    while pending:
+        rows = connection.execute(
+            "SELECT waits.run_id FROM waits JOIN runs USING (run_id) "
+            "WHERE waits.needs = ? AND waits.strict AND runs.state = 'skipped'",
+            (pending.pop(),),
+        )
+        more = {name for (name,) in rows} - skipped
+        skipped |= more
+        pending += more
+    return skipped
+
+
+def _connect(path: Path, populate: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # Other threads may read through it, one at a time.
+        connection = sqlite3.connect(
+            path,
+            timeout=LOCK_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            detect_types=sqlite3.PARSE_DECLTYPES,
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A start that is forgotten after a power cut could be made twice: every commit is on disk.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        if not _version(connection):
+            with transaction(connection):
+                if not _version(connection):
+                    for statement in _statements(SCHEMA):
+                        connection.execute(statement)
+                    populate(connection)
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
+        version = _version(connection)
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{path} cannot be used: {error}") from error
+    if version != VERSION:
+        raise StoreError(f"{path} was made by another version ({version}, not {VERSION}) of p2p")
+    return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script; `executescript` would commit in the midst of it."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+def _insert_this_machine(connection: sqlite3.Connection) -> None:
+    from p2p.scheduler.machine import gpu_numbers
     from p2p.training.cpu_manager import default_pool
 
     try:
@@ -276,8 +487,7 @@ def _insert_node(connection: sqlite3.Connection, node: NodeConfig) -> None:
 
 def _insert_job(connection: sqlite3.Connection, job: JobSpec) -> None:
     connection.execute(
-        "INSERT INTO jobs(job_id, kind, title, priority, max_parallel, nodes, created_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO jobs({JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our names
         (
             job.job_id,
             job.kind,
@@ -288,25 +498,19 @@ def _insert_job(connection: sqlite3.Connection, job: JobSpec) -> None:
             job.created_at.timestamp(),
         ),
     )
-    _insert_runs(connection, job.job_id, job.runs)
-
-
-def _insert_runs(connection: sqlite3.Connection, job_id: str, runs: Sequence[RunSpec]) -> None:
-    import sqlite3
-
     waits = [
         (needs, run.run_id, strict)
-        for run in runs
+        for run in job.runs
         for names, strict in ((run.after, 0), (run.requires, 1))
         for needs in dict.fromkeys(names)
     ]
     blocked: dict[str, int] = {}
     for _, run_id, _ in waits:
         blocked[run_id] = blocked.get(run_id, 0) + 1
-    rows: Iterable[tuple[Any, ...]] = (
+    rows: Iterator[tuple[Any, ...]] = (
         (
             run.run_id,
-            job_id,
+            job.job_id,
             blocked.get(run.run_id, 0),
             run.max_attempts,
             run.cores,
@@ -314,7 +518,7 @@ def _insert_runs(connection: sqlite3.Connection, job_id: str, runs: Sequence[Run
             run.folder,
             run.model_dump_json(exclude_defaults=True),
         )
-        for run in runs
+        for run in job.runs
     )
     try:
         connection.executemany(
@@ -325,25 +529,10 @@ def _insert_runs(connection: sqlite3.Connection, job_id: str, runs: Sequence[Run
     except sqlite3.IntegrityError as error:
         taken = (
             run.run_id
-            for run in runs
+            for run in job.runs
             if connection.execute(
-                "SELECT 1 FROM runs WHERE run_id = ? AND job_id <> ?", (run.run_id, job_id)
+                "SELECT 1 FROM runs WHERE run_id = ? AND job_id <> ?", (run.run_id, job.job_id)
             ).fetchone()
         )
         raise StoreError(f"run {next(taken, '')} is there already, in another job") from error
     connection.executemany("INSERT INTO waits(needs, run_id, strict) VALUES (?, ?, ?)", waits)
-
-
-def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
-    """Runs that were skipped because of these, or because of each other."""
-    found: set[str] = set()
-    pending = list(run_ids)
-    while pending:
-        query = (
-            "SELECT waits.run_id FROM waits JOIN runs USING (run_id) "
-            "WHERE waits.needs = ? AND waits.strict AND runs.state = 'skipped'"
-        )
-        more = {name for (name,) in connection.execute(query, (pending.pop(),))} - found
-        found |= more
-        pending += more
-    return found

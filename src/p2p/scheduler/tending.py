@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from p2p.scheduler.backends import Backend
-    from p2p.scheduler.records import Launch, LaunchReport
-    from p2p.scheduler.rows import RunRow
+    from p2p.scheduler.records import Launch, LaunchReport, RunRow
     from p2p.scheduler.writer import Writer
 
 Step = Literal[

@@ -17,23 +17,20 @@ from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
 from p2p.scheduler.placement import JobInLine, Placement, Room, Waiting, place
-from p2p.scheduler.rows import RUN_COLUMNS, RunRow
-from p2p.scheduler.schema import StoreError, transaction
-from p2p.scheduler.store import end_run
+from p2p.scheduler.store import StoreError, end_run, transaction
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-    from p2p.scheduler.records import RunState
+    from p2p.scheduler.records import RunRow, RunState
     from p2p.scheduler.store import Store
 
 LEASE_S = 30.0
-WINDOW = 1000
+MAX_JOBS_CONSIDERED = 1000
 """So many of the jobs that wait are looked at for one that fits, the first in line first."""
-
-TOLD = 100
-"""So many jobs are told when they wait in vain."""
+MAX_JOBS_EXPLAINED = 100
+"""So many jobs are told when no node will ever take them."""
 
 
 class LeaseLost(Exception):
@@ -97,30 +94,27 @@ class Writer:
         now = time.time()
         return [name for name, until in others if until < now or is_free(self._locks / name)]
 
-    def _own(self, connection: sqlite3.Connection, run_id: str, attempt: int) -> RunRow:
+    def _own(self, run: RunRow) -> RunRow:
         """The run, if it is on a node in this attempt and its job is ours; raises LeaseLost."""
-        found = connection.execute(
-            f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ? AND attempt = ? "  # noqa: S608
-            "AND state IN ('starting', 'running') AND EXISTS (SELECT 1 FROM jobs "
-            "JOIN schedulers USING (owner) "
+        rows = self.store.select_runs(
+            "WHERE run_id = ? AND attempt = ? AND state IN ('starting', 'running') AND EXISTS "
+            "(SELECT 1 FROM jobs JOIN schedulers USING (owner) "
             "WHERE jobs.job_id = runs.job_id AND owner = ? AND until > ?)",
-            (run_id, attempt, self.owner, time.time()),
-        ).fetchone()
-        if found is None:
-            raise LeaseLost(f"{run_id}, attempt {attempt}, is no longer this scheduler's")
-        return RunRow._make(found)
+            run.run_id, run.attempt, self.owner, time.time(),
+        )  # fmt: skip
+        if not rows:
+            raise LeaseLost(f"{run.run_id}, attempt {run.attempt}, is no longer this scheduler's")
+        return rows[0]
 
     # --- what is there to do ----------------------------------------------------------------------
 
     def live_runs(self) -> list[RunRow]:
         """Runs on nodes whose jobs are ours."""
-        found = self.store.connection.execute(
-            f"SELECT {RUN_COLUMNS} FROM runs "  # noqa: S608 - our names
+        return self.store.select_runs(
             "WHERE state IN ('starting', 'running') "
             "AND EXISTS (SELECT 1 FROM jobs WHERE jobs.job_id = runs.job_id AND owner = ?)",
-            (self.owner,),
+            self.owner,
         )
-        return list(map(RunRow._make, found))
 
     def assign(self, avoided: frozenset[str] = frozenset()) -> list[RunRow]:
         """Give waiting runs to nodes with room, and note it; returns what is to be started.
@@ -144,22 +138,19 @@ class Writer:
     def _rooms(self) -> list[Room]:
         return [
             Room(node_id, cores, gpus, max(0, cores - used_cores), max(0, gpus - used_gpus))
-            for node_id, cores, gpus, used_cores, used_gpus in self._enabled()
+            for node_id, cores, gpus, used_cores, used_gpus in self.store.connection.execute(
+                "SELECT node_id, cores, gpus, used_cores, used_gpus FROM nodes WHERE enabled"
+            )
         ]
-
-    def _enabled(self) -> list[tuple[str, int, int, int, int]]:
-        return self.store.connection.execute(
-            "SELECT node_id, cores, gpus, used_cores, used_gpus FROM nodes WHERE enabled"
-        ).fetchall()
 
     def _line(self) -> Iterator[JobInLine]:
         """Our jobs with runs that wait, the first in line first."""
-        found = self.store.connection.execute(
+        jobs = self.store.connection.execute(
             "SELECT job_id, number, priority, nodes, max_parallel, live, used_cores FROM jobs "
             "WHERE ready > 0 AND owner = ? ORDER BY priority DESC, used_cores, number LIMIT ?",
-            (self.owner, WINDOW),
+            (self.owner, MAX_JOBS_CONSIDERED),
         )
-        for job_id, number, priority, nodes, max_parallel, live, used_cores in found:
+        for job_id, number, priority, nodes, max_parallel, live, used_cores in jobs:
             yield JobInLine(
                 job_id=job_id,
                 number=number,
@@ -179,21 +170,21 @@ class Writer:
         ):
             yield Waiting(run_id, cores, gpus, frozenset(json.loads(nodes or "[]")))
 
-    def tell_those_without_a_node(self) -> None:
+    def explain_unplaceable(self) -> None:
         """Say so of runs that no node they may go to will take, however long they wait."""
-        rooms = [Room(node, cores, gpus, cores, gpus) for node, cores, gpus, *_ in self._enabled()]
-        for job in list(islice(self._line(), TOLD)):
+        rooms = self._rooms()
+        for job in list(islice(self._line(), MAX_JOBS_EXPLAINED)):
             run = next(job.waiting, None)
             if run is None:
                 continue
             may = run.nodes or job.nodes
             if any(room.could_fit(run) for room in rooms if not may or room.node_id in may):
                 continue
-            told = _without_a_node(run, may, {room.node_id for room in rooms})
+            reason = _why_unplaceable(run, may, {room.node_id for room in rooms})
             self.store.connection.execute(
                 "UPDATE runs SET message = ? "
                 "WHERE run_id = ? AND state = 'pending' AND message <> ?",
-                (told, run.run_id, told),
+                (reason, run.run_id, reason),
             )
 
     # --- what has become of a run -----------------------------------------------------------------
@@ -201,7 +192,7 @@ class Writer:
     def mark_running(self, run: RunRow) -> None:
         """Its node has taken it."""
         with transaction(self.store.connection) as connection:
-            self._own(connection, run.run_id, run.attempt)
+            self._own(run)
             connection.execute(
                 "UPDATE runs SET state = 'running', message = '' WHERE run_id = ?", (run.run_id,)
             )
@@ -209,7 +200,7 @@ class Writer:
     def note(self, run: RunRow, message: str) -> None:
         """Say something about a run that goes on, such as why its node cannot be reached."""
         with transaction(self.store.connection) as connection:
-            if self._own(connection, run.run_id, run.attempt).message != message:
+            if self._own(run).message != message:
                 connection.execute(
                     "UPDATE runs SET message = ? WHERE run_id = ?", (message, run.run_id)
                 )
@@ -219,7 +210,7 @@ class Writer:
     ) -> None:
         """It has ended so; those that waited for it may start."""
         with transaction(self.store.connection) as connection:
-            self._own(connection, run.run_id, run.attempt)
+            self._own(run)
             end_run(connection, run.run_id, state, message, exit_code)
 
     def try_again(
@@ -231,15 +222,15 @@ class Writer:
         attempts as there were.
         """
         with transaction(self.store.connection) as connection:
-            known = self._own(connection, run.run_id, run.attempt)
+            current = self._own(run)
             (last,) = connection.execute(
                 "SELECT last_attempt FROM runs WHERE run_id = ?", (run.run_id,)
             ).fetchone()
-            if known.cancel_requested:
+            if current.cancel_requested:
                 end_run(connection, run.run_id, "cancelled", message, exit_code)
             elif counts and run.attempt >= last:
-                told = f"{message} (attempt {run.attempt}, the last)"
-                end_run(connection, run.run_id, "failed", told, exit_code)
+                message = f"{message} (attempt {run.attempt}, the last)"
+                end_run(connection, run.run_id, "failed", message, exit_code)
             else:
                 connection.execute(
                     "UPDATE runs SET state = 'pending', attempt = attempt + 1, "
@@ -249,7 +240,7 @@ class Writer:
                 )
 
 
-def _without_a_node(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
+def _why_unplaceable(run: Waiting, may: frozenset[str], enabled: set[str]) -> str:
     """Why it waits in vain, and what to do about it."""
     if may and not may & enabled:
         why = f"it may run on {' and '.join(sorted(may))} only, which is disabled or gone"

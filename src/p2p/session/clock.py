@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from p2p.files import read_model, save_model
 from p2p.records.loop_files import ClockReading
 from p2p.session.endings import TimeExhausted
 from p2p.session.request import minutes_to_resume
@@ -24,7 +23,7 @@ def worked_s(session: SessionRecord) -> float:
 
     Of a killed one, what counts is up to its last reading: a few seconds less than it took.
     """
-    readings = (read_model(session.clock_path, ClockReading), session.read_result())
+    readings = (session.clock.read(), session.result.read())
     return max((found.seconds for found in readings if found is not None), default=0.0)
 
 
@@ -65,7 +64,7 @@ class Clock:
 
     def save(self, session: SessionRecord) -> None:
         """Note how late it is, for whoever follows if this process is killed."""
-        save_model(session.clock_path, ClockReading(seconds=self.seconds()))
+        session.clock.save(ClockReading(seconds=self.seconds()))
 
 
 def time_exhausted(session: SessionRecord, config: SessionConfig, seconds: float) -> TimeExhausted:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import describe_errors
 from p2p.event_log import span
-from p2p.files import save_model
 from p2p.session.endings import NoEnvironment
 from p2p.session.request import with_environment
 
@@ -36,6 +35,6 @@ def on_an_environment(work: Work) -> Work:
             raise NoEnvironment(
                 f"{choice.env_id} fits best, but not with these options: {describe_errors(error)}"
             ) from error
-        save_model(work.session.session_path, config)
+        work.session.config.save(config)
         outcome |= {"env_id": choice.env_id, "reason": reason}
     return replace(work, config=config)

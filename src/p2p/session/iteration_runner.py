@@ -54,7 +54,6 @@ def run_iteration(
 def local_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
     """Train on this machine."""
     return LocalTrainer(
-        IterationRecord,
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=loop.videos,
@@ -98,7 +97,7 @@ def _train(
         return found
 
     return done_or(
-        iteration.aggregation_path,
+        iteration.aggregation.path,
         IterationAggregation,
         produce,
         event="train",
@@ -147,7 +146,7 @@ def _judge(
         if work.loop.judge_every_checkpoint and work.loop.strategy != "code":
             _judge_early_ones(work, number, intent, judge, run)
     best, judgment = max(candidates, key=lambda item: _rank(item[0]))
-    done_or(iteration.best_run_path, BestRun, lambda: best, event="best_run", iteration=number)
+    done_or(iteration.best_run.path, BestRun, lambda: best, event="best_run", iteration=number)
     if iteration.read_judgment() is None:
         iteration.save_judgment(judgment)
 
@@ -179,7 +178,7 @@ def _task(
     step: int,
     folder: Path,
 ) -> JudgeTask:
-    config = run.read_train_config()
+    config = run.config.read()
     if config is None:
         raise TrainingUnavailable(f"{run.config_path} cannot be read any more")
     return JudgeTask(
@@ -261,21 +260,21 @@ def _rank(run: BestRun) -> tuple[float, float]:
 def _confirm(work: Work, number: int, intent: Intent, judge: AuthoredCode | None) -> None:
     """A pass has to hold on starts that nobody has seen, new ones each time."""
     iteration = work.session.iteration(number)
-    best = iteration.read_best_run()
+    best = iteration.best_run.read()
     assert best is not None
     run = IterationRecord(iteration.path / best.run_id)
     first = run.read_judgment()
     assert first is not None
     if not first.passed:
         return
-    earlier = [work.session.iteration(k).read_confirmation() for k in range(1, number)]
+    earlier = [work.session.iteration(k).confirmation.read() for k in range(1, number)]
     task = replace(
         _task(work, intent, judge, run, best.step, run.path / "confirmed"),
         episodes=work.loop.confirm_episodes,
         block=FIRST_CONFIRMATION_BLOCK + sum(found is not None for found in earlier),
     )
     confirmation = done_or(
-        iteration.confirmation_path,
+        iteration.confirmation.path,
         JudgmentResult,
         lambda: judged(work, task, number),
         event="confirm",
@@ -292,12 +291,12 @@ def _confirm(work: Work, number: int, intent: Intent, judge: AuthoredCode | None
 def settle_verdict(work: Work, number: int) -> None:
     """Let the person's score count, where there is one."""
     iteration = work.session.iteration(number)
-    best = iteration.read_best_run()
+    best = iteration.best_run.read()
     first = IterationRecord(iteration.path / best.run_id).read_judgment() if best else None
     score = work.taken(number).score
     if first is None or score is None:
         return
-    final = verdict(first, iteration.read_confirmation(), score, work.loop.pass_threshold)
+    final = verdict(first, iteration.confirmation.read(), score, work.loop.pass_threshold)
     if final != iteration.read_judgment():
         with span("verdict", iteration=number, score=score):
             save_model(iteration.judgment_path, final)

@@ -66,12 +66,12 @@ def run_loop(work: Work, *, resume: bool = False) -> SessionResult:
         stated = session.read_status()
         gave_up = resume and stated is not None and stated.status == "invalid_code"
         if not _begin(session, resume=resume):
-            return session.read_result() or SessionResult(status="cancelled")
+            return session.result.read() or SessionResult(status="cancelled")
         clock = Clock.of(session, work.config)
         work = replace(work, review_intent=_off_the_clock(work.review_intent, clock))
         with heartbeat(session, work.switch, clock):
             try:
-                emit("session.started", resumed=session.read_result() is not None)
+                emit("session.started", resumed=session.result.read() is not None)
                 _needs_time(work, clock)
                 work = on_an_environment(work)
                 forgiven = _look_again(work) if gave_up else 0
@@ -144,7 +144,7 @@ def _look_again(work: Work) -> int:
     model that is asked anew; the old one stays beside it.
     """
     iterations = work.session.iteration_records()
-    for path in (work.session.judge_path, *(found.judge_path for found in iterations)):
+    for path in (work.session.judge.path, *(found.judge.path for found in iterations)):
         judge = read_model(path, AuthoredCode)
         if judge is not None and not judge.valid:
             path.replace(path.with_name("judge_invalid.json"))
@@ -219,7 +219,7 @@ def _revise(work: Work, number: int) -> Revision:
     def produce() -> Revision:
         if ordered is None:
             return work.thinking.revise(RecordedSession(work.session), number)
-        known = work.session.read_lineage()
+        known = work.session.lineage.read()
         return Revision(
             based_on=number,
             diagnosis="",
@@ -229,7 +229,7 @@ def _revise(work: Work, number: int) -> Revision:
             author="user",
         )
 
-    return done_or(iteration.revision_path, Revision, produce, event="revise", iteration=number)
+    return done_or(iteration.revision.path, Revision, produce, event="revise", iteration=number)
 
 
 def _end(

@@ -41,10 +41,10 @@ def read_outcome(work: Work, number: int) -> Outcome:
     iteration = work.session.iteration(number)
     return Outcome(
         number=number,
-        best=iteration.read_best_run(),
+        best=iteration.best_run.read(),
         judgment=iteration.read_judgment(),
-        confirmation=iteration.read_confirmation(),
-        training_error=training_error(iteration.read_reward(), iteration.read_aggregation()),
+        confirmation=iteration.confirmation.read(),
+        training_error=training_error(iteration.reward.read(), iteration.aggregation.read()),
     )
 
 

@@ -66,7 +66,7 @@ class Work:
     def taken(self, iteration: int) -> SteeringTaken:
         """The orders taken after this iteration; 0: before the first."""
         owner = self.session.iteration(iteration) if iteration else self.session
-        return owner.read_steering() or SteeringTaken()
+        return owner.steering.read() or SteeringTaken()
 
 
 def done_or(
@@ -102,7 +102,7 @@ def propose_intent(work: Work) -> Intent:
             )
         return work.review_intent(work.thinking.elicit(config.prompt, config.env_id))
 
-    return done_or(work.session.intent_path, Intent, produce, event="intent")
+    return done_or(work.session.intent.path, Intent, produce, event="intent")
 
 
 def intent_for(work: Work, number: int) -> Intent:
@@ -112,8 +112,8 @@ def intent_for(work: Work, number: int) -> Intent:
         criteria = work.taken(before).criteria
         if criteria is not None and criteria != intent.criteria:
             intent = intent.model_copy(update={"criteria": criteria, "author": "user"})
-    if intent != work.session.read_intent():
-        save_model(work.session.intent_path, intent)
+    if intent != work.session.intent.read():
+        work.session.intent.save(intent)
     return intent
 
 
@@ -129,9 +129,9 @@ def take_orders(work: Work, number: int) -> SteeringTaken:
     Once the next iteration is decided on, new orders wait for the one after it.
     """
     owner = work.session.iteration(number) if number else work.session
-    before = owner.read_steering() or SteeringTaken()
+    before = owner.steering.read() or SteeringTaken()
     following = work.session.iteration(number + 1)
-    decided = following.reward_path if number == 0 else work.session.iteration(number).revision_path
+    decided = following.reward.path if number == 0 else work.session.iteration(number).revision.path
     if decided.exists():
         return before
     all_taken = [work.taken(k) for k in range(number + 1)]
@@ -140,7 +140,7 @@ def take_orders(work: Work, number: int) -> SteeringTaken:
         return before
     pauses = asks_to_pause(new) and not before.paused
     after = merge(before, new).model_copy(update={"paused": before.paused or pauses})
-    save_model(owner.steering_path, after)
+    owner.steering.save(after)
     emit("steering.taken", iteration=number or None, orders=list(new), paused=pauses)
     if pauses:
         where = f"after iteration {number}" if number else "before the first iteration"
@@ -168,8 +168,8 @@ def author(work: Work, number: int) -> tuple[AuthoredCode, AuthoredCode | None]:
     _publish(iteration.reward_fn_path, reward.code)
     iteration.save_reward_spec(described(reward.code))
     if judge is not None:
-        if judge != work.session.read_judge():
-            save_model(work.session.judge_path, judge)
+        if judge != work.session.judge.read():
+            work.session.judge.save(judge)
         _publish(work.session.judge_fn_path, judge.code)
     return reward, judge
 
@@ -233,7 +233,7 @@ def _reward(
         )
         return work.thinking.reward(task)
 
-    path = work.session.iteration(number).reward_path
+    path = work.session.iteration(number).reward.path
     return done_or(path, AuthoredCode, produce, event="reward", iteration=number)
 
 
@@ -242,7 +242,7 @@ def _given_code(work: Work, number: int) -> tuple[str | None, str]:
     ordered = work.taken(number - 1).reward_code
     if ordered is not None:
         return ordered, "user"
-    revision = work.session.iteration(number - 1).read_revision() if number > 1 else None
+    revision = work.session.iteration(number - 1).revision.read() if number > 1 else None
     return (revision.reward_code, revision.author) if revision else (None, "")
 
 
@@ -250,7 +250,7 @@ def _best_policy(work: Work, number: int) -> Path | None:
     found: list[tuple[float, Path]] = []
     for earlier in range(1, number):
         iteration = work.session.iteration(earlier)
-        best = iteration.read_best_run()
+        best = iteration.best_run.read()
         if best is not None and best.score is not None:
             found.append((best.score, best.policy(iteration.path)))
     return max(found)[1] if found else None
@@ -260,7 +260,7 @@ def _judge(work: Work, number: int, intent: Intent, config: TrainConfig) -> Auth
     if not work.loop.use_code_judge:
         return None
     since = rubric_since(work, number)
-    path = work.session.judge_path if since == 1 else work.session.iteration(since).judge_path
+    path = work.session.judge.path if since == 1 else work.session.iteration(since).judge.path
     return done_or(
         path,
         AuthoredCode,
@@ -306,7 +306,7 @@ def side_by_side(tasks: Mapping[str, Callable[[], Model | None]]) -> dict[str, M
 
 def make_plan(work: Work, number: int) -> IterationPlan:
     """What this iteration trains: the configuration of the one it is based on, changed."""
-    path = work.session.iteration(number).plan_path
+    path = work.session.iteration(number).plan.path
     return done_or(
         path, IterationPlan, lambda: _planned(work, number), event="plan", iteration=number
     )
@@ -316,7 +316,7 @@ def _planned(work: Work, number: int) -> IterationPlan:
     loop = work.loop
     base, parent, notes = loop.train, None, []
     before = base
-    revision = work.session.iteration(number - 1).read_revision() if number > 1 else None
+    revision = work.session.iteration(number - 1).revision.read() if number > 1 else None
     if revision is not None:
         parent = revision.based_on
         before = _base_of(work.session.iteration(parent), loop)
@@ -343,7 +343,7 @@ def _planned(work: Work, number: int) -> IterationPlan:
 
 
 def _base_of(iteration: IterationRecord, loop: LoopConfig) -> TrainConfig:
-    plan = iteration.read_plan()
+    plan = iteration.plan.read()
     return plan.train if plan else loop.train
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
-from p2p.files import save_model, write_text
+from p2p.files import write_text
 from p2p.session.outcome import Outcome, read_outcome
 from p2p.session.phases import Work, rubric_since
 from p2p.session.report import report_text
@@ -35,10 +35,10 @@ def publish(work: Work, status: StatusLiteral, message: str, clock: Clock) -> Se
     """Write the files about the session; `result.json` comes last."""
     done = outcomes(work)
     result = _result(work, status, message, done, clock)
-    save_model(work.session.lineage_path, lineage(work, done))
+    work.session.lineage.save(lineage(work, done))
     work.session.save_history(_history(work, result, done))
     write_text(work.session.report_path, report_text(work, result, done))
-    save_model(work.session.result_path, result)
+    work.session.result.save(result)
     return result
 
 
@@ -98,7 +98,7 @@ def lineage(work: Work, done: Sequence[Outcome]) -> LineageData:
     """The tree. What was judged by other criteria than the last ones has no score in it."""
     since = rubric_since(work, 1 + max((outcome.number for outcome in done), default=0))
     nodes = tuple(_node(work, outcome, counts=outcome.number >= since) for outcome in done)
-    revisions = [work.session.iteration(node.iteration).read_revision() for node in nodes]
+    revisions = [work.session.iteration(node.iteration).revision.read() for node in nodes]
     lessons = next((r.lessons for r in reversed(revisions) if r is not None), ())
     return LineageData(nodes=nodes, lessons=lessons)
 
@@ -106,11 +106,11 @@ def lineage(work: Work, done: Sequence[Outcome]) -> LineageData:
 def _node(work: Work, outcome: Outcome, *, counts: bool) -> LineageNode:
     iteration = work.session.iteration(outcome.number)
     plan, revision, reward = (
-        iteration.read_plan(),
-        iteration.read_revision(),
-        iteration.read_reward(),
+        iteration.plan.read(),
+        iteration.revision.read(),
+        iteration.reward.read(),
     )
-    made_by = work.session.iteration(outcome.number - 1).read_revision()
+    made_by = work.session.iteration(outcome.number - 1).revision.read()
     judgment = outcome.judgment
     judged = counts and outcome.score is not None
     return LineageNode(
@@ -143,8 +143,8 @@ def _history(work: Work, result: SessionResult, done: Sequence[Outcome]) -> dict
 
 def _entry(work: Work, outcome: Outcome) -> dict[str, Any]:
     iteration = work.session.iteration(outcome.number)
-    plan, judgment = iteration.read_plan(), outcome.judgment
-    made_by = work.session.iteration(outcome.number - 1).read_revision()
+    plan, judgment = iteration.plan.read(), outcome.judgment
+    made_by = work.session.iteration(outcome.number - 1).revision.read()
     return {
         "iteration": outcome.number,
         "parent": plan.parent if plan else None,

@@ -18,7 +18,7 @@ def report_text(work: Work, result: SessionResult, done: Sequence[Outcome]) -> s
     """The report as Markdown."""
     parts = [
         _head(work, result),
-        *_criteria(work.session.read_intent(), _best(result, done)),
+        *_criteria(work.session.intent.read(), _best(result, done)),
         *_iterations(work, done),
         *_where(result),
     ]
@@ -97,8 +97,8 @@ def _iterations(work: Work, done: Sequence[Outcome]) -> Iterator[str]:
     rows.append("|---|---|---|---|---|---|")
     for outcome in done:
         iteration = work.session.iteration(outcome.number)
-        plan = iteration.read_plan()
-        made_by = work.session.iteration(outcome.number - 1).read_revision()
+        plan = iteration.plan.read()
+        made_by = work.session.iteration(outcome.number - 1).revision.read()
         final = outcome.best.final_return if outcome.best else None
         fresh = outcome.confirmation.intent_score if outcome.confirmation else None
         rows.append(
@@ -119,8 +119,8 @@ def _iterations(work: Work, done: Sequence[Outcome]) -> Iterator[str]:
 
 def _reasons(work: Work, number: int) -> list[str]:
     """Why an iteration differs from the one it is based on, and where it had to stay as it was."""
-    made_by = work.session.iteration(number - 1).read_revision()
-    plan = work.session.iteration(number).read_plan()
+    made_by = work.session.iteration(number - 1).revision.read()
+    plan = work.session.iteration(number).plan.read()
     found: list[str] = []
     if made_by is not None and made_by.diagnosis:
         found.append(f"changed because: {_line(made_by.diagnosis)[:1000]}")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import __version__
 from p2p.contracts import describe_errors, utc_now
-from p2p.files import save_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
 from p2p.session.endings import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, SessionBusy
@@ -115,9 +114,9 @@ def create_session(
         get_env_spec(loop.train.env_id)
     session = SessionRecord((runs_dir or get_settings().runs_dir).absolute() / path)
     session.path.mkdir(parents=True, exist_ok=True)
-    if session.session_path.exists():
+    if session.config.path.exists():
         raise ValueError(f"{session.path} is there already: choose another name, or resume it")
-    save_model(session.session_path, config)
+    session.config.save(config)
     session.set_status("pending")
     return session
 
@@ -142,13 +141,13 @@ def open_config(session: SessionRecord, changes: Mapping[str, Any] | None = None
 
     Raises ValueError if it is none or the change is not possible, SessionBusy if it is running.
     """
-    config = session.read_session()
+    config = session.config.read()
     if config is None:
         raise ValueError(f"{session.path} is no session: it has no session.json that can be read")
     changed = with_changes(config, changes or {})
     if changed != config:
         with one_process(session):
-            save_model(session.session_path, changed)
+            session.config.save(changed)
     return changed
 
 

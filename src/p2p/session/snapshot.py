@@ -92,7 +92,7 @@ def snapshot(record: SessionRecord, *, curves: bool = True) -> SessionSnapshot:
     iterations = tuple(
         _iteration(found, curves=curves and found == records[-1]) for found in records
     )
-    intent, asked = record.read_intent(), record.read_session()
+    intent, asked = record.intent.read(), record.config.read()
     return SessionSnapshot(
         status=status,
         error=(told.error or "") if told else "",
@@ -101,9 +101,9 @@ def snapshot(record: SessionRecord, *, curves: bool = True) -> SessionSnapshot:
         env_id=asked.env_id if asked else "",
         env_reason=asked.env_reason if asked else "",
         intent=intent,
-        judge=record.read_judge(),
+        judge=record.judge.read(),
         iterations=iterations,
-        result=record.read_result(),
+        result=record.result.read(),
         waiting=_waiting(record) if status == "running" else "",
     )
 
@@ -121,16 +121,16 @@ def _iteration(record: IterationRecord, *, curves: bool) -> IterationSnapshot:
     runs = [record] if record.config_path.is_file() else record.runs()
     return IterationSnapshot(
         number=record.number or 0,
-        reward=record.read_reward(),
+        reward=record.reward.read(),
         runs=tuple(_run(run, curves=curves) for run in runs),
         judgment=record.read_judgment(),
-        confirmation=record.read_confirmation(),
-        revision=record.read_revision(),
+        confirmation=record.confirmation.read(),
+        revision=record.revision.read(),
     )
 
 
 def _run(record: IterationRecord, *, curves: bool) -> RunSnapshot:
-    config = record.read_train_config()
+    config = record.config.read()
     training, _ = record.parse_scalars() if curves else ([], [])
     return RunSnapshot(
         run_id=record.iteration_id,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import SteeringOrder
 from p2p.files import locked, read_model, save_model
-from p2p.records.iteration_paths import names
+from p2p.records.folder import names_in
 from p2p.records.loop_files import SteeringTaken
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def not_taken(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, Steerin
 
 
 def _numbers(folder: Path) -> list[int]:
-    return sorted(int(match[1]) for name in names(folder) if (match := _ORDER.fullmatch(name)))
+    return sorted(int(match[1]) for name in names_in(folder) if (match := _ORDER.fullmatch(name)))

@@ -72,7 +72,7 @@ def _judge_as_they_come(
 
 
 def _judge_one(work: Work, run: IterationRecord, intent: Intent, code: str, step: int) -> None:
-    config = run.read_train_config()
+    config = run.config.read()
     files: list[Path] = [run.trajectory_file(step, label) for label in ROLLOUT_LABELS]
     if config is None or not all(path.exists() for path in files):
         return

@@ -337,7 +337,7 @@ def analyze_session(
     kept = read_model(session.analysis_path, SessionAnalysis)
     if kept is not None and not again:
         return kept
-    known = session.read_session()
+    known = session.config.read()
     loop = known.loop if known else None
     asked = model or (loop.model if loop else "")
     own = loop.budget_usd if loop else None

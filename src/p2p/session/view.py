@@ -16,8 +16,8 @@ from p2p.analysis.series import number
 from p2p.analysis.training_dynamics import TrainingDynamics, analyze_training
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, IterationAggregation, JudgmentResult
-from p2p.records.iteration_paths import step_of
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.run_checks import step_of
 from p2p.session.lineage import Lineage
 from p2p.session.outcome import training_error
 
@@ -52,7 +52,7 @@ class RecordedRun:
     @property
     def config(self) -> TrainConfig | None:
         """config.json."""
-        return self.record.read_train_config()
+        return self.record.config.read()
 
     @property
     def judgment(self) -> JudgmentResult | None:
@@ -109,13 +109,13 @@ class RecordedIteration:
     @property
     def reward_code(self) -> str:
         """reward_fn.py, or what was drafted in vain."""
-        drafted = self.record.read_reward()
+        drafted = self.record.reward.read()
         return self.record.read_reward_source() or (drafted.code if drafted else "")
 
     @property
     def config(self) -> TrainConfig:
         """The `train` of plan.json, or what the best run was trained with."""
-        plan, run = self.record.read_plan(), self.best_run
+        plan, run = self.record.plan.read(), self.best_run
         return plan.train if plan else (run.config if run else None) or self.train
 
     @property
@@ -126,7 +126,7 @@ class RecordedIteration:
     @property
     def aggregation(self) -> IterationAggregation | None:
         """aggregation.json."""
-        return self.record.read_aggregation()
+        return self.record.aggregation.read()
 
     @cached_property
     def runs(self) -> tuple[RecordedRun, ...]:
@@ -139,7 +139,7 @@ class RecordedIteration:
     @property
     def best_run(self) -> RecordedRun | None:
         """By best_run.json, or else the one with the best return."""
-        chosen, aggregation = self.record.read_best_run(), self.aggregation
+        chosen, aggregation = self.record.best_run.read(), self.aggregation
         run_id = chosen.run_id if chosen else aggregation.best_run_id if aggregation else None
         found = (run for run in self.runs if run.run_id == run_id)
         return next(found, next(iter(self.runs), None))
@@ -151,7 +151,7 @@ class RecordedIteration:
             return ""
         status = self.record.read_status()
         told = [
-            training_error(self.record.read_reward(), self.aggregation),
+            training_error(self.record.reward.read(), self.aggregation),
             status.error if status else None,
             *(run.error for run in self.runs),
         ]
@@ -167,25 +167,25 @@ class RecordedSession:
     @property
     def loop(self) -> LoopConfig:
         """How the session goes."""
-        session = self.record.read_session()
+        session = self.record.config.read()
         return session.loop if session else LoopConfig()
 
     @property
     def prompt(self) -> str:
         """The sentence."""
-        session, intent = self.record.read_session(), self.intent
+        session, intent = self.record.config.read(), self.intent
         return session.prompt if session else intent.prompt if intent else ""
 
     @property
     def env_id(self) -> str:
         """The environment; empty while none is chosen."""
-        session, intent = self.record.read_session(), self.intent
+        session, intent = self.record.config.read(), self.intent
         return intent.env_id if intent else session.env_id if session else ""
 
     @property
     def intent(self) -> Intent | None:
         """intent.json."""
-        return self.record.read_intent()
+        return self.record.intent.read()
 
     @property
     def status(self) -> str:
@@ -212,16 +212,16 @@ class RecordedSession:
     @property
     def lineage(self) -> Lineage:
         """lineage.json; raises UnreadableError if it is torn or foreign."""
-        return Lineage.load(self.record.lineage_path)
+        return Lineage.load(self.record.lineage.path)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Taken up since an agent has last made a revision."""
-        taken = self.record.read_steering()
+        taken = self.record.steering.read()
         found = [*taken.remarks] if taken else []
         records = [iteration.record for iteration in self.iterations.values()]
         for record in records:
-            taken, revision = record.read_steering(), record.read_revision()
+            taken, revision = record.steering.read(), record.revision.read()
             found += taken.remarks if taken else ()
             if revision.author != "user" if revision else record != records[-1]:
                 found = []
@@ -233,7 +233,7 @@ class RecordedSession:
         loop = self.loop
         everywhere = set.intersection(*(set(config.params) for config in loop.configs))
         iterations = self.iterations.values()
-        taken = [self.record.read_steering(), *(i.record.read_steering() for i in iterations)]
+        taken = [self.record.steering.read(), *(i.record.steering.read() for i in iterations)]
         ordered = [name for orders in taken if orders for name in orders.hp_changes]
         return frozenset({*loop.fixed, *everywhere, *ordered})
 

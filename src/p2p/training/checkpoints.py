@@ -10,19 +10,20 @@ from pathlib import Path
 
 from p2p import files
 from p2p.config import TrainConfig
-from p2p.contracts import ROLLOUT_LABELS, EvalReady, RunRecord
+from p2p.contracts import ROLLOUT_LABELS, EvalReady
+from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 
 
-def checkpoint_dir(record: RunRecord, step: int) -> Path:
+def checkpoint_dir(record: IterationRecord, step: int) -> Path:
     """The folder of one checkpoint."""
     return record.checkpoints_dir / f"step_{step}"
 
 
-def publish_checkpoint(record: RunRecord, config: TrainConfig, message: EvalReady) -> None:
+def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: EvalReady) -> None:
     """Check what the trainer left in its folder, and write it down as this checkpoint.
 
     Raises:
@@ -52,12 +53,12 @@ def publish_checkpoint(record: RunRecord, config: TrainConfig, message: EvalRead
         (record.work_dir / name).unlink(missing_ok=True)
 
 
-def load_checkpoint(record: RunRecord, step: int) -> Policy:
+def load_checkpoint(record: IterationRecord, step: int) -> Policy:
     """The policy of a published checkpoint."""
     return Policy.load(checkpoint_dir(record, step) / "policy.safetensors")
 
 
-def checkpoint_steps(record: RunRecord) -> list[int]:
+def checkpoint_steps(record: IterationRecord) -> list[int]:
     """The steps of the checkpoints that are there as a whole, ascending."""
     return sorted(
         int(path.parent.name.removeprefix("step_"))

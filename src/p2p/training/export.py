@@ -10,7 +10,7 @@ from typing import Any
 
 from p2p import files
 from p2p.config import TrainConfig
-from p2p.contracts import RunRecord
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import checkpoint_dir, load_checkpoint
 
 CARD = """---
@@ -87,7 +87,7 @@ class ExportError(Exception):
     """The run lacks a file that an export needs; the message names it."""
 
 
-def export_run(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> list[Path]:
+def export_run(record: IterationRecord, config: TrainConfig, step: int, folder: Path) -> list[Path]:
     """Write the folder, as a whole or not at all; returns its files.
 
     Raises:
@@ -107,7 +107,7 @@ def export_run(record: RunRecord, config: TrainConfig, step: int, folder: Path) 
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _write(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> None:
+def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path) -> None:
     from p2p.training.policies.sb3_export import save_vec_normalize
 
     result = _evaluation_at(record, step)
@@ -142,7 +142,7 @@ def _write(record: RunRecord, config: TrainConfig, step: int, folder: Path) -> N
     files.write_text(folder / "README.md", card)
 
 
-def _write_replay(record: RunRecord, config: TrainConfig, step: int, target: Path) -> bool:
+def _write_replay(record: IterationRecord, config: TrainConfig, step: int, target: Path) -> bool:
     """The video that training made, else one made now; False where neither can be had."""
     from p2p.training.video.rendering import RenderJob, render
 
@@ -159,7 +159,7 @@ def _write_replay(record: RunRecord, config: TrainConfig, step: int, target: Pat
 
 
 def model_card(
-    record: RunRecord, config: TrainConfig, step: int, result: dict[str, Any], *, replay: bool
+    record: IterationRecord, config: TrainConfig, step: int, result: dict[str, Any], *, replay: bool
 ) -> str:
     """The README of an exported policy."""
     spec = record.read_reward_spec()
@@ -189,7 +189,7 @@ def _make_arguments(config: TrainConfig) -> str:
     return f'"{config.env_id}"' + "".join(options)
 
 
-def _evaluation_at(record: RunRecord, step: int) -> dict[str, Any]:
+def _evaluation_at(record: IterationRecord, step: int) -> dict[str, Any]:
     _, evaluations = record.parse_scalars()
     for line in evaluations:
         if line["global_step"] == step:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from p2p.config import TrainConfig
-from p2p.contracts import RunRecord, StatusLiteral
+from p2p.contracts import StatusLiteral
+from p2p.records.iteration_record import IterationRecord
 from p2p.resource_auto import find_best_allocation
 from p2p.training.cpu_manager import CoreLease, CPUManager
 from p2p.training.passed_variables import PASSED_VARIABLES
@@ -44,7 +45,7 @@ KILLED = -signal.SIGKILL
 @dataclass
 class _Running:
     job: RunJob
-    record: RunRecord
+    record: IterationRecord
     process: subprocess.Popen[bytes]
     lease: CoreLease
 
@@ -55,7 +56,6 @@ class _Batch:
 
     reward_code: str
     iteration_dir: Path
-    open_record: Callable[[Path], RunRecord]
     flags: tuple[str, ...]
     waiting: list[RunJob] = field(default_factory=list)
     running: list[_Running] = field(default_factory=list)
@@ -64,8 +64,8 @@ class _Batch:
     killed: set[str] = field(default_factory=set)
     """Runs that somebody killed once: they went on, and will not a second time."""
 
-    def record(self, job: RunJob) -> RunRecord:
-        return self.open_record(self.iteration_dir / job.run_id)
+    def record(self, job: RunJob) -> IterationRecord:
+        return IterationRecord(self.iteration_dir / job.run_id)
 
 
 def run_parallel(
@@ -73,7 +73,6 @@ def run_parallel(
     *,
     reward_path: Path,
     iteration_dir: Path,
-    open_record: Callable[[Path], RunRecord],
     max_parallel: int = 0,
     cores_per_run: int = 0,
     cpu_manager: CPUManager | None = None,
@@ -97,7 +96,7 @@ def run_parallel(
         raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
     flags = ("--no-progress", *([] if videos else ["--no-videos"]))
     flags += ("--unsafe-local",) if unsafe_local else ()
-    batch = _Batch(reward_path.read_text(encoding="utf-8"), iteration_dir, open_record, flags)
+    batch = _Batch(reward_path.read_text(encoding="utf-8"), iteration_dir, flags)
     # All of them at once, so that progress counts those that still wait.
     batch.waiting += [job for job in jobs if _prepare(batch, job)]
     if not batch.waiting:
@@ -128,7 +127,7 @@ def _prepare(batch: _Batch, job: RunJob) -> bool:
     return True
 
 
-def put_in_queue(record: RunRecord, config: TrainConfig, reward_code: str) -> None:
+def put_in_queue(record: IterationRecord, config: TrainConfig, reward_code: str) -> None:
     """Put what a run needs into its folder, whoever starts it then."""
     record.save_reward_source(reward_code)
     record.save_config(config)
@@ -164,7 +163,7 @@ def _start_next(batch: _Batch, lease: CoreLease) -> None:
 
 
 def _start(
-    record: RunRecord, job: RunJob, batch: _Batch, lease: CoreLease
+    record: IterationRecord, job: RunJob, batch: _Batch, lease: CoreLease
 ) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-m", "p2p.executor",

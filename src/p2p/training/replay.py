@@ -15,9 +15,9 @@ from p2p.contracts import (
     EvalReady,
     EvalResult,
     Failed,
-    RunRecord,
     WorkerMessage,
 )
+from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
@@ -41,7 +41,7 @@ class NoSuchCheckpoint(Exception):
     """The run has no such checkpoint; the message lists those it has."""
 
 
-def choose_step(record: RunRecord, step: int | None) -> int:
+def choose_step(record: IterationRecord, step: int | None) -> int:
     """The checkpoint asked for, else the one that stands for the run, else the last."""
     steps = checkpoint_steps(record)
     if not steps:
@@ -57,7 +57,7 @@ def choose_step(record: RunRecord, step: int | None) -> int:
 
 
 def replay(
-    record: RunRecord,
+    record: IterationRecord,
     config: TrainConfig,
     *,
     step: int,

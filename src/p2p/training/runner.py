@@ -23,13 +23,13 @@ from p2p.contracts import (
     EvalReady,
     Failed,
     Finished,
-    RunRecord,
     ScalarsReady,
     Started,
     StateSaved,
     TrainSummary,
     WorkerMessage,
 )
+from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import (
     Sandbox,
     SandboxedProcess,
@@ -98,7 +98,7 @@ class RunOptions:
 def run_training(
     config: TrainConfig,
     reward_code: str,
-    record: RunRecord,
+    record: IterationRecord,
     *,
     options: RunOptions | None = None,
     on_message: Callable[[WorkerMessage], None] = lambda _: None,
@@ -126,7 +126,7 @@ def run_training(
 
 
 def finished_before(
-    record: RunRecord, config: TrainConfig, reward_code: str
+    record: IterationRecord, config: TrainConfig, reward_code: str
 ) -> TrainSummary | None:
     """The summary of this very run if it is complete, None if there is work left.
 
@@ -198,7 +198,7 @@ class _Run:
 
     config: TrainConfig
     reward_code: str
-    record: RunRecord
+    record: IterationRecord
     options: RunOptions
     on_message: Callable[[WorkerMessage], None]
     started: Started | None = None

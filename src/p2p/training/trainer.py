@@ -16,11 +16,11 @@ from p2p.contracts import (
     ConfigAggregation,
     IterationAggregation,
     RunConfigEntry,
-    RunRecord,
     SeedResult,
     TrainSummary,
     describe_errors,
 )
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.cpu_manager import CPUManager
 from p2p.training.parallel_trainer import RunJob, run_parallel
 
@@ -46,7 +46,6 @@ class LocalTrainer:
     """Runs on this machine, side by side as cores and memory allow.
 
     Args:
-        open_record: opens the record of a run's directory.
         max_parallel: runs at once; 0 chooses.
         cores_per_run: cores of each run; 0 chooses.
         cpu_manager: whose cores to use; by default all that this process may run on.
@@ -56,7 +55,6 @@ class LocalTrainer:
         on_progress: told of each run's share done, 0 to 1.
     """
 
-    open_record: Callable[[Path], RunRecord]
     max_parallel: int = 0
     cores_per_run: int = 0
     cpu_manager: CPUManager | None = None
@@ -80,7 +78,6 @@ class LocalTrainer:
             jobs,
             reward_path=reward_path,
             iteration_dir=iteration_dir,
-            open_record=self.open_record,
             max_parallel=self.max_parallel,
             cores_per_run=self.cores_per_run,
             cpu_manager=self.cpu_manager,
@@ -89,14 +86,13 @@ class LocalTrainer:
             cancelled=self.cancelled,
             on_progress=self.on_progress,
         )
-        return results_of(configs, seeds, problems, self.open_record, iteration_dir)
+        return results_of(configs, seeds, problems, iteration_dir)
 
 
 def results_of(
     configs: Sequence[RunConfigEntry],
     seeds: Sequence[int],
     problems: dict[str, str],
-    open_record: Callable[[Path], RunRecord],
     iteration_dir: Path,
 ) -> IterationAggregation:
     """What all runs came to, from their folders; `problems`: why some could not be."""
@@ -107,7 +103,7 @@ def results_of(
             results[name] = (
                 SeedResult(run_id=name, seed=seed, status="error", error=problems[name])
                 if name in problems
-                else seed_result(name, seed, open_record(iteration_dir / name))
+                else seed_result(name, seed, IterationRecord(iteration_dir / name))
             )
     return aggregate(configs, seeds, results)
 
@@ -142,7 +138,7 @@ def plan_runs(
     return jobs, problems
 
 
-def seed_result(run_id: str, seed: int, record: RunRecord) -> SeedResult:
+def seed_result(run_id: str, seed: int, record: IterationRecord) -> SeedResult:
     """How one run ended, from its directory."""
     status = record.read_status()
     summary = record.read_summary()

@@ -42,7 +42,7 @@ async def analyze(
     Asks a model, which may cost something; a report that is there is given as it is.
     """
     record, given = house.session(session_id), wanted or AnalyzeRequest()
-    if record.read_session() is None:
+    if record.config.read() is None:
         raise WrongState(f"{session_id} is a training run, not a session")
     try:
         check_models(given.model or "", "")

@@ -109,7 +109,7 @@ def get_policy(
 def get_best_policy(house: TheHouse, session_id: str) -> FileResponse:
     """The policy that the session ended with."""
     record = house.session(session_id)
-    result = record.read_result()
+    result = record.result.read()
     if result is None or result.policy is None:
         raise NotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy

@@ -22,9 +22,8 @@ from p2p.api.schemas import (
 )
 from p2p.benchmark.records import BENCHMARK_ID
 from p2p.scheduler.backends import BackendError, make_backend
-from p2p.scheduler.logs import read_output
-from p2p.scheduler.records import NodeConfig
-from p2p.scheduler.rows import JobRow, RunRow
+from p2p.scheduler.job_files import read_output
+from p2p.scheduler.records import JobRow, NodeConfig, RunRow
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
 from p2p.settings import is_benchmark_case, redact

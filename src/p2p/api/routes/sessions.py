@@ -113,7 +113,7 @@ def _cancel_run(house: House, session_id: str) -> bool:
 def steer_session(house: TheHouse, session_id: str, wanted: SteerRequest) -> SteeringOrder:
     """Say what the next iteration should do; it is taken up when the current one ends."""
     record = house.session(session_id)
-    if record.read_session() is None:
+    if record.config.read() is None:
         raise WrongState(f"{session_id} is a training run: it has no next iteration")
     if not any(value not in (None, "", {}) for value in wanted.model_dump().values()):
         raise BadRequest("say what to change: pause, remark, score, criteria, reward_code, ...")

@@ -54,7 +54,7 @@ def resume_session(
     (steer) that asks for more.
     """
     record = house.session(session_id)
-    status, asked = standing(record), record.read_session()
+    status, asked = standing(record), record.config.read()
     if asked is None:
         raise WrongState(f"{session_id} is a training run, not a session")
     if not can_go_on(status, waiting_orders(record)):

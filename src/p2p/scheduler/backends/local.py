@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from p2p.scheduler import launching
 from p2p.scheduler.backends import BackendError
-from p2p.scheduler.gpus import gpu_numbers
+from p2p.scheduler.machine import gpu_numbers
 from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
 from p2p.training.cpu_manager import default_pool
 

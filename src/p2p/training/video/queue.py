@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from p2p.contracts import ROLLOUT_LABELS, RunRecord
+from p2p.contracts import ROLLOUT_LABELS
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.video.rendering import RenderJob, RenderProcess, render_async
 
 MAX_FRAMES = 500
@@ -22,7 +23,7 @@ class RenderQueue:
     One process draws while training runs, so that videos never take more than one core from it.
     """
 
-    def __init__(self, record: RunRecord, env_id: str, *, enabled: bool) -> None:
+    def __init__(self, record: IterationRecord, env_id: str, *, enabled: bool) -> None:
         self.record = record
         self.env_id = env_id
         self.enabled = enabled

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, shared out as its cores are."""
+"""What this machine has: cores and GPUs, the Python and its packages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def gpu_numbers() -> tuple[int, ...]:
                 "runs that ask for a GPU need numbers"
             )
         return tuple(int(word) for word in words)
-    found = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
-    return tuple(sorted(int(name) for name in found if name.isdigit()))
+    names = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    return tuple(sorted(int(name) for name in names if name.isdigit()))
 
 
 def gpu_manager() -> CPUManager:
-    """Hands them out; raises ValueError where there are none."""
+    """Hands out GPUs as cores are handed out; raises ValueError where there are none."""
     numbers = gpu_numbers()
     if not numbers:
         raise ValueError("the run asks for a GPU, and this machine has none")
