@@ -12,11 +12,10 @@ import pytest
 from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
 from p2p.benchmark import measuring
 from p2p.benchmark.measuring import truth_path
-from p2p.benchmark.publishing import publish
 from p2p.benchmark.records import case_record
 from p2p.benchmark.report import Report, make_report
-from p2p.benchmark.report_html import html
-from p2p.benchmark.report_markdown import markdown
+from p2p.benchmark.report_pages import markdown, publish
+from p2p.benchmark.report_pages import page as report_page
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth.episode import Episode
 
@@ -145,7 +144,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
     made, folder = a_benchmark(tmp_path, a_case(0, instruction=HOSTILE, category="<b>|</b>"))
     end_case(folder, 0, "error", message=HOSTILE)
     report = make_report(made, folder)
-    page = Page(html(report))
+    page = Page(report_page(report))
     assert "script" not in page.tags
     assert not any(link.startswith("javascript") for link in page.links)
     text = markdown(report)

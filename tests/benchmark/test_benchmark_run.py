@@ -12,9 +12,8 @@ import pytest
 from benchmark_process import SMALL, Start, ended, events
 
 from benchmark_folder import end_case
-from p2p.benchmark.records import case_record, read_benchmark
+from p2p.benchmark.records import case_record, case_status, read_benchmark
 from p2p.benchmark.report import Report
-from p2p.benchmark.standing import standing
 from p2p.files import read_model
 
 SUITE = """env_id,instruction,category,difficulty,truth,threshold
@@ -92,10 +91,10 @@ def test_a_cancelled_benchmark_goes_on_where_it_was(start: Start, tmp_path: Path
 
     made = read_benchmark(folder)
     assert made is not None
-    while standing(made, folder, 0).status == "running":
+    while case_status(made, folder, 0).status == "running":
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert {standing(made, folder, n).outcome for n in (0, 1)} == {"unfinished", "not_run"}
+    assert {case_status(made, folder, n).outcome for n in (0, 1)} == {"unfinished", "not_run"}
 
     status, out, err = ended(start("--resume", folder.name))
     assert status == 0, err

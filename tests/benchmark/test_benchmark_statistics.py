@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.benchmark.statistics import spearman, wilson
+from p2p.benchmark.report import spearman, wilson
 
 
 def test_wilson_gives_the_textbook_interval() -> None:

@@ -13,9 +13,8 @@ from rich.console import Console
 from benchmark_folder import a_benchmark, a_case, end_case
 from p2p.benchmark.gate import CANNOT_SAY, MAY, MAY_NOT, decide, main
 from p2p.benchmark.planning import job_of
-from p2p.benchmark.records import Benchmark, case_record, read_gate
+from p2p.benchmark.records import Benchmark, case_record, case_status, live_score, read_gate
 from p2p.benchmark.running import look
-from p2p.benchmark.standing import live_score, standing
 from p2p.commands.job_view import BenchmarkView
 from p2p.contracts import JudgmentResult
 from p2p.files import save_model
@@ -81,7 +80,7 @@ def test_a_benchmark_that_is_not_there_is_no_verdict(tmp_path: Path) -> None:
 def test_a_closed_gate_is_why_later_cases_did_not_run(tmp_path: Path) -> None:
     made, folder = staged(tmp_path, 0.5)
     main(["--runs-dir", str(tmp_path), "--benchmark-id", made.benchmark_id, "--stage", "0"])
-    later = standing(made, folder, made.stages[1][0])
+    later = case_status(made, folder, made.stages[1][0])
     assert later.outcome == "not_run"
     assert later.message == "stage 1 had a mean score of 0.00, below 0.5"
 

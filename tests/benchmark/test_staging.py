@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_folder import a_case
-from p2p.benchmark.staging import in_stages
+from p2p.benchmark.planning import in_stages
 from p2p.benchmark.suite import SHIPPED, Case, load_suite
 
 CASES = st.lists(

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from p2p.benchmark.records import CaseStatus
 from p2p.benchmark.running import CaseNow
-from p2p.benchmark.standing import Standing
 from p2p.benchmark.suite import Case
 from p2p.commands.job_view import BenchmarkView
 
@@ -23,8 +23,8 @@ def a_case(number: int, run: Any, outcome: Any = "unfinished", **fields: Any) ->
     )
     live, note = fields.pop("live_score", None), fields.pop("note", "")
     given = {"status": "running", "message": "", "iterations": 0, "score": None, "result": None}
-    standing = Standing(case=case, stage=0, outcome=outcome, **{**given, **fields})
-    return CaseNow(standing, run, "local", live, note)
+    status = CaseStatus(case=case, stage=0, outcome=outcome, **{**given, **fields})
+    return CaseNow(status, run, "local", live, note)
 
 
 CASES = [

@@ -27,11 +27,12 @@ from p2p.benchmark.records import (
     Benchmark,
     case_id,
     case_record,
+    case_status,
     gate_folder,
+    live_score,
     read_benchmark,
 )
 from p2p.benchmark.report import CaseReport, Findings, case_report, findings
-from p2p.benchmark.standing import live_score, standing
 from p2p.records.iteration_record import SessionRecord
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class BenchmarkReader:
         stamp = (there, _changed(truth_path(folder, number)), *gates)
         before, found = kept.cases.get(number, (None, None))
         if found is None or before != stamp or found.status == "running":  # it may have died
-            now = standing(kept.benchmark, folder, number)
+            now = case_status(kept.benchmark, folder, number)
             found = case_report(folder, now, measured)
             kept.cases[number] = (stamp, found)
         return found

@@ -13,11 +13,11 @@ from pathlib import Path
 from p2p.benchmark.records import (
     Benchmark,
     GateResult,
+    best_score,
     case_record,
     gate_folder,
     read_benchmark,
 )
-from p2p.benchmark.standing import best_score
 from p2p.files import save_model
 
 MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2

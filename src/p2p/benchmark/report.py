@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from p2p.benchmark.measuring import TruthResult, measure
-from p2p.benchmark.records import Benchmark, GateResult, read_gate
-from p2p.benchmark.standing import FINISHED, Outcome, Standing, standing
-from p2p.benchmark.statistics import spearman, wilson
+import numpy as np
+from numpy.typing import NDArray
+
+from p2p.benchmark.measuring import NotPlayable, TruthResult, measure
+from p2p.benchmark.records import (
+    FINISHED,
+    Benchmark,
+    CaseStatus,
+    GateResult,
+    Outcome,
+    case_status,
+    read_gate,
+)
 from p2p.benchmark.suite import DIFFICULTIES, Case
-from p2p.benchmark.truth.playing import NotPlayable
 from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
 
 TruthOf = Callable[[Path, Case, SessionResult | None], TruthResult | None]
@@ -124,7 +132,7 @@ def make_report(
     cases = []
     for case in benchmark.cases:
         tell(case)
-        cases.append(case_report(folder, standing(benchmark, folder, case.number), measure))
+        cases.append(case_report(folder, case_status(benchmark, folder, case.number), measure))
     found = findings(benchmark, folder, cases)
     fields = {name: getattr(found, name) for name in Findings.model_fields}
     return Report(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
@@ -143,7 +151,7 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
     )
 
 
-def case_report(folder: Path, now: Standing, truth_of: TruthOf) -> CaseReport:
+def case_report(folder: Path, now: CaseStatus, truth_of: TruthOf) -> CaseReport:
     """What came of a case; `truth_of` is `measure`, or `measured` where nothing is to be played."""
     result, truth, note = now.result, None, ""
     if now.outcome in FINISHED:
@@ -230,3 +238,37 @@ def _agreement(cases: Sequence[CaseReport]) -> Agreement:
         rank_correlation=spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]),
         correlated=len(pairs),
     )
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+Z = 1.959963984540054
+"""Of a normal distribution: 95 % lie within."""
+
+
+def wilson(passed: int, total: int) -> tuple[float, float] | None:
+    """The 95 % interval of a pass rate by Wilson's score; None of nothing."""
+    if total == 0:
+        return None
+    share, spread = passed / total, Z**2 / total
+    middle = (share + spread / 2) / (1 + spread)
+    half = Z * float(np.sqrt(share * (1 - share) / total + spread / (4 * total))) / (1 + spread)
+    # Rounding must not leave the rate itself outside.
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Rank correlation, ties at their mean rank; None where it is not defined."""
+    if len(one) < 3:
+        return None
+    a, b = _ranks(one), _ranks(other)
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    _, place, count = np.unique(np.asarray(values, float), return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    means: NDArray[np.float64] = (last - (count - 1) / 2)[place]
+    return means

@@ -8,8 +8,16 @@ from itertools import count
 from pathlib import Path
 
 from p2p.benchmark.planning import REPORT_FOLDER, job_of, prepare, report_run
-from p2p.benchmark.records import Benchmark, case_id, case_record, gate_id, report_id
-from p2p.benchmark.standing import Standing, live_score, standing
+from p2p.benchmark.records import (
+    Benchmark,
+    CaseStatus,
+    case_id,
+    case_record,
+    case_status,
+    gate_id,
+    live_score,
+    report_id,
+)
 from p2p.contracts import field_error
 from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
@@ -57,7 +65,7 @@ def _without_a_verdict(benchmark: Benchmark, folder: Path) -> list[str]:
     cases = [
         case_id(name, case.number)
         for case in benchmark.cases
-        if standing(benchmark, folder, case.number).outcome not in ("passed", "not_passed")
+        if case_status(benchmark, folder, case.number).outcome not in ("passed", "not_passed")
     ]
     gates = (gate_id(name, stage) for stage in range(len(benchmark.stages) - 1))
     return [*cases, *gates, report_id(name)]
@@ -89,7 +97,7 @@ def cancel(benchmark: Benchmark, runs_dir: Path) -> int:
 class CaseNow:
     """A case while the benchmark goes on."""
 
-    standing: Standing
+    status: CaseStatus
     run: RunState
     node: str
     live_score: float | None
@@ -125,7 +133,7 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
         working = run.state in ("starting", "running")
         found.append(
             CaseNow(
-                standing=standing(benchmark, folder, case.number),
+                status=case_status(benchmark, folder, case.number),
                 run=run.state,
                 node=run.node_id or "",
                 live_score=live_score(case_record(folder, case.number)) if working else None,

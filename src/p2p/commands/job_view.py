@@ -77,9 +77,9 @@ class JobView(LiveView):
     """The runs of a job."""
 
     def __init__(self, console: Console, job: JobRow) -> None:
-        super().__init__(console)
         self.job = job
         self.runs: Sequence[RunRow] = ()
+        super().__init__(console)
 
     def update(self, job: JobRow, runs: Sequence[RunRow]) -> None:
         """Show what has changed."""
@@ -122,13 +122,13 @@ def follow(store: Store, job_id: str) -> None:
 
 def _case_state(now: CaseNow) -> str:
     if now.ended:
-        return state_text(now.standing.outcome, now.standing.outcome.replace("_", " "))
+        return state_text(now.status.outcome, now.status.outcome.replace("_", " "))
     return state_text(now.run)
 
 
 def _case_score(now: CaseNow) -> str:
     """The best score so far; in brackets that of what is being trained."""
-    best = "" if now.standing.score is None else f"{now.standing.score:.2f}"
+    best = "" if now.status.score is None else f"{now.status.score:.2f}"
     live = "" if now.live_score is None else f"({now.live_score:.2f})"
     return f"{best} {live}".strip()
 
@@ -146,15 +146,15 @@ class BenchmarkView(LiveView):
                 self._print_case(now)
 
     def _print_case(self, now: CaseNow) -> None:
-        case, standing = now.standing.case, now.standing
+        case, status = now.status.case, now.status
         if now.run == "pending":
             if now.note:  # many may wait for the same
                 self.line(now.note, escape(f"case {case.number} waits: {now.note}"))
             return
         what = escape(f"{case.env_id}: {case.instruction}")
-        step = _case_state(now) if now.ended else f"iteration {standing.iterations or 1}"
+        step = _case_state(now) if now.ended else f"iteration {status.iterations or 1}"
         score = _case_score(now) if now.ended else ""
-        reason = escape(standing.message) if standing.outcome == "error" else ""
+        reason = escape(status.message) if status.outcome == "error" else ""
         text = f"case {case.number}  {what}  {step} {score} {reason}".rstrip()
         self.line(f"{case.number} {step}", text)
 
@@ -166,16 +166,16 @@ class BenchmarkView(LiveView):
         table = plain_table("case", "state", "iteration", "score", "environment", wide="prompt")
         room = max(1, self.console.height - HEADER_LINES)
         for now in [*active, *reversed(ended), *waiting][:room]:
-            case = now.standing.case
+            case = now.status.case
             table.add_row(
                 str(case.number),
                 _case_state(now),
-                str(now.standing.iterations or ""),
+                str(now.status.iterations or ""),
                 _case_score(now),
                 escape(case.env_id),
                 f"{escape(case.instruction)}  [dim]{'' if now.ended else escape(now.note)}[/]",
             )
-        passed = sum(now.standing.outcome == "passed" for now in ended)
+        passed = sum(now.status.outcome == "passed" for now in ended)
         counts = (
             f"{len(ended)} of {len(self.cases)} ended, {passed} passed, "
             f"{len(active)} running, {len(waiting)} waiting"

@@ -90,7 +90,10 @@ def bars(rows: Sequence[Bar]) -> Table:
 
 
 class LiveView:
-    """Prints lines once each, and redraws `region` below them while it is open."""
+    """Prints lines once each, and redraws `region` below them while it is open.
+
+    A view sets what its region shows before it calls `__init__` here, which draws it.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -136,9 +139,9 @@ class TrainingView(LiveView):
     """Steps, steps per second, return and remaining time of a training run, in 80 columns."""
 
     def __init__(self, console: Console, total: int) -> None:
-        super().__init__(console)
         self.total, self.step, self.rate = total, 0, 0.0
         self.phase, self.returned = "starting", "-"
+        super().__init__(console)
 
     def region(self) -> RenderableType:
         eta = clock((self.total - self.step) / self.rate) if self.rate else "-"

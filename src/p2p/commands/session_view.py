@@ -90,10 +90,10 @@ class SessionView(LiveView):
     """
 
     def __init__(self, console: Console, record: SessionRecord) -> None:
-        super().__init__(console)
         self.record = record
         self.now: SessionSnapshot | None = None
         self._spinner = Spinner("dots")
+        super().__init__(console)
         self._reading = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
