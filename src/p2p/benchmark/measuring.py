@@ -91,7 +91,7 @@ def measure(
         raise NotPlayable(f"there is no truth {case.truth!r} in this version")
     values = tuple(truth.measure(e) for e in play_policy(case.env_id, path, seeds))
     value = statistics.fmean(values)
-    found = TruthResult(
+    measurement = TruthResult(
         truth=case.truth,
         unit=truth.unit,
         better=truth.better,
@@ -104,8 +104,8 @@ def measure(
         seeds=seeds,
         policy=digest,
     )
-    save_model(truth_path(folder, case.number), found)
-    return found
+    save_model(truth_path(folder, case.number), measurement)
+    return measurement
 
 
 def measured(

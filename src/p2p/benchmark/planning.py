@@ -51,9 +51,9 @@ def plan(
 
     Raises ValueError for options that no session can have, before the first one is made.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     for env_id in dict.fromkeys(case.env_id for case in cases):
-        loop_config(env_id, **given)
+        loop_config(env_id, **settings)
     stages = in_stages(cases, num_stages) if mode == "staged" else (tuple(cases),)
     return Benchmark(
         benchmark_id=new_benchmark_id(),
@@ -62,7 +62,7 @@ def plan(
         mode=mode,
         stages=tuple(tuple(case.number for case in stage) for stage in stages),
         gate_threshold=gate_threshold,
-        options=given,
+        options=settings,
         cores_per_run=cores_per_run,
         max_parallel=max_parallel,
         nodes=tuple(nodes),

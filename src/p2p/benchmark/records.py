@@ -148,9 +148,9 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
     """How a case stands."""
     record = case_record(folder, number)
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
-    status, told, result = record.derive_status(), record.read_status(), record.result.read()
+    status, stored, result = record.derive_status(), record.read_status(), record.result.read()
     outcome = _OUTCOMES.get(status, "unfinished")
-    message = (result.message if result else "") or (told.error if told else None) or ""
+    message = (result.message if result else "") or (stored.error if stored else None) or ""
     return CaseStatus(
         case=benchmark.case(number),
         stage=stage,
@@ -176,8 +176,8 @@ def best_score(record: SessionRecord, result: SessionResult | None = None) -> fl
 def live_score(record: SessionRecord) -> float | None:
     """The last that was said of what is being trained: the newest judged checkpoint's best."""
     iterations = record.iteration_records()
-    found = [run.read_streaming() for run in (iterations[-1].runs() if iterations else [])]
-    last = [scores[max(scores)].intent_score for scores in found if scores]
+    judged = [run.read_streaming() for run in (iterations[-1].runs() if iterations else [])]
+    last = [scores[max(scores)].intent_score for scores in judged if scores]
     return max((score for score in last if score is not None), default=None)
 
 

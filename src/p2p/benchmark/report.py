@@ -133,8 +133,8 @@ def make_report(
     for case in benchmark.cases:
         tell(case)
         cases.append(case_report(folder, case_status(benchmark, folder, case.number), measure))
-    found = findings(benchmark, folder, cases)
-    fields = {name: getattr(found, name) for name in Findings.model_fields}
+    results = findings(benchmark, folder, cases)
+    fields = {name: getattr(results, name) for name in Findings.model_fields}
     return Report(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
 
 
@@ -143,9 +143,9 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
     gates = (read_gate(folder, stage) for stage in range(len(benchmark.stages) - 1))
     return Findings(
         overall=_group("all", cases),
-        by_env=_groups(cases, lambda found: found.env_id),
-        by_category=_groups(cases, lambda found: found.category),
-        by_difficulty=_groups(cases, lambda found: found.difficulty, DIFFICULTIES),
+        by_env=_groups(cases, lambda case: case.env_id),
+        by_category=_groups(cases, lambda case: case.category),
+        by_difficulty=_groups(cases, lambda case: case.difficulty, DIFFICULTIES),
         agreement=_agreement(cases),
         gates=tuple(gate for gate in gates if gate is not None),
     )
@@ -184,7 +184,7 @@ def case_report(folder: Path, now: CaseStatus, truth_of: TruthOf) -> CaseReport:
 def _groups(
     cases: Sequence[CaseReport], key: Callable[[Case], str], order: Sequence[str] = ()
 ) -> tuple[Group, ...]:
-    there = {key(found.case) for found in cases}
+    there = {key(each.case) for each in cases}
     names = [name for name in order if name in there] or sorted(there)
     return tuple(_group(name, [c for c in cases if key(c.case) == name]) for name in names)
 

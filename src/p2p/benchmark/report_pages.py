@@ -68,7 +68,7 @@ def sections(report: Report) -> list[Section]:
         ("By environment", report.by_env),
         ("By category", report.by_category),
     )
-    found = [
+    every = [
         *(
             Section(title, (), GROUP_HEAD, [_group_row(g) for g in groups])
             for title, groups in tables
@@ -77,7 +77,7 @@ def sections(report: Report) -> list[Section]:
         Section("Gates", _gates(report)),
         Section("Without a verdict", _without_a_verdict(report)),
     ]
-    return [section for section in found if section.lines or section.rows]
+    return [section for section in every if section.lines or section.rows]
 
 
 def rate(value: Rate) -> str:

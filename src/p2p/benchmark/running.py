@@ -77,8 +77,8 @@ def ask_for_report(benchmark: Benchmark, runs_dir: Path) -> str | None:
     with closing(Store(runs_dir)) as store:
         if store.run_in(f"{name}/{REPORT_FOLDER}") is not None:
             return None
-        taken = {job.job_id for job in store.jobs(prefix=report_id(name))}
-        run_id = next(n for k in count(2) if (n := f"{report_id(name)}.{k}") not in taken)
+        used = {job.job_id for job in store.jobs(prefix=report_id(name))}
+        run_id = next(n for k in count(2) if (n := f"{report_id(name)}.{k}") not in used)
         run = report_run(name, run_id)
         store.submit(one_run_job("command", run, JobOptions(title=f"report of {name}")))
     ensure_scheduler(runs_dir)
@@ -127,11 +127,11 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
         for number in numbers
         if stage and runs[gate_id(name, stage - 1)].state == "pending"
     }
-    found = []
+    cases = []
     for case in benchmark.cases:
         run = runs[case_id(name, case.number)]
         working = run.state in ("starting", "running")
-        found.append(
+        cases.append(
             CaseNow(
                 status=case_status(benchmark, folder, case.number),
                 run=run.state,
@@ -140,7 +140,7 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
                 note=run.message or notes.get(case.number, ""),
             )
         )
-    return found
+    return cases
 
 
 def fitting_nodes(

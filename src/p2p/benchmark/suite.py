@@ -125,8 +125,8 @@ def _rows(text: str, name: str) -> tuple[list[_Row], list[str]]:
                     "(a text with a comma stands in double quotes)"
                 )
                 continue
-            found = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            rows.append(_Row(reader.line_num, {**dict.fromkeys(OPTIONAL, ""), **found}))
+            values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            rows.append(_Row(reader.line_num, {**dict.fromkeys(OPTIONAL, ""), **values}))
     except csv.Error as error:
         problems.append(f"{name}, line {reader.line_num}: {error}")
     return rows, problems
@@ -147,38 +147,38 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _wrong(row: _Row, bodies: dict[str, tuple[str, ...] | str]) -> list[str]:
-    cells, found = row.cells, []
+    cells, problems = row.cells, []
     env_id = cells["env_id"]
     if env_id not in bodies:
         bodies[env_id] = _bodies(env_id)
     if isinstance(bodies[env_id], str):
-        found.append(f"column env_id: {bodies[env_id]}")
+        problems.append(f"column env_id: {bodies[env_id]}")
     if not 0 < len(cells["instruction"]) <= LONGEST_PROMPT:
-        found.append(f"column instruction: 1 to {LONGEST_PROMPT} characters are allowed")
+        problems.append(f"column instruction: 1 to {LONGEST_PROMPT} characters are allowed")
     if not 0 < len(cells["category"]) <= LONGEST_CATEGORY:
-        found.append(f"column category: 1 to {LONGEST_CATEGORY} characters are allowed")
+        problems.append(f"column category: 1 to {LONGEST_CATEGORY} characters are allowed")
     if cells["difficulty"] not in DIFFICULTIES:
         allowed = ", ".join(DIFFICULTIES)
-        found.append(f"column difficulty: {cells['difficulty']!r}; allowed are {allowed}")
-    return found + _wrong_truth(cells, bodies[env_id])
+        problems.append(f"column difficulty: {cells['difficulty']!r}; allowed are {allowed}")
+    return problems + _wrong_truth(cells, bodies[env_id])
 
 
 def _wrong_truth(cells: dict[str, str], bodies: tuple[str, ...] | str) -> list[str]:
-    name, given, found = cells["truth"], cells["threshold"], []
+    name, threshold, problems = cells["truth"], cells["threshold"], []
     truth = TRUTHS.get(name)
     if name and truth is None:
-        found.append(f"column truth: there is no {name!r}{_hint(name, TRUTHS)}")
+        problems.append(f"column truth: there is no {name!r}{_hint(name, TRUTHS)}")
     if truth is not None and not isinstance(bodies, str):
         missing = [body for body in truth.needs if body not in bodies]
         if missing:
-            found.append(
+            problems.append(
                 f"column truth: {name} needs the body {missing[0]}, which {cells['env_id']} has not"
             )
-    if bool(name) != bool(given):
-        found.append("column threshold: it goes with a truth, and a truth with it")
-    elif given and not _is_threshold(given):
-        found.append(f"column threshold: {given!r} is not a number above 0")
-    return found
+    if bool(name) != bool(threshold):
+        problems.append("column threshold: it goes with a truth, and a truth with it")
+    elif threshold and not _is_threshold(threshold):
+        problems.append(f"column threshold: {threshold!r} is not a number above 0")
+    return problems
 
 
 def _is_threshold(text: str) -> bool:

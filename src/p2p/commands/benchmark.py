@@ -123,9 +123,9 @@ def benchmark(
     from p2p.benchmark.running import resume as resume_benchmark
     from p2p.session.request import SessionOptions
 
-    given = flags_given(context)
+    typed = flags_given(context)
     if context.invoked_subcommand is not None:
-        for flag in given.values():  # of a run, which do nothing for another command
+        for flag in typed.values():  # of a run, which do nothing for another command
             raise UsageError(f"{flag}: write flags after `{context.invoked_subcommand}`")
         return
     folder = runs_folder(runs_dir)
@@ -134,7 +134,7 @@ def benchmark(
         with store_errors():
             resume_benchmark(planned, folder)
     else:
-        if seed is not None and "seeds" in given:
+        if seed is not None and "seeds" in typed:
             raise UsageError("--seed, --seeds: give only one of them")
         values = session_values(
             options,

@@ -144,8 +144,8 @@ def rewards(
         else:
             typer.echo(reward.read(), nl=False)
         return
-    found = list_rewards(env)
-    if env is not None and not found:
+    rewards_listed = list_rewards(env)
+    if env is not None and not rewards_listed:
         near = UnknownEnvironmentError(env, {item.env_id for item in list_rewards()}).near
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"--env: no built-in reward is written for {env!r}{hint}")
@@ -153,13 +153,13 @@ def rewards(
         print_json(
             [
                 {"name": item.name, "env_id": item.env_id, "description": item.description}
-                for item in found
+                for item in rewards_listed
             ]
         )
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
-    for env_id, group in groupby(found, key=lambda item: item.env_id):
+    for env_id, group in groupby(rewards_listed, key=lambda item: item.env_id):
         table.add_row(f"[bold]{env_id}[/]")
         for item in group:
             table.add_row(f"  {item.name}", escape(item.description))

@@ -1,4 +1,4 @@
-"""`p2p nodes`: where runs can go."""
+"""`p2p nodes`: the machines that runs can use."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
 
 @app.callback()
 def nodes() -> None:
-    """Say where runs can go: this machine, and others.
+    """Manage the machines that runs can use.
 
-    This machine is there from the beginning, as `local`.
+    This machine is the node `local` from the start.
 
     [bold]Examples[/]
 
@@ -58,15 +58,15 @@ def add(
         int | None, typer.Option(metavar="N", help="Cores for runs (local: all there are).")
     ] = None,
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs for runs.")] = 0,
-    host: Annotated[str | None, typer.Option(metavar="HOST", help="ssh: where it is.")] = None,
-    port: Annotated[int, typer.Option(metavar="N", help="ssh: its port.")] = 22,
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="ssh: who to be there.")] = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="ssh: its address.")] = None,
+    port: Annotated[int, typer.Option(metavar="N", help="ssh: port.")] = 22,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="ssh: user name.")] = None,
     base_dir: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="ssh: our folder there; slurm: one all nodes see."),
+        typer.Option(metavar="PATH", help="ssh: working folder there; slurm: a shared one."),
     ] = None,
     python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="An interpreter there with what p2p needs.")
+        str | None, typer.Option(metavar="PATH", help="Python there, with the dependencies of p2p.")
     ] = None,
     key_file: Annotated[
         str | None, typer.Option(metavar="PATH", help="ssh: a private key (default: the usual).")
@@ -75,22 +75,22 @@ def add(
         str | None, typer.Option(metavar="PATH", help="ssh: hosts to trust (default: the usual).")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="ray: of the cluster.")
+        str | None, typer.Option(metavar="ADDRESS", help="ray: address of the cluster.")
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="slurm: which (default: the cluster's).")
+        str | None, typer.Option(metavar="NAME", help="slurm: partition (default: the cluster's).")
     ] = None,
     lease: Annotated[
-        float, typer.Option(metavar="S", help="ssh: runs nobody asks after for so long end.")
+        float, typer.Option(metavar="S", help="ssh: seconds without contact after which runs end.")
     ] = 600.0,
     enabled: Annotated[bool, typer.Option(help="Whether new runs may go there.")] = True,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of the node of that name.")
+        bool, typer.Option("--replace", help="Replace the node of that name.")
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take in a node, or change one with --replace.
+    """Add a node, or change one with --replace.
 
     [bold]Examples[/]
 
@@ -129,7 +129,7 @@ def add(
         )
     with open_store(runs_dir) as store:
         if not replace and store.node(node) is not None:
-            raise UsageError(f"NODE: {node} is there already: choose another name, or --replace")
+            raise UsageError(f"NODE: {node} exists: choose another name, or --replace")
         store.add_node(config, replace=replace)
     if as_json:
         print_json(config.model_dump(mode="json"))
@@ -139,7 +139,7 @@ def add(
 
 @app.command("list")
 def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> None:
-    """List the nodes, and what of them is in use.
+    """List the nodes, and how much of them is in use.
 
     [bold]Examples[/]
 
@@ -188,7 +188,7 @@ def check(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Try to reach nodes, and say what is there. Exit status 1 if one cannot be used.
+    """Test nodes, and show what they offer. Exit status 1 if one cannot be used.
 
     [bold]Examples[/]
 
@@ -198,14 +198,14 @@ def check(
     with open_store(runs_dir) as store:
         chosen = [_find(store, name) for name in nodes] if nodes else store.nodes()
         with err.status("asking the nodes"):
-            found = [_ask(node, store) for node in chosen]
+            answers = [_ask(node, store) for node in chosen]
     if as_json:
-        print_json(found)
+        print_json(answers)
     else:
-        for row in found:
+        for row in answers:
             mark = "[green]✓[/]" if row["ok"] else "[red]✗[/]"
             out.print(f"{mark} {row['node_id']}: {escape(row['message'])}", soft_wrap=True)
-    if not all(row["ok"] for row in found):
+    if not all(row["ok"] for row in answers):
         raise typer.Exit(1)
 
 
@@ -245,12 +245,12 @@ def remove(
     node: NodeArgument,
     give_up: Annotated[
         bool,
-        typer.Option("--give-up", help="Count the runs that are there as failed, and go on."),
+        typer.Option("--give-up", help="Count its runs as failed, and remove it."),
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Forget a node. One with runs on it stays, unless they are given up.
+    """Remove a node. One with runs on it stays, unless they are given up.
 
     [bold]Examples[/]
 
@@ -268,5 +268,5 @@ def remove(
     if as_json:
         print_json({"node_id": node, "given_up": given_up})
         return
-    told = f"; given up: {', '.join(given_up)}" if given_up else ""
-    out.print(f"{node} is no node any more{told}", soft_wrap=True)
+    runs = f"; given up: {', '.join(given_up)}" if given_up else ""
+    out.print(f"removed {node}{runs}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`p2p sessions` and `p2p show`: what there is, and how it stands."""
+"""`p2p sessions`, `p2p show` and `p2p analyze`: what there is, its state, and why."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from p2p.commands.arguments import (
     runs_folder,
     session_names,
 )
-from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
+from p2p.commands.console import CommandError, JsonFlag, err, no_answer, out, print_json, shown
 from p2p.commands.live import plain_table, state_text
 
 if TYPE_CHECKING:
+    from p2p.contracts import SessionAnalysis
     from p2p.records.iteration_record import SessionRecord
     from p2p.session.snapshot import IterationSnapshot, SessionSnapshot
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def sessions(
     runs_dir: RunsDirOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest so many.")
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number to list.")
     ] = 20,
     as_json: JsonFlag = False,
 ) -> None:
@@ -82,7 +83,7 @@ def _row(record: SessionRecord) -> dict[str, Any]:
 def show(
     session: SessionArgument,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay and watch until it ends.")
+        bool, typer.Option("--follow", "-f", help="Show progress until it ends.")
     ] = False,
     criteria: Annotated[
         bool, typer.Option("--criteria", help="Print its criteria, as a file to edit.")
@@ -90,7 +91,7 @@ def show(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a session: criteria, scores, what was changed and why, and where the results lie.
+    """Show a session: criteria, scores, what was changed and why, and the results.
 
     [bold]Examples[/]
 
@@ -131,7 +132,7 @@ def _watch(record: SessionRecord) -> None:
             while record.derive_status() in ("running", "pending", "queued"):
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
-            err.print("the session goes on; `p2p stop` ends it", style="dim")
+            err.print("the session continues; `p2p stop` ends it", style="dim")
             raise typer.Exit(130) from None
 
 
@@ -145,18 +146,18 @@ def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
         "intent": now.intent.model_dump(mode="json") if now.intent else None,
         "iterations": [
             {
-                "iteration": found.number,
-                "runs": [run.run_id for run in found.runs],
+                "iteration": iteration.number,
+                "runs": [run.run_id for run in iteration.runs],
                 **{
                     name: value.model_dump(mode="json") if value else None
                     for name, value in (
-                        ("judgment", found.judgment),
-                        ("confirmation", found.confirmation),
-                        ("revision", found.revision),
+                        ("judgment", iteration.judgment),
+                        ("confirmation", iteration.confirmation),
+                        ("revision", iteration.revision),
                     )
                 },
             }
-            for found in now.iterations
+            for iteration in now.iterations
         ],
         "result": now.result.model_dump(mode="json") if now.result else None,
     }
@@ -174,8 +175,8 @@ def report(record: SessionRecord, now: SessionSnapshot) -> None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
-        for found in now.iterations:
-            tree.add(_line(found, best))
+        for iteration in now.iterations:
+            tree.add(_line(iteration, best))
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
@@ -184,21 +185,22 @@ def report(record: SessionRecord, now: SessionSnapshot) -> None:
 def _best(now: SessionSnapshot) -> IterationSnapshot | None:
     if now.result is not None and now.result.best_iteration is not None:
         wanted = now.result.best_iteration
-        return next((found for found in now.iterations if found.number == wanted), None)
+        return next((iteration for iteration in now.iterations if iteration.number == wanted), None)
     return now.current
 
 
-def _line(found: IterationSnapshot, best: IterationSnapshot | None) -> str:
+def _line(iteration: IterationSnapshot, best: IterationSnapshot | None) -> str:
     from p2p.commands.session_view import score_text
 
-    judged = found.judgment
+    judged = iteration.judgment
     score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
-    is_best = judged is not None and best is not None and found.number == best.number
+    is_best = judged is not None and best is not None and iteration.number == best.number
     star = " [green]best[/]" if is_best else ""
     tags = f"  [dim]{', '.join(judged.failure_tags)}[/]" if judged and judged.failure_tags else ""
-    told = [f"↻ {found.revision.changes}", *found.revision.notes] if found.revision else []
-    change = "".join(f"\n[dim]{escape(line)}[/]" for line in told)
-    return f"iteration {found.number}: {score}{star}{tags}{change}"
+    revision = iteration.revision
+    notes = [f"↻ {revision.changes}", *revision.notes] if revision else []
+    change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
+    return f"iteration {iteration.number}: {score}{star}{tags}{change}"
 
 
 def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]]:
@@ -220,3 +222,53 @@ def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]
     if result.cost_usd or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines
+
+
+def analyze(
+    session: SessionArgument,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="PROVIDER:MODEL", help="Model to ask (default: the session's)."
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also if there is a report.")] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Analyze a session: what worked, what did not, why, and what to try.
+
+    The report is kept in the session's analysis.json.
+
+    [bold]Examples[/]
+
+      p2p analyze last
+      p2p analyze last --again --model anthropic:claude-sonnet-4-5
+    """
+    from p2p.inference.question import InferenceError
+    from p2p.session.thinking import analyze_session
+
+    record = open_session(session, runs_dir)
+    try:
+        with err.status("analyzing"):
+            analysis = analyze_session(record, model=model or "", again=again)
+    except InferenceError as error:
+        raise no_answer(error) from error
+    except ValueError as error:
+        raise CommandError(f"{record.session_id}: {error}") from error
+    if as_json:
+        print_json(analysis.model_dump(mode="json"))
+        return
+    _show_analysis(analysis)
+
+
+def _show_analysis(analysis: SessionAnalysis) -> None:
+    out.print(escape(analysis.summary), soft_wrap=True)
+    for title, lines in (
+        ("worked", analysis.worked),
+        ("did not", analysis.failed),
+        ("why", analysis.causes),
+        ("try", analysis.suggestions),
+    ):
+        for i, line in enumerate(lines):
+            out.print(f"[bold]{title if i == 0 else '':<8}[/] {escape(line)}", soft_wrap=True)
