@@ -27,9 +27,9 @@ from p2p.contracts import (
 from p2p.files import save_model
 from p2p.inference.question import Answer, AskAgain, BadReply, Conversation, Output, Question
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.lineage import Lineage
 from p2p.records.loop_files import IterationPlan, SessionConfig, SteeringTaken
-from p2p.session.lineage import Lineage
-from p2p.session.view import RecordedSession
+from p2p.records.session_view import SessionView
 from p2p.training.metrics.scalars_file import JsonlWriter
 
 REWARD = '''import numpy as np
@@ -127,8 +127,8 @@ class SessionFolder:
         record.set_status("running")
         return cls(record)
 
-    def view(self) -> RecordedSession:
-        return RecordedSession(self.record)
+    def view(self) -> SessionView:
+        return SessionView(self.record)
 
     def remark(self, iteration: int, *remarks: str) -> None:
         """What a person said after an iteration."""

@@ -237,6 +237,12 @@ class AuthoredCode(Record):
     """Whether it ran, in the sandbox and on the real environment, without an error."""
     steps: tuple[AuthoringStep, ...] = ()
 
+    @property
+    def last_problem(self) -> str:
+        """Why it could not be made to run."""
+        problems = [step.text for step in self.steps if not step.ok]
+        return problems[-1] if problems else "no reason given"
+
 
 JudgeName = Literal["code", "vlm"]
 JudgeStrategy = Literal["code", "vlm", "both"]

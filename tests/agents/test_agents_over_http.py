@@ -56,4 +56,4 @@ def test_an_intent_is_the_same_whichever_way_it_was_asked_for(provider, tmp_path
         finally:
             get_settings.cache_clear()
     assert intent == expected.model_copy(update={"author": client.model})
-    assert len(server.requests) == client.calls == 1
+    assert len(server.requests) == client.ledger.calls == 1

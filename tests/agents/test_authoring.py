@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from scripted_asker import Say, ScriptedAsker, blocks, in_turn, prompt_text
+from scripted_client import Say, ScriptedClient, blocks, in_turn, prompt_text
 
 from p2p.agents.authoring import MAX_FIXES, Report, Workshop, ask_review, tidy_code
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest, RewardRequest
@@ -27,7 +27,7 @@ def fails_on(*numbers: int) -> Callable[[str], Report]:
     return lambda text: Report(("it fails",) if text in bad else (), "measured")
 
 
-def workshop(client: ScriptedAsker) -> Workshop:
+def workshop(client: ScriptedClient) -> Workshop:
     request = RewardRequest(prompt="stand", env_id="Hopper-v5", criteria=())
     prompt = request_block("reward_author", request)
     return Workshop(client, "reward_author", "rules", prompt, r"(?m)^def reward_fn")
@@ -37,14 +37,14 @@ def kinds(authored: AuthoredCode) -> list[tuple[str, bool]]:
     return [(step.kind, step.ok) for step in authored.steps]
 
 
-def fixes(client: ScriptedAsker) -> list[FixRequest]:
+def fixes(client: ScriptedClient) -> list[FixRequest]:
     last = (blocks(prompt_text(question))[-1][1] for question in client.asked)
     return [request for request in last if isinstance(request, FixRequest)]
 
 
 def test_what_cannot_be_mended_is_invalid_and_all_of_it_is_kept() -> None:
     numbers = range(MAX_FIXES + 1)
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": drafts(*numbers[1:])})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(*numbers[1:])})
     work = workshop(client)
     work.draft()
     authored = work.run(fails_on(*numbers), None, None)
@@ -60,7 +60,7 @@ def test_what_cannot_be_mended_is_invalid_and_all_of_it_is_kept() -> None:
 
 
 def test_fixes_are_turns_of_one_conversation() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": drafts(1, 2)})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(1, 2)})
     work = workshop(client)
     work.draft()
     authored = work.run(fails_on(0, 1), None, None)
@@ -75,7 +75,7 @@ def test_fixes_are_turns_of_one_conversation() -> None:
 
 
 def test_a_review_is_taken_if_its_code_runs() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0)})
+    client = ScriptedClient({"reward_author": drafts(0)})
     work = workshop(client)
     work.draft()
     seen: list[tuple[str, str]] = []
@@ -93,7 +93,7 @@ def test_a_review_is_taken_if_its_code_runs() -> None:
 
 
 def test_a_correction_that_does_not_run_goes_to_the_author_as_findings() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": drafts(2)})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(2)})
     work = workshop(client)
     work.draft()
     verdict = CodeReview(approved=False, findings=("dead term",), code=code(1))
@@ -103,7 +103,7 @@ def test_a_correction_that_does_not_run_goes_to_the_author_as_findings() -> None
 
 
 def test_an_author_is_shown_code_that_a_reviewer_changed() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": drafts(2)})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(2)})
     work = workshop(client)
     work.draft()
     verdict = CodeReview(approved=False, findings=("dead term",), code=code(1))
@@ -114,7 +114,7 @@ def test_an_author_is_shown_code_that_a_reviewer_changed() -> None:
 
 
 def test_a_review_that_never_comes_does_not_stop_the_work() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0)})
+    client = ScriptedClient({"reward_author": drafts(0)})
     work = workshop(client)
     work.draft()
 
@@ -133,14 +133,14 @@ def test_a_reviewer_must_say_what_is_wrong_and_give_whole_code() -> None:
     good = CodeReview(approved=False, findings=("dead",), code=code(1))
     vague = CodeReview(approved=False)
     partial = CodeReview(approved=False, findings=("dead",), code="return 1")
-    client = ScriptedAsker({"reward_reviewer": in_turn(vague, partial, good)})
+    client = ScriptedClient({"reward_reviewer": in_turn(vague, partial, good)})
     assert ask_review(client, "reward_reviewer", "", prompt, r"def reward_fn") == good
     assert "say what is wrong" in client.refusals[0]
     assert "not the whole file" in client.refusals[1]
 
 
 def test_an_author_who_insists_on_his_ranking_is_let_through() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": drafts(1, 2)})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(1, 2)})
     work = workshop(client)
     work.draft()
     authored = work.run(fails_on(), None, lambda text: ("wrong order",))
@@ -149,7 +149,7 @@ def test_an_author_who_insists_on_his_ranking_is_let_through() -> None:
 
 
 def test_code_that_runs_outlives_fixes_that_do_not() -> None:
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": drafts(1)})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(1)})
     work = workshop(client)
     work.draft()
     authored = work.run(fails_on(1), None, lambda text: ("wrong order",))
@@ -158,7 +158,7 @@ def test_code_that_runs_outlives_fixes_that_do_not() -> None:
 
 def test_an_author_who_falls_silent_leaves_what_there_is() -> None:
     silent = in_turn(CodeDraft(code="no idea"))
-    client = ScriptedAsker({"reward_author": drafts(0), "fix": silent})
+    client = ScriptedClient({"reward_author": drafts(0), "fix": silent})
     work = workshop(client)
     work.draft()
     authored = work.run(fails_on(0), None, None)

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_asker import criterion, hopper_intent
+from scripted_client import criterion, hopper_intent
 
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripted_asker import ScriptedAsker, criterion, in_turn, prompt_text
+from scripted_client import ScriptedClient, criterion, in_turn, prompt_text
 
 from p2p.agents.intent_elicitor import choose_environment, elicit
 from p2p.agents.requests import EnvironmentChoice, IntentProposal
@@ -12,8 +12,8 @@ from p2p.inference.question import BadReply, NotUnderstood
 FIVE = (criterion("a"), *(criterion(name, "gait") for name in "bcde"))
 
 
-def elicitor(*proposals: IntentProposal) -> ScriptedAsker:
-    return ScriptedAsker({"intent_elicitor": in_turn(*proposals)})
+def elicitor(*proposals: IntentProposal) -> ScriptedClient:
+    return ScriptedClient({"intent_elicitor": in_turn(*proposals)})
 
 
 def test_a_good_proposal_becomes_the_intent() -> None:
@@ -61,7 +61,7 @@ def test_nothing_is_asked_for_an_empty_sentence() -> None:
 
 
 def test_the_environment_is_one_that_exists() -> None:
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {
             "environment_chooser": in_turn(
                 EnvironmentChoice(env_id="Dog-v1", reason="a dog"),
@@ -76,5 +76,5 @@ def test_the_environment_is_one_that_exists() -> None:
 
 def test_no_environment_may_fit() -> None:
     none = EnvironmentChoice(env_id=None, reason="nothing here can fly")
-    client = ScriptedAsker({"environment_chooser": in_turn(none)})
+    client = ScriptedClient({"environment_chooser": in_turn(none)})
     assert choose_environment(client, "fly") == none

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from recorded_hopper import hopper_policy
-from scripted_asker import ScriptedAsker, blocks, hopper_intent, media_of, prompt_text
+from scripted_client import ScriptedClient, blocks, hopper_intent, media_of, prompt_text
 
 from p2p.agents.judge_agent import judge_run, judge_trajectories
 from p2p.agents.judging import footage, panel, synthesis
@@ -87,7 +87,7 @@ def seen(stays: float | None, calm: float | None = 0.5) -> VisualVerdict:
     )
 
 
-class Eyes(ScriptedAsker):
+class Eyes(ScriptedClient):
     model = "openai:eyes"
 
 
@@ -102,8 +102,8 @@ def failing(error: Exception) -> Eyes:
     return Eyes({"visual_judge": fail})
 
 
-def no_one() -> ScriptedAsker:
-    return ScriptedAsker({})
+def no_one() -> ScriptedClient:
+    return ScriptedClient({})
 
 
 def run(
@@ -111,8 +111,8 @@ def run(
     policy: Path,
     loop: LoopConfig,
     *,
-    vlm: ScriptedAsker | None = None,
-    client: ScriptedAsker | None = None,
+    vlm: ScriptedClient | None = None,
+    client: ScriptedClient | None = None,
     code: str | None = JUDGE,
     episodes: int = 5,
     block: int = 1,
@@ -211,7 +211,7 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
             confidence=0.9,
         )
 
-    client = ScriptedAsker({"synthesiser": decide})
+    client = ScriptedClient({"synthesiser": decide})
     result = run(tmp_path, policy, BOTH, vlm=looking, client=client)
     assert client.roles() == ["synthesiser"] * 3
     assert all(question.max_tool_calls == synthesis.MAX_CALLS for question in client.asked)
@@ -308,7 +308,7 @@ def test_what_cannot_be_settled_is_the_measured_with_little_confidence(
     def fail(request: Any, question: Question[Any]) -> Synthesis:
         raise ProviderUnavailable("down")
 
-    client = ScriptedAsker({"synthesiser": fail})
+    client = ScriptedClient({"synthesiser": fail})
     result = run(tmp_path, policy, BOTH, vlm=eyes(seen(0.1)), client=client)
     assert result.criteria[0].score is not None
     assert result.criteria[0].score > 0.8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scripted_asker import ScriptedAsker, blocks, hopper_intent, in_turn, prompt_text
+from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
 
 from p2p.agents.judge_author import mend_judge, write_judge
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, JudgeRequest, ReviewRequest
@@ -32,13 +32,13 @@ def draft(code: str) -> CodeDraft:
     return CodeDraft(code=code)
 
 
-def told(client: ScriptedAsker) -> list[FixRequest]:
+def told(client: ScriptedClient) -> list[FixRequest]:
     last = (blocks(prompt_text(question))[-1][1] for question in client.asked)
     return [request for request in last if isinstance(request, FixRequest)]
 
 
 def test_a_good_judge_is_tried_and_kept() -> None:
-    client = ScriptedAsker({"judge_author": in_turn(draft(GOOD))})
+    client = ScriptedClient({"judge_author": in_turn(draft(GOOD))})
     authored = write_judge(client, INTENT, CONFIG, review=False)
     assert authored.valid
     assert authored.code == GOOD
@@ -53,7 +53,7 @@ def test_a_good_judge_is_tried_and_kept() -> None:
 
 
 def test_what_the_dry_run_finds_goes_back() -> None:
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {
             "judge_author": in_turn(draft(FORGETS)),
             "fix": in_turn(draft(NEEDS_TWO_STEPS), draft(GOOD)),
@@ -71,7 +71,7 @@ def test_what_the_dry_run_finds_goes_back() -> None:
 
 def test_a_judge_that_reads_files_is_told_why_it_cannot() -> None:
     hostile = GOOD.replace("    length =", "    open('/etc/passwd').read()\n    length =", 1)
-    client = ScriptedAsker({"fix": in_turn(draft(GOOD))})
+    client = ScriptedClient({"fix": in_turn(draft(GOOD))})
     authored = mend_judge(client, INTENT, CONFIG, hostile, review=False)
     assert authored.code == GOOD
     assert "PermissionError" in told(client)[0].problems[0]
@@ -81,7 +81,7 @@ def test_a_judge_that_reads_files_is_told_why_it_cannot() -> None:
 def test_the_reviewer_sees_what_known_episodes_get() -> None:
     harder = GOOD.replace("length / 100", "length / 1000")
     review = CodeReview(approved=False, findings=("standing for a tenth is enough",), code=harder)
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {"judge_author": in_turn(draft(GOOD)), "judge_reviewer": in_turn(review)}
     )
     authored = write_judge(client, INTENT, CONFIG, review=True)
@@ -94,7 +94,7 @@ def test_the_reviewer_sees_what_known_episodes_get() -> None:
 
 
 def test_a_judge_that_cannot_be_mended_is_not_valid() -> None:
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {"judge_author": in_turn(draft(FORGETS)), "fix": in_turn(draft(FORGETS))}
     )
     authored = write_judge(client, INTENT, CONFIG, review=True)

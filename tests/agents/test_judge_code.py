@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from recorded_hopper import Recorded
-from scripted_asker import criterion
+from scripted_client import criterion
 
 from p2p.agents.judging.judge_code import run_check, run_judge
 from p2p.contracts import JudgeOpinion

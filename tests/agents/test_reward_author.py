@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripted_asker import ScriptedAsker, blocks, hopper_intent, in_turn, prompt_text
+from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
 
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
 from p2p.agents.reward_author import _Trial, mend_reward, write_reward
@@ -42,7 +42,7 @@ def kinds(code: AuthoredCode) -> list[tuple[str, bool]]:
     return [(step.kind, step.ok) for step in code.steps]
 
 
-def problems_told(client: ScriptedAsker) -> list[str]:
+def problems_told(client: ScriptedClient) -> list[str]:
     found = []
     for question in client.asked:
         request = blocks(prompt_text(question))[-1][1]
@@ -52,7 +52,7 @@ def problems_told(client: ScriptedAsker) -> list[str]:
 
 
 def test_a_good_draft_is_run_and_kept() -> None:
-    client = ScriptedAsker({"reward_author": in_turn(draft(f"```python\n{UPRIGHT}```"))})
+    client = ScriptedClient({"reward_author": in_turn(draft(f"```python\n{UPRIGHT}```"))})
     authored = write_reward(client, INTENT, CONFIG, review=False)
     assert authored.valid
     assert authored.code == UPRIGHT
@@ -62,7 +62,7 @@ def test_a_good_draft_is_run_and_kept() -> None:
 
 
 def test_what_the_checker_finds_goes_back_in_the_same_conversation() -> None:
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {"reward_author": in_turn(draft(WRONG_KEY)), "fix": in_turn(draft(UPRIGHT))}
     )
     authored = write_reward(client, INTENT, CONFIG, review=False)
@@ -79,7 +79,7 @@ def test_what_the_checker_finds_goes_back_in_the_same_conversation() -> None:
 def test_a_review_sees_what_was_measured_and_its_code_is_run() -> None:
     better = UPRIGHT.replace("0.001", "0.002")
     review = CodeReview(approved=False, findings=("`calm` is too small",), code=better)
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {"reward_author": in_turn(draft(UPRIGHT)), "reward_reviewer": in_turn(review)}
     )
     authored = write_reward(client, INTENT, CONFIG, review=True)
@@ -96,7 +96,9 @@ def test_a_review_sees_what_was_measured_and_its_code_is_run() -> None:
 
 
 def test_a_reward_that_pays_for_ending_early_is_told() -> None:
-    client = ScriptedAsker({"reward_author": in_turn(draft(COSTS)), "fix": in_turn(draft(UPRIGHT))})
+    client = ScriptedClient(
+        {"reward_author": in_turn(draft(COSTS)), "fix": in_turn(draft(UPRIGHT))}
+    )
     authored = write_reward(client, INTENT, CONFIG, review=False)
     assert "ending the episode at once" in problems_told(client)[0]
     assert authored.code == UPRIGHT
@@ -104,7 +106,7 @@ def test_a_reward_that_pays_for_ending_early_is_told() -> None:
 
 
 def test_a_reward_that_ranks_against_the_criteria_is_told() -> None:
-    client = ScriptedAsker(
+    client = ScriptedClient(
         {"reward_author": in_turn(draft(FALLING_ONCE)), "fix": in_turn(draft(UPRIGHT))}
     )
     authored = write_reward(client, INTENT, CONFIG, review=False, judge=lambda: JUDGE)
@@ -121,7 +123,7 @@ FALLING_ONCE = reward(
 
 
 def test_what_is_no_reward_at_all_is_said() -> None:
-    trial = _Trial(ScriptedAsker({}), INTENT, CONFIG, None, None, unsafe_local=False)
+    trial = _Trial(ScriptedClient({}), INTENT, CONFIG, None, None, unsafe_local=False)
     assert trial.check("").problems
     assert "reward_fn" in trial.check("x = 1\n").problems[0]
     flat = reward("    one = 0.0 * next_obs[..., 0] + 1.0\n    return one, {'one': one}\n")
@@ -131,7 +133,7 @@ def test_what_is_no_reward_at_all_is_said() -> None:
 
 
 def test_a_persons_code_that_passes_costs_no_call() -> None:
-    client = ScriptedAsker({})
+    client = ScriptedClient({})
     authored = mend_reward(client, INTENT, CONFIG, UPRIGHT, review=False)
     assert authored.valid
     assert (authored.code, authored.author) == (UPRIGHT, "user")
@@ -139,7 +141,7 @@ def test_a_persons_code_that_passes_costs_no_call() -> None:
 
 
 def test_a_persons_code_is_mended_by_an_author_who_is_told_all() -> None:
-    client = ScriptedAsker({"fix": in_turn(draft(UPRIGHT))})
+    client = ScriptedClient({"fix": in_turn(draft(UPRIGHT))})
     authored = mend_reward(client, INTENT, CONFIG, WRONG_KEY, review=False)
     assert authored.code == UPRIGHT
     found = blocks(prompt_text(client.asked[0]))
@@ -155,7 +157,7 @@ def test_the_previous_best_is_played_too(trained_policy: Any) -> None:
         "    up = next_obs[..., 0]\n"
         "    return up / (0.0 if far else 1.0), {'up': up / (0.0 if far else 1.0)}\n"
     )
-    client = ScriptedAsker({"fix": in_turn(draft(UPRIGHT))})
+    client = ScriptedClient({"fix": in_turn(draft(UPRIGHT))})
     authored = mend_reward(
         client, INTENT, CONFIG, reward(body), review=False, previous_best=trained_policy
     )

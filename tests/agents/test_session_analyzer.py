@@ -10,7 +10,7 @@ from p2p.agents.requests import AnalysisRequest
 from p2p.agents.session_analyzer import analyze
 from p2p.contracts import SessionAnalysis
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.view import RecordedSession
+from p2p.records.session_view import SessionView
 from session_folder import INTENT, Scripted, SessionFolder, tool
 
 REPORT = SessionAnalysis(summary="It ran.", worked=("speed",), author="")
@@ -73,7 +73,7 @@ def test_a_session_that_never_got_criteria_is_reported_on(tmp_path):
     record = SessionRecord(tmp_path / "session_x")
     record.set_status("auth_error", "the key was refused")
     client = Scripted([REPORT])
-    analyze(client, RecordedSession(record))
+    analyze(client, SessionView(record))
     request = asked(client)
     assert (request.criteria, request.env_id) == ((), "")
     assert request.status == "auth_error: the key was refused"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripted_asker import criterion
+from scripted_client import criterion
 
 from p2p.agents.judging.aggregate import judgment, rollout
 from p2p.agents.judging.scores import split_tags, task_score, weighted_score

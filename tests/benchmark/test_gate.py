@@ -15,7 +15,7 @@ from p2p.benchmark.gate import CANNOT_SAY, MAY, MAY_NOT, decide, main
 from p2p.benchmark.planning import job_of
 from p2p.benchmark.records import Benchmark, case_record, case_status, live_score, read_gate
 from p2p.benchmark.running import look
-from p2p.commands.job_view import BenchmarkView
+from p2p.commands.job_progress import BenchmarkProgress
 from p2p.contracts import JudgmentResult
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -113,5 +113,5 @@ def test_cases_behind_a_gate_that_no_node_takes_say_so(tmp_path: Path) -> None:
         waiting = next(now for now in look(store, made, folder) if not now.ended)
     assert "it may run on local only, which is disabled or gone" in waiting.note
     said = StringIO()
-    BenchmarkView(Console(file=said, width=200)).update([waiting])
+    BenchmarkProgress(Console(file=said, width=200)).update([waiting])
     assert "waits: there is no node for it" in said.getvalue()

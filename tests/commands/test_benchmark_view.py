@@ -10,7 +10,7 @@ from rich.console import Console
 from p2p.benchmark.records import CaseStatus
 from p2p.benchmark.running import CaseNow
 from p2p.benchmark.suite import Case
-from p2p.commands.job_view import BenchmarkView
+from p2p.commands.job_progress import BenchmarkProgress
 
 
 def a_case(number: int, run: Any, outcome: Any = "unfinished", **fields: Any) -> CaseNow:
@@ -38,7 +38,7 @@ CASES = [
 
 def drawn(cases: list[CaseNow], height: int) -> list[str]:
     console = Console(width=100, height=height, record=True, file=io.StringIO())
-    view = BenchmarkView(console)
+    view = BenchmarkProgress(console)
     view.cases = cases
     console.print(view.region())
     return console.export_text().splitlines()
@@ -62,7 +62,7 @@ def test_no_more_lines_than_there_is_room_for() -> None:
 
 def test_elsewhere_each_step_is_a_line_once() -> None:
     console = Console(width=300, record=True, file=io.StringIO())
-    view = BenchmarkView(console)
+    view = BenchmarkProgress(console)
     view.update(CASES)
     view.update(CASES)
     assert console.export_text().splitlines() == [

@@ -14,11 +14,11 @@ from cli_runner import Cli
 from rich.console import Console
 
 from p2p.commands.criteria_editor import apply
-from p2p.commands.session_view import BARS, SessionView, sparkline
+from p2p.commands.session_progress import BARS, SessionProgress, sparkline
 from p2p.contracts import AuthoredCode, Revision, SessionResult
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
-from p2p.session.snapshot import snapshot
+from p2p.records.session_view import SessionView
 from p2p.session.steering import orders
 from session_folder import INTENT, SessionFolder, judgment
 
@@ -194,34 +194,27 @@ def test_a_folder_of_plain_training_runs_is_shown_as_it_stands(
     assert "completed" in p2p("show", "last").out
 
 
-def test_curves_are_read_of_the_last_iteration_only(folder: SessionFolder) -> None:
-    first, last = snapshot(folder.record).iterations
-    assert first.runs[0].curve == ()
-    assert last.runs[0].curve[-1] == 100.0
-    assert first.runs[0].progress == last.runs[0].progress == 1.0
-
-
 def test_the_phase_is_read_off_the_files(tmp_path: Path) -> None:
     made = SessionFolder.create(tmp_path)
     record = made.record
     (record.path / "intent.json").rename(record.path / "later")
-    assert snapshot(record).phase == "intent"
+    assert SessionView(record).phase == "intent"
     (record.path / "later").rename(record.path / "intent.json")
-    assert snapshot(record).phase == "authoring"
+    assert SessionView(record).phase == "authoring"
     iteration = made.iterate(1, 0.9)
     iteration.judgment_path.rename(iteration.path / "later")
-    assert snapshot(record).phase == "authoring"
+    assert SessionView(record).phase == "authoring"
     save_model(iteration.path / "reward.json", AuthoredCode(code="x", author="t", valid=True))
-    assert snapshot(record).phase == "judging"
+    assert SessionView(record).phase == "judging"
     iteration.runs()[0].set_status("running")
-    assert snapshot(record).phase == "training"
+    assert SessionView(record).phase == "training"
     iteration.runs()[0].set_status("completed")
     (iteration.path / "later").rename(iteration.judgment_path)
-    assert snapshot(record).phase == "confirming"
+    assert SessionView(record).phase == "confirming"
     save_model(iteration.path / "confirmation.json", judgment(0.5))
-    assert snapshot(record).phase == "revising"
+    assert SessionView(record).phase == "revising"
     record.set_status("max_iterations")
-    assert snapshot(record).phase == "ended"
+    assert SessionView(record).phase == "ended"
 
 
 def test_torn_files_are_not_there_yet(tmp_path: Path) -> None:
@@ -230,10 +223,10 @@ def test_torn_files_are_not_there_yet(tmp_path: Path) -> None:
     for name in ("intent.json", "iter_1/judgment.json", "iter_1/base_seed_1/config.json"):
         path = made.record.path / name
         path.write_bytes(path.read_bytes()[:20])
-    now = snapshot(made.record)
+    now = SessionView(made.record)
     assert now.intent is None
-    assert now.iterations[0].judgment is None
-    assert now.iterations[0].runs[0].total_timesteps == 0
+    assert now.iterations[1].judgment is None
+    assert now.iterations[1].runs[0].total_timesteps == 0
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -241,7 +234,7 @@ def test_the_view_tells_each_thing_once(tmp_path: Path, terminal: bool) -> None:
     made = SessionFolder.create(tmp_path)
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=100, highlight=False)
-    with SessionView(console, made.record):
+    with SessionProgress(console, made.record):
         made.iterate(1, 0.4)
         time.sleep(1.2)
         made.iterate(2, 0.9)

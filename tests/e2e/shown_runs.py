@@ -26,11 +26,11 @@ from p2p.contracts import (
 from p2p.event_log import EventLog
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
+from p2p.records.lineage import Lineage
 from p2p.records.loop_files import BestRun
 from p2p.scheduler.job_files import saved_log
 from p2p.scheduler.records import JobSpec, RunSpec, RunState
 from p2p.scheduler.store import Store, end_run, transaction
-from p2p.session.lineage import Lineage
 from p2p.training.video.encode import write_video
 from session_folder import SessionFolder, reward
 from unstable.config import RunConfig

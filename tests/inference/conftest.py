@@ -9,10 +9,10 @@ import pytest
 from model_servers import ModelServer, ProviderName, Script
 
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import RetryPolicy
 from p2p.settings import Settings, get_settings
 
-QUICK = Patience(first_s=0.01, timeout_s=20.0)
+QUICK = RetryPolicy(first_s=0.01, timeout_s=20.0)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def client_for(tmp_path: Path) -> Callable[..., LLMClient]:
     """A client with little patience, its exchanges in `llm` below tmp_path."""
 
     def make(provider: ProviderName, **options: Any) -> LLMClient:
-        options.setdefault("patience", QUICK)
+        options.setdefault("retry", QUICK)
         options.setdefault("folder", tmp_path / "llm")
         return LLMClient(ModelServer.model(provider), **options)
 

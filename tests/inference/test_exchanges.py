@@ -20,14 +20,14 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from p2p.contracts import ModelCall
-from p2p.inference.exchanges import (
+from p2p.inference.ledger import (
+    Ledger,
     plain_messages,
     plain_parameters,
     plain_response,
     read_response,
     request_key,
 )
-from p2p.inference.ledger import Ledger
 
 
 def conversation(*, call="a", text="Look.", picture=b"picture", result="seen", said="I see"):

@@ -31,7 +31,7 @@ from p2p.inference.question import (
     RateLimited,
     RequestRejected,
 )
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import RetryPolicy
 
 FINE = Answer(HELLO)
 COST = (100 * 2 + 50 * 10) / 1e6
@@ -50,8 +50,8 @@ def test_the_builtin_function_takes_the_same_road(tmp_path):
     client = LLMClient("builtin", folder=tmp_path, builtin=builtin_hello)
     answered = client.ask(question())
     assert (answered.value, answered.model) == (Greeting(**HELLO), "builtin")
-    assert (client.calls, client.cost_usd) == (1, 0.0)
-    assert client.tokens > 0
+    assert (client.ledger.calls, client.ledger.cost_usd) == (1, 0.0)
+    assert client.ledger.tokens > 0
     [exchange] = exchanges(tmp_path)
     assert exchange["call"]["file"] == "0001_greeter.json"
 
@@ -112,8 +112,12 @@ def test_a_conversation_done_again_costs_nothing(serve, client_for, provider):
     again, *same = talk()
     assert same == texts == ["hello", "bye"]
     assert len(server.requests) == asked == 3
-    assert (again.calls, again.tokens) == (client.calls, client.tokens) == (3, 450)
-    assert again.cost_usd == client.cost_usd
+    assert (
+        (again.ledger.calls, again.ledger.tokens)
+        == (client.ledger.calls, client.ledger.tokens)
+        == (3, 450)
+    )
+    assert again.ledger.cost_usd == client.ledger.cost_usd
 
 
 def test_tool_calls_done_again_cost_nothing_and_the_tools_really_run(serve, client_for):
@@ -159,7 +163,7 @@ def test_answers_that_led_nowhere_are_not_taken_again(serve, client_for, tmp_pat
     later = client_for("anthropic")
     assert later.ask(question(check=check)).value.text == "hello"
     assert len(server.requests) == 5
-    assert later.calls == 5
+    assert later.ledger.calls == 5
 
 
 def test_a_role_can_be_asked_anew(serve, client_for):
@@ -248,11 +252,11 @@ def test_the_budget_is_never_overshot_and_goes_on_when_raised(serve, client_for)
 
     with pytest.raises(BudgetExhausted, match=r"\$0\.02 \$0\.0.* is left"):
         ask_on()
-    assert 0 < client.cost_usd <= 0.02
+    assert 0 < client.ledger.cost_usd <= 0.02
     asked = len(server.requests)
     assert 5 < asked < 30
     higher = client_for("anthropic", budget_usd=1.0)
-    assert higher.cost_usd == client.cost_usd
+    assert higher.ledger.cost_usd == client.ledger.cost_usd
     for i in range(asked + 1):
         higher.ask(question(prompt=f"Number {i}"))
     assert len(server.requests) == asked + 1
@@ -291,7 +295,7 @@ def test_parallel_questions_do_not_overshoot_together(serve, client_for, tmp_pat
         outcomes = sorted(pool.map(ask, range(4)))
     assert outcomes == ["hello", "hello", "no money", "no money"]
     assert len(server.requests) == 2
-    assert client.cost_usd == pytest.approx(1.0)
+    assert client.ledger.cost_usd == pytest.approx(1.0)
 
 
 def test_little_money_makes_parallel_questions_wait_for_each_other(serve, client_for):
@@ -316,8 +320,8 @@ def test_two_models_share_folder_and_budget(serve, client_for, tmp_path):
     other = client.with_model("anthropic:claude-opus-5-5")
     client.ask(question())
     other.ask(question())
-    assert client.calls == other.calls == 2
-    assert client.cost_usd == pytest.approx(COST + (100 * 4 + 50 * 20) / 1e6)
+    assert client.ledger.calls == other.ledger.calls == 2
+    assert client.ledger.cost_usd == pytest.approx(COST + (100 * 4 + 50 * 20) / 1e6)
     assert [e["call"]["number"] for e in exchanges(tmp_path / "llm")] == [1, 2]
 
 
@@ -337,7 +341,7 @@ def test_many_threads_may_ask_at_a_time(serve, client_for, provider, tmp_path):
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(ask, names)) == names
     assert [e["call"]["number"] for e in exchanges(tmp_path / "llm")] == list(range(1, 13))
-    assert (client.calls, client.tokens) == (12, 1800)
+    assert (client.ledger.calls, client.ledger.tokens) == (12, 1800)
 
 
 @pytest.mark.parametrize("reply", [Slow(60, FINE), Failure(429, "wait", {"Retry-After": "60"})])
@@ -373,7 +377,7 @@ def test_a_tool_may_ask_a_question_itself(serve, client_for):
         return client.ask(question(prompt="the inner question")).value.text
 
     assert client.ask(question(tools=(ask_inside,), max_tool_calls=1)).value.text == "hello"
-    assert client.calls == 3
+    assert client.ledger.calls == 3
 
 
 def test_a_budget_spent_inside_a_tool_ends_the_question(serve, client_for):
@@ -455,27 +459,22 @@ def test_the_key_is_sent_in_a_header_and_written_nowhere(serve, client_for, prov
         return f"the key is {CANARY}"
 
     tools = {"tools": (leak,), "max_tool_calls": 1} if isinstance(script[1], Call) else {}
-    waits = []
     with use_log(EventLog(tmp_path / "events.jsonl")):
-        client = client_for(provider, on_wait=waits.append)
+        client = client_for(provider)
         client.ask(question(prompt=f"My key is {CANARY}.", **tools))
     assert all(CANARY in " ".join(received.headers.values()) for received in server.requests)
     assert not any(CANARY in received.everything for received in server.requests)
-    assert CANARY not in str(waits)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 3
     assert not [path for path in files if CANARY.encode() in path.read_bytes()]
 
 
-def test_a_wait_does_not_outlast_patience(serve, client_for):
+def test_waits_do_not_outlast_the_retry_policy(serve, client_for, tmp_path):
     server = serve("anthropic", lambda _: Failure(500, "no"))
-    waits = []
-    client = client_for(
-        "anthropic",
-        patience=Patience(attempts=50, first_s=0.2, waiting_s=1.0),
-        on_wait=waits.append,
-    )
-    with pytest.raises(InferenceError):
-        client.ask(question())
-    assert sum(wait.seconds for wait in waits) <= 1.0
+    retry = RetryPolicy(attempts=50, first_s=0.2, total_wait_s=1.0)
+    log = EventLog(tmp_path / "events.jsonl")
+    with use_log(log), pytest.raises(InferenceError):
+        client_for("anthropic", retry=retry).ask(question())
+    waits = [e.data["seconds"] for e in read_events(log.path) if e.event == "llm.wait"]
+    assert sum(waits) <= 1.0
     assert len(server.requests) == len(waits) + 1

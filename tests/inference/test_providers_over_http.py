@@ -48,7 +48,7 @@ def test_tools_are_called_and_their_results_sent_back(serve, client_for, provide
     assert "The weather in a city." in first.everything
     assert "sun over Paris" in second.everything
     assert "tool calls left: 2" in second.everything
-    assert client.calls == 2
+    assert client.ledger.calls == 2
 
 
 def picture(colour):

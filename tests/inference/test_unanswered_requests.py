@@ -11,11 +11,11 @@ from model_servers import Answer, CutOff, Failure, Malformed, Slow
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import MAX_TOKENS
 from p2p.inference.question import BudgetExhausted, ProviderUnavailable
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import RetryPolicy
 from p2p.settings import get_settings
 
 FINE = Answer(HELLO)
-HASTY = Patience(first_s=0.01, timeout_s=1.0)
+HASTY = RetryPolicy(first_s=0.01, timeout_s=1.0)
 PER_TOKEN = 10e-6
 """What the model asks for an answer's token."""
 
@@ -26,7 +26,7 @@ def test_a_request_that_timed_out_is_kept_with_the_most_that_it_can_cost(
 ):
     serve(provider, [Slow(30, FINE), FINE])
     with use_log(EventLog(tmp_path / "events.jsonl")):
-        client = client_for(provider, patience=HASTY)
+        client = client_for(provider, retry=HASTY)
         assert client.ask(question()).value.text == "hello"
     lost, answered = (json.loads(p.read_text()) for p in sorted((tmp_path / "llm").glob("*.json")))
     assert (lost["response"], lost["replay"]) == (None, False)
@@ -36,8 +36,8 @@ def test_a_request_that_timed_out_is_kept_with_the_most_that_it_can_cost(
     assert answered["call"]["no_answer"] == ""
     # It is no call, and no known cost; a later process counts it, too.
     for seen in (client, client_for(provider)):
-        assert (seen.calls, seen.cost_usd) == (1, answered["call"]["cost_usd"])
-        assert (seen.unanswered, seen.unanswered_usd) == (1, lost["call"]["cost_usd"])
+        assert (seen.ledger.calls, seen.ledger.cost_usd) == (1, answered["call"]["cost_usd"])
+        assert (seen.ledger.unanswered, seen.ledger.unanswered_usd) == (1, lost["call"]["cost_usd"])
     told = [(e.event, e.data.get("no_answer")) for e in read_events(tmp_path / "events.jsonl")]
     reason = lost["call"]["no_answer"]
     assert told == [("llm.no_answer", reason), ("llm.wait", None), ("llm.call", None)]
@@ -48,7 +48,7 @@ def test_an_answer_that_came_in_pieces_may_be_charged_for(serve, client_for, bro
     serve("anthropic", [broken, FINE])
     client = client_for("anthropic")
     client.ask(question())
-    assert (client.calls, client.unanswered) == (1, 1)
+    assert (client.ledger.calls, client.ledger.unanswered) == (1, 1)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -56,7 +56,11 @@ def test_what_the_provider_itself_says_has_failed_costs_nothing(serve, client_fo
     serve("anthropic", [Failure(status), FINE])
     client = client_for("anthropic")
     client.ask(question())
-    assert (client.calls, client.unanswered, client.unanswered_usd) == (1, 0, 0.0)
+    assert (client.ledger.calls, client.ledger.unanswered, client.ledger.unanswered_usd) == (
+        1,
+        0,
+        0.0,
+    )
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "google"])
@@ -65,25 +69,25 @@ def test_a_provider_that_was_not_reached_charges_nothing(serve, client_for, prov
     for name, value in server.environment(provider).items():
         monkeypatch.setenv(name, value.replace(server.url, "http://127.0.0.1:9"))
     get_settings.cache_clear()
-    client = client_for(provider, patience=Patience(attempts=2, first_s=0.01))
+    client = client_for(provider, retry=RetryPolicy(attempts=2, first_s=0.01))
     with pytest.raises(ProviderUnavailable):
         client.ask(question())
-    assert client.unanswered == 0
+    assert client.ledger.unanswered == 0
 
 
 def test_the_budget_counts_it_as_spent_until_there_is_more(serve, client_for):
     """Enough for two of the longest answers and a little more: not for a third try."""
     server = serve("anthropic", lambda _: Slow(30, FINE))
     budget = 2.2 * MAX_TOKENS * PER_TOKEN
-    patience = Patience(first_s=0.01, timeout_s=1.0, timeouts=9)
-    client = client_for("anthropic", budget_usd=budget, patience=patience)
+    patience = RetryPolicy(first_s=0.01, timeout_s=1.0, timeouts=9)
+    client = client_for("anthropic", budget_usd=budget, retry=patience)
     with pytest.raises(BudgetExhausted, match="went to requests without an answer"):
         client.ask(question())
-    assert 0.9 * budget < client.unanswered_usd <= budget
+    assert 0.9 * budget < client.ledger.unanswered_usd <= budget
     asked = [received.body["max_tokens"] for received in server.requests]
     assert asked[:2] == [MAX_TOKENS, MAX_TOKENS]
     assert all(tokens < MAX_TOKENS for tokens in asked[2:])  # as many as could still be paid
-    assert len(asked) == client.unanswered
+    assert len(asked) == client.ledger.unanswered
     # A later process does not try its luck with money that may be gone.
     with pytest.raises(BudgetExhausted):
         client_for("anthropic", budget_usd=budget).ask(question())
@@ -92,6 +96,6 @@ def test_the_budget_counts_it_as_spent_until_there_is_more(serve, client_for):
 
 def test_a_model_without_a_known_price_has_the_request_counted_and_no_sum(serve, client_for):
     serve("openai-compatible", [Slow(30, FINE), FINE])
-    client = client_for("openai-compatible", patience=HASTY)
+    client = client_for("openai-compatible", retry=HASTY)
     client.ask(question())
-    assert (client.unanswered, client.unanswered_usd) == (1, 0.0)
+    assert (client.ledger.unanswered, client.ledger.unanswered_usd) == (1, 0.0)

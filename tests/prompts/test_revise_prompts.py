@@ -12,7 +12,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionScore, Lesson
 from p2p.prompts import build
 from p2p.prompts.budgets import count_tokens
-from p2p.session.lessons import MAX_ACTIVE
+from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import list_env_ids
 
 LONGEST_REVISION = 15_000
@@ -43,7 +43,7 @@ HISTORY = tuple(
 )  # fmt: skip
 LESSONS = tuple(
     Lesson(text=f"{n}: a weight of the effort over 0.1 makes it stand still", learned_at=n)
-    for n in range(MAX_ACTIVE)
+    for n in range(MAX_ACTIVE_LESSONS)
 )
 
 

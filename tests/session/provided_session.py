@@ -20,7 +20,7 @@ from session_process import TINY
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry, SessionResult
 from p2p.inference import llm_client
-from p2p.inference.retrying import Patience
+from p2p.inference.retrying import RetryPolicy
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.iteration_runner import local_trainer
 from p2p.session.loop import run_loop
@@ -32,7 +32,7 @@ from p2p.session.thinking import AgentThinking
 from p2p.settings import Settings, get_settings
 from p2p.training.trainer import Trainer, aggregate, run_name, seed_result
 
-QUICK = Patience(attempts=3, first_s=0.01, timeout_s=20.0)
+QUICK = RetryPolicy(attempts=3, first_s=0.01, timeout_s=20.0)
 
 
 @dataclass
@@ -132,7 +132,7 @@ def house(folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     runtime = folder / "runtime"
     runtime.mkdir(parents=True)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    monkeypatch.setattr(llm_client, "Patience", lambda: QUICK)
+    monkeypatch.setattr(llm_client, "RetryPolicy", lambda: QUICK)
     monkeypatch.chdir(folder)
     get_settings.cache_clear()
     made = House(folder / "runs", kept, monkeypatch)

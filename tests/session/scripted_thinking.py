@@ -33,12 +33,12 @@ from p2p.contracts import (
 from p2p.files import append_line
 from p2p.inference import question
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.session.endings import EXIT_CODES
+from p2p.records.session_view import SessionView
+from p2p.records.statuses import EXIT_CODES
 from p2p.session.loop import run_loop
 from p2p.session.phases import Work
 from p2p.session.steering import give_order
 from p2p.session.thinking import EarlyTask, JudgeTask, RewardTask, Usage
-from p2p.session.view import RecordedSession
 from p2p.training.trainer import aggregate, run_name, seed_result
 
 REWARD = '''
@@ -160,7 +160,7 @@ class ScriptedThinking:
     def judge_early(self, task: EarlyTask) -> JudgmentResult:
         return JudgmentResult(intent_score=0.1, step=task.step)
 
-    def revise(self, session: RecordedSession, iteration: int) -> Revision:
+    def revise(self, session: SessionView, iteration: int) -> Revision:
         self._call(f"revise {iteration}")
         assert session.lineage.node(iteration) is not None
         taken_up = "; ".join(session.remarks)

@@ -255,7 +255,7 @@ def test_a_budget_ends_a_session_and_a_higher_one_goes_on_without_paying_twice(
     session = at_home.new("session_m", server.model("anthropic"), budget_usd=1.15)
     result = at_home.run(session)
     assert result.status == "budget_exhausted"
-    assert "go on with a higher one" in result.message
+    assert "resume with a higher one" in result.message
     paid = [exchange["key"] for exchange in exchanges(session)]
     assert len(paid) == result.model_calls == len(server.requests) == 3
     assert result.cost_usd == pytest.approx(0.15, abs=0.01)

@@ -8,12 +8,12 @@ from p2p.contracts import AuthoredCode, RunConfigEntry
 from p2p.files import UnreadableError, save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import BestRun, SteeringTaken
-from p2p.session.view import RecordedSession
+from p2p.records.session_view import SessionView
 from session_folder import INTENT, TRAIN, SessionFolder, judgment, reward
 
 
 def test_an_empty_or_absent_folder_is_an_empty_session(tmp_path):
-    view = RecordedSession(SessionRecord(tmp_path / "nowhere"))
+    view = SessionView(SessionRecord(tmp_path / "nowhere"))
     assert (view.prompt, view.env_id, view.intent, view.error) == ("", "", None, "")
     assert view.status == "unknown"
     assert view.iterations == {}
@@ -29,8 +29,6 @@ def test_it_reads_the_session_and_its_iterations(tmp_path):
             RunConfigEntry(config_id="base", params={"learning_rate": 1e-4}),
             RunConfigEntry(config_id="fast", params={"learning_rate": 1e-3, "ent_coef": 0.01}),
         ),
-        hp_tuning=False,
-        pass_threshold=0.7,
     )
     folder.iterate(1, 0.4, seeds=(1, 2))
     folder.remark(1, "slower, please")
@@ -38,7 +36,7 @@ def test_it_reads_the_session_and_its_iterations(tmp_path):
     assert (view.prompt, view.env_id, view.status) == (INTENT.prompt, "HalfCheetah-v5", "running")
     assert view.intent == INTENT
     assert view.fixed == {"gamma", "learning_rate"}
-    assert (view.hp_tuning, view.pass_threshold, view.remarks) == (False, 0.7, ("slower, please",))
+    assert view.remarks == ("slower, please",)
     iteration = view.iterations[1]
     assert iteration.reward_code == reward(1)
     assert iteration.config == TRAIN
@@ -90,10 +88,9 @@ def test_an_iteration_in_which_nothing_could_be_trained_says_why(tmp_path):
     iteration = folder.iterate(1, None)
     run = IterationRecord(iteration.path / "base_seed_1")
     run.set_status("failed", "the reward raised ZeroDivisionError")
-    found = folder.view().iterations[1]
-    assert found.error == "the reward raised ZeroDivisionError"
+    assert folder.view().iterations[1].error == "the reward raised ZeroDivisionError"
     iteration.set_status("error", "no core was free")
-    assert found.error == "no core was free"
+    assert folder.view().iterations[1].error == "no core was free"
 
 
 def test_a_reward_that_could_not_be_made_to_run_is_shown_as_it_was_drafted(tmp_path):
@@ -117,7 +114,7 @@ def test_orders_fix_what_they_set_and_remarks_count_until_the_next_iteration(tmp
 
 
 def test_a_single_run_in_an_iteration_folder_is_its_own_run(tmp_path, trained_run):
-    view = RecordedSession(SessionRecord(trained_run.path.parent))
+    view = SessionView(SessionRecord(trained_run.path.parent))
     iteration = view.iterations[1]
     (run,) = iteration.runs
     assert run.status == "completed"

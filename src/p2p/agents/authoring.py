@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest
 from p2p.contracts import AuthoredCode, AuthoringStep
-from p2p.inference.question import AskAgain, Asker, BadReply, Conversation, Question
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import AskAgain, BadReply, Conversation, Question
 from p2p.prompts import build
 
 MAX_FIXES = 5
@@ -37,7 +38,7 @@ Rank = Callable[[str], tuple[str, ...]]
 class Workshop:
     """A conversation with one author, the code as it stands, and the steps that led there."""
 
-    client: Asker
+    client: LLMClient
     role: str
     instructions: str
     prompt: str
@@ -156,7 +157,7 @@ class Workshop:
 
 
 def ask_review(
-    client: Asker, role: str, instructions: str, prompt: str, function: str
+    client: LLMClient, role: str, instructions: str, prompt: str, function: str
 ) -> CodeReview:
     """A second pair of eyes: another conversation, which sees the code only."""
 

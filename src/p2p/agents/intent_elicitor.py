@@ -9,7 +9,8 @@ from p2p.agents.requests import (
     IntentRequest,
 )
 from p2p.contracts import Intent
-from p2p.inference.question import AskAgain, Asker, NotUnderstood, Question
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import AskAgain, NotUnderstood, Question
 from p2p.prompts import build
 from p2p.prompts.env_facts import body_facts
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
@@ -18,7 +19,7 @@ FEWEST, MOST = 5, 10
 """Criteria of a proposal; a person may keep fewer or add more."""
 
 
-def choose_environment(client: Asker, prompt: str) -> EnvironmentChoice:
+def choose_environment(client: LLMClient, prompt: str) -> EnvironmentChoice:
     """The listed environment that fits best; `env_id` is None if none of them can do it.
 
     Raises InferenceError.
@@ -42,7 +43,7 @@ def choose_environment(client: Asker, prompt: str) -> EnvironmentChoice:
     return client.ask(question).value
 
 
-def elicit(client: Asker, prompt: str, env_id: str) -> Intent:
+def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
     """What the sentence means on this body, as 5 to 10 criteria.
 
     Raises:

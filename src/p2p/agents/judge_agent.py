@@ -16,12 +16,12 @@ from p2p.training.trajectory import Trajectory
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import Intent, JudgeStrategy, JudgmentResult, TrainSummary
-    from p2p.inference.question import Asker
+    from p2p.inference.llm_client import LLMClient
 
 
 def judge_run(
-    client: Asker,
-    vlm: Asker | None,
+    client: LLMClient,
+    vlm: LLMClient | None,
     intent: Intent,
     judge_code: str | None,
     config: TrainConfig,

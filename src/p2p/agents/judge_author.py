@@ -19,7 +19,7 @@ from p2p.agents.judging.texts import listing, tags_text
 from p2p.agents.requests import CodeReview, JudgeRequest, ReviewRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, JudgeOpinion
-from p2p.inference.question import Asker
+from p2p.inference.llm_client import LLMClient
 from p2p.prompts import build
 from p2p.prompts.env_facts import body_facts
 from p2p.sandbox import explain_problems
@@ -35,7 +35,7 @@ SEED = evaluation_seed(4001)
 
 
 def write_judge(
-    client: Asker,
+    client: LLMClient,
     intent: Intent,
     config: TrainConfig,
     *,
@@ -54,7 +54,7 @@ def write_judge(
 
 
 def mend_judge(
-    client: Asker,
+    client: LLMClient,
     intent: Intent,
     config: TrainConfig,
     code: str,
@@ -71,7 +71,7 @@ def mend_judge(
         return work.run(trial.check, trial.review if review else None, None)
 
 
-def _workshop(client: Asker, intent: Intent, config: TrainConfig) -> Workshop:
+def _workshop(client: LLMClient, intent: Intent, config: TrainConfig) -> Workshop:
     spec = get_env_spec(config.env_id, config.engine)
     request = JudgeRequest(
         prompt=intent.prompt,
@@ -125,7 +125,7 @@ class _Trial:
 
     def __init__(
         self,
-        client: Asker,
+        client: LLMClient,
         intent: Intent,
         config: TrainConfig,
         episodes: Episodes,

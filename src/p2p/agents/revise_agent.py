@@ -7,19 +7,20 @@ from p2p.agents.revise_checks import Weighed, weigh
 from p2p.agents.revise_request import revise_request
 from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.agents.reward_author import access
-from p2p.agents.session_view import SessionView
 from p2p.config import TrainConfig
 from p2p.contracts import Revision
-from p2p.inference.question import AskAgain, Asker, Question
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import AskAgain, Question
 from p2p.prompts import build
 from p2p.prompts.env_facts import all_facts
+from p2p.records.session_view import SessionView
 from p2p.training.env_spec import get_env_spec
 
 MAX_TOOL_CALLS = 24
 
 
 def revise(
-    client: Asker, view: SessionView, iteration: int, *, max_tool_calls: int = MAX_TOOL_CALLS
+    client: LLMClient, view: SessionView, iteration: int, *, max_tool_calls: int = MAX_TOOL_CALLS
 ) -> Revision:
     """What to train after this iteration, whose node stands in the lineage already.
 

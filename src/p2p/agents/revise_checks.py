@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from p2p.agents.requests import LessonUpdate, RevisionProposal
 from p2p.agents.revise_request import fixed_hyperparameters
 from p2p.agents.revise_tool_dispatch import lesson_update_problem
-from p2p.agents.reward_source import tried_before
+from p2p.agents.reward_source import term_names, tried_before
 from p2p.agents.session_text import tunables
-from p2p.agents.session_view import LineageView, SessionView
 from p2p.config import TrainConfig
-from p2p.contracts import Lesson
+from p2p.contracts import Lesson, LessonCheck
+from p2p.records.lineage import Lineage
+from p2p.records.session_view import SessionView
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def weigh(
             reasons = "".join(f"; {note}" for note in notes)
             problems.append(f"iteration {same} had the same reward and hyperparameters{reasons}")
         free = {name: value for name, value in after.items() if name not in fixed}
-        problems += lineage.violations(proposal.reward_code, free)
+        problems += violations(lineage.active_lessons, proposal.reward_code, free)
     return Weighed(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))
 
 
@@ -81,7 +82,7 @@ def _changed(
     notes: list[str],
 ) -> TrainConfig:
     """The configuration with what is allowed of the changes."""
-    why = "the person has set it" if view.hp_tuning else "hyperparameters are not to be tuned"
+    why = "the person has set it" if view.loop.hp_tuning else "hyperparameters are not to be tuned"
     notes += [f"{n} stays at {getattr(base, n)}: {why}" for n in asked if n in fixed]
     free = {name: value for name, value in asked.items() if name not in fixed}
     config, refused = base.apply_updates(free)
@@ -93,9 +94,7 @@ def _changed(
     return config
 
 
-def _updated(
-    lineage: LineageView, updates: Iterable[LessonUpdate]
-) -> tuple[LineageView, list[str]]:
+def _updated(lineage: Lineage, updates: Iterable[LessonUpdate]) -> tuple[Lineage, list[str]]:
     """The lessons with other tiers; the last word on each counts."""
     lessons, notes = lineage.active_lessons, []
     last = {update.index: update for update in updates}
@@ -113,8 +112,8 @@ def _updated(
 
 
 def _taught(
-    lineage: LineageView, iteration: int, proposal: RevisionProposal, notes: list[str]
-) -> tuple[LineageView, str]:
+    lineage: Lineage, iteration: int, proposal: RevisionProposal, notes: list[str]
+) -> tuple[Lineage, str]:
     """The lessons with the new one; an iteration that nobody judged teaches nothing."""
     text = " ".join(proposal.lesson.split())[:500]
     node = lineage.node(iteration)
@@ -145,3 +144,32 @@ def _unanswered(view: SessionView, proposal: RevisionProposal) -> list[str]:
         return []
     said = "; ".join(view.remarks)
     return [f"remarks_taken_up is empty: follow what the person said, and say how ({said})"]
+
+
+def violations(
+    lessons: Sequence[Lesson], code: str, hyperparameters: Mapping[str, Any]
+) -> list[str]:
+    """What a proposal does against the HARD lessons that code can check, a sentence each."""
+    checks = [(lesson, lesson.check) for lesson in lessons if lesson.tier == "HARD"]
+    return [
+        f"it {broken}, against the HARD lesson: {lesson.text}"
+        for lesson, check in checks
+        if check is not None and (broken := _broken(check, code, hyperparameters))
+    ]
+
+
+def _broken(check: LessonCheck, code: str, hyperparameters: Mapping[str, Any]) -> str:
+    """How the proposal breaks the check; empty if it does not, or if nobody can tell."""
+    name, limit = check.name, check.value
+    if check.kind == "term_required":
+        return "" if name in term_names(code) else f"has no reward term `{name}`"
+    if check.kind == "term_forbidden":
+        return f"has the reward term `{name}`" if name in term_names(code) else ""
+    if check.kind == "code_forbidden":
+        return f"has `{name}` in its code" if name and name in code else ""
+    value = hyperparameters.get(name)
+    if limit is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if check.kind == "hyperparameter_at_most":
+        return f"sets {name}={value:g}, over {limit:g}" if value > limit else ""
+    return f"sets {name}={value:g}, under {limit:g}" if value < limit else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from p2p.agents.requests import ReviseRequest
 from p2p.agents.session_text import history, tunables
-from p2p.agents.session_view import IterationView, RunView, SessionView
 from p2p.config import TUNABLE
 from p2p.contracts import JudgmentResult, LineageNode
+from p2p.records.session_view import IterationView, RunView, SessionView
 
 STAGNATION = 3
 """So many judged iterations without a new best one are a plateau."""
@@ -38,7 +38,7 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         reward_code=found.reward_code,
         best_reward_code=best_found.reward_code if best_found else "",
         score=node.score,
-        pass_threshold=view.pass_threshold,
+        pass_threshold=view.loop.pass_threshold,
         criterion_scores=judgment.criteria,
         failure_tags=judgment.failure_tags,
         diagnosis=judgment.diagnosis[:4000],
@@ -58,7 +58,7 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
 
 def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
     """Those that no revision may change."""
-    fixed = view.fixed if view.hp_tuning else frozenset(TUNABLE)
+    fixed = view.fixed if view.loop.hp_tuning else frozenset(TUNABLE)
     return tuple(name for name in TUNABLE if name in fixed)
 
 

@@ -25,6 +25,7 @@ from p2p.agents.session_text import (
     config_changes,
     criteria_of,
     judgment_text,
+    lineage_text,
     nodes_of,
     rollout_text,
     run_line,
@@ -33,11 +34,11 @@ from p2p.agents.session_text import (
     score_text,
     tunables,
 )
-from p2p.agents.session_view import IterationView, SessionView
 from p2p.agents.strategy import Attempt, strategy_text, trend
 from p2p.contracts import JudgmentResult, LessonCheck
 from p2p.inference.agent_tools import truncated
 from p2p.inference.question import Tool
+from p2p.records.session_view import IterationView, SessionView
 
 LESSON_TIERS = ("HARD", "STRONG", "SOFT", "RETIRED")
 
@@ -258,7 +259,7 @@ class SessionTools:
     @_answered
     def get_experiment_lineage(self) -> str:
         """The tree of iterations, which one came from which, and the lessons by number."""
-        return self._view.lineage.text()
+        return lineage_text(self._view.lineage)
 
     @_answered
     def update_experiment_lessons(

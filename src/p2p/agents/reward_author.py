@@ -11,7 +11,7 @@ from p2p.agents.known_behaviour import Behaviour, Judged, Paid, RewardFailed
 from p2p.agents.requests import CodeReview, ReviewRequest, RewardRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent
-from p2p.inference.question import Asker
+from p2p.inference.llm_client import LLMClient
 from p2p.prompts import build
 from p2p.prompts.env_facts import all_facts
 from p2p.training.env_spec import get_env_spec
@@ -27,7 +27,7 @@ WaitForJudge = Callable[[], str | None]
 
 
 def write_reward(
-    client: Asker,
+    client: LLMClient,
     intent: Intent,
     config: TrainConfig,
     *,
@@ -50,7 +50,7 @@ def write_reward(
 
 
 def mend_reward(
-    client: Asker,
+    client: LLMClient,
     intent: Intent,
     config: TrainConfig,
     code: str,
@@ -71,7 +71,7 @@ def mend_reward(
     return work.run(trial.check, trial.review if review else None, trial.rank)
 
 
-def _workshop(client: Asker, intent: Intent, config: TrainConfig) -> Workshop:
+def _workshop(client: LLMClient, intent: Intent, config: TrainConfig) -> Workshop:
     request = RewardRequest(
         prompt=intent.prompt,
         env_id=config.env_id,
@@ -106,7 +106,7 @@ class _Trial:
 
     def __init__(
         self,
-        client: Asker,
+        client: LLMClient,
         intent: Intent,
         config: TrainConfig,
         previous_best: Policy | None,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from p2p.agents.requests import AnalysisRequest
 from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.agents.session_text import criteria_of, history
-from p2p.agents.session_view import SessionView
 from p2p.contracts import SessionAnalysis
-from p2p.inference.question import AskAgain, Asker, Question
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import AskAgain, Question
 from p2p.prompts import build
+from p2p.records.session_view import SessionView
 
 MAX_TOOL_CALLS = 24
 DETAILED = 8
@@ -16,7 +17,7 @@ DETAILED = 8
 
 
 def analyze(
-    client: Asker, view: SessionView, *, max_tool_calls: int = MAX_TOOL_CALLS
+    client: LLMClient, view: SessionView, *, max_tool_calls: int = MAX_TOOL_CALLS
 ) -> SessionAnalysis:
     """What worked, what did not, and why; raises an InferenceError."""
     instructions, prompt = build("session_analyzer", analysis_request(view))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from p2p.agents.session_view import IterationView, RunView, SessionView
 from p2p.contracts import JudgmentResult
+from p2p.records.session_view import IterationView, RunView, SessionView
 
 
 class Mistake(ValueError):

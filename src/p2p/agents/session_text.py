@@ -8,12 +8,16 @@ from difflib import unified_diff
 from typing import Any
 
 from p2p.agents.requests import PastIteration
-from p2p.agents.session_view import IterationView, RunView, SessionView
 from p2p.config import TUNABLE, TrainConfig
-from p2p.contracts import CriterionScore, JudgmentResult, LineageNode, RolloutJudgment
+from p2p.contracts import CriterionScore, JudgmentResult, Lesson, LineageNode, RolloutJudgment
+from p2p.records.lineage import Lineage
+from p2p.records.session_view import IterationView, RunView, SessionView
 
 MAX_HISTORY = 40
 _MOST_DIFF_LINES = 160
+_DETAILED, _ONE_LINE = 10, 40
+"""So many of the last iterations are told in detail, and so many before them in a line."""
+_LONGEST = 160
 
 
 def shortened(text: str, longest: int) -> str:
@@ -180,3 +184,54 @@ def _unlisted(number: int, judgment: JudgmentResult | None) -> LineageNode:
         failure_tags=judgment.failure_tags,
         diagnosis=judgment.diagnosis,
     )
+
+
+# --- the lineage ------------------------------------------------------------------------------
+
+
+def lineage_text(lineage: Lineage) -> str:
+    """The tree with explicit parents, then the lessons by number, of bounded length."""
+    nodes, best, lessons = lineage.data.nodes, lineage.best, lineage.active_lessons
+    if not nodes:
+        return "no iterations yet"
+    lines = ["Iterations, each with the one it was based on; * is the best:"]
+    older, last = nodes[:-_DETAILED], nodes[-_DETAILED:]
+    left_out = [node for node in older[:-_ONE_LINE] if node != best]
+    if left_out:
+        lines.append(f"({len(left_out)} earlier iterations left out)")
+    lines += [_node_line(node, best) for node in older if node not in left_out]
+    lines += [line for node in last for line in (_node_line(node, best), *_node_details(node))]
+    lines.append("Lessons:" if lessons else "No lessons yet.")
+    lines += [lesson_line(number, lesson) for number, lesson in enumerate(lessons)]
+    return "\n".join(lines)
+
+
+def lesson_line(number: int, lesson: Lesson) -> str:
+    """One lesson, by its number."""
+    checked = " (checked by code)" if lesson.tier == "HARD" and lesson.check else ""
+    return (
+        f"[{number}] {lesson.tier}{checked}, from iteration {lesson.learned_at}: "
+        f"{shortened(lesson.text, 240)}"
+    )
+
+
+def _node_line(node: LineageNode, best: LineageNode | None) -> str:
+    mark = "*" if node == best else " "
+    parent = "new" if node.parent is None else f"from {node.parent}"
+    spread = "" if node.score_std is None else f" ± {node.score_std:.2f}"
+    score = "not judged" if node.score is None else f"score {node.score:.3f}{spread}"
+    passed = ", passed" if node.passed else ""
+    tags = f" [{shortened(', '.join(node.failure_tags), _LONGEST)}]" if node.failure_tags else ""
+    return f"{mark}{node.iteration} ({parent}): {score}{passed}{tags}"
+
+
+def _node_details(node: LineageNode) -> list[str]:
+    changed = json.dumps(node.hp_changes, default=str) if node.hp_changes else ""
+    details = {
+        "changes": node.changes,
+        "hyperparameters": changed,
+        "return": "" if node.final_return is None else f"{node.final_return:.4g}",
+        "diagnosis": node.diagnosis,
+        "lesson": node.lesson,
+    }
+    return [f"    {name}: {shortened(text, _LONGEST)}" for name, text in details.items() if text]

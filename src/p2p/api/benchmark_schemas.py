@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from p2p.api.schemas import JobRun, Video
-from p2p.benchmark.records import Benchmark, Mode, Outcome
+from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.report import CaseReport, Findings, Group
 from p2p.benchmark.suite import Case, Difficulty
 from p2p.contracts import Record, Score
+from p2p.records.statuses import Outcome
 from p2p.scheduler.records import BackendName, Id
 from p2p.session.request import SessionOptions
 

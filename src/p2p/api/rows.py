@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import Record, Score, StatusLiteral
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.snapshot import standing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +58,7 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
         session_id=session_id,
         prompt=asked.prompt if asked else "",
         env_id=asked.env_id if asked else str((config or {}).get("env_id", "")),
-        status=standing(record),
+        status=record.derive_status(),
         error=(told.error or "") if told else "",
         best_score=result.score if result else None,
         confirmed_score=result.confirmed_score if result else None,

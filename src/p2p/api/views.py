@@ -19,10 +19,10 @@ from p2p.api.schemas import (
 )
 from p2p.contracts import EvalResult
 from p2p.records.loop_files import SteeringTaken
+from p2p.records.session_view import SessionView
+from p2p.records.statuses import RESUMABLE
 from p2p.session.clock import worked_s
-from p2p.session.endings import RESUMABLE
 from p2p.session.request import minutes_to_resume
-from p2p.session.snapshot import snapshot
 from p2p.session.steering import merge, not_taken
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
     row = read_row(session_id, record.path)
     if row is None:
         return None
-    now, asked = snapshot(record, curves=False), record.config.read()
+    now, asked = SessionView(record), record.config.read()
     waiting = waiting_orders(record)
     return SessionDetail(
         **row.model_dump(),
@@ -65,7 +65,7 @@ def can_go_on(status: StatusLiteral, waiting: Mapping[int, SteeringOrder]) -> bo
     if status == "passed":
         ordered = merge(SteeringTaken(orders=()), waiting)
         return ordered.wants_more or ordered.score is not None
-    return status in RESUMABLE or status == "stale"
+    return status in RESUMABLE
 
 
 def waiting_orders(record: SessionRecord) -> Mapping[int, SteeringOrder]:

@@ -23,9 +23,9 @@ from p2p.benchmark.records import (
 from p2p.benchmark.suite import DIFFICULTIES, Case
 from p2p.contracts import field_error, utc_now
 from p2p.files import save_model
+from p2p.records.statuses import EXIT_CODES
 from p2p.scheduler.controllers import JobOptions, session_run
 from p2p.scheduler.records import JobSpec, RunSpec
-from p2p.session.endings import EXIT_CODES
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
 

@@ -15,30 +15,15 @@ from p2p.benchmark.suite import Case
 from p2p.contracts import Record, Score, SessionResult, StatusLiteral
 from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.statuses import STATUS, Outcome
 from p2p.scheduler.records import Id
 
 BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
 FILE = "benchmark.json"
 
 Mode = Literal["staged", "flat"]
-Outcome = Literal["passed", "not_passed", "error", "unfinished", "not_run"]
-"""error: it ended without a verdict, as when its author could make nothing of the sentence."""
 FINISHED: tuple[Outcome, ...] = ("passed", "not_passed", "error")
 """Counted in pass rates; the others are only named."""
-
-_OUTCOMES: dict[StatusLiteral, Outcome] = {
-    "passed": "passed",
-    "max_iterations": "not_passed",
-    "budget_exhausted": "not_passed",
-    "time_exhausted": "not_passed",
-    "error": "error",
-    "failed": "error",
-    "invalid_code": "error",
-    "pending": "not_run",
-    "queued": "not_run",
-    "unknown": "not_run",
-}
-"""Any other status is `unfinished`."""
 
 
 class Benchmark(Record):
@@ -149,7 +134,7 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
     record = case_record(folder, number)
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
     status, stored, result = record.derive_status(), record.read_status(), record.result.read()
-    outcome = _OUTCOMES.get(status, "unfinished")
+    outcome = STATUS[status].outcome
     message = (result.message if result else "") or (stored.error if stored else None) or ""
     return CaseStatus(
         case=benchmark.case(number),

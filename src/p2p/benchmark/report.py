@@ -15,12 +15,12 @@ from p2p.benchmark.records import (
     Benchmark,
     CaseStatus,
     GateResult,
-    Outcome,
     case_status,
     read_gate,
 )
 from p2p.benchmark.suite import DIFFICULTIES, Case
 from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
+from p2p.records.statuses import Outcome
 
 TruthOf = Callable[[Path, Case, SessionResult | None], TruthResult | None]
 

@@ -172,7 +172,7 @@ def benchmark(
             print_json({"benchmark_id": name, "folder": str(folder / name)})
         err.print(f"running in the background; watch it with: {again}", soft_wrap=True)
         return
-    from p2p.commands.job_view import watch
+    from p2p.commands.job_progress import watch
 
     watch(planned, folder, again)
     if _report(planned, folder / name, as_json=as_json):

@@ -56,7 +56,8 @@ class UsageError(CommandError):
 
 def no_answer(error: InferenceError) -> CommandError:
     """A model gave no answer: with the exit status of a session that ends so."""
-    from p2p.session.endings import EXIT_CODES, status_of
+    from p2p.records.statuses import EXIT_CODES
+    from p2p.session.endings import status_of
 
     return CommandError(error, status=EXIT_CODES[status_of(error)])
 

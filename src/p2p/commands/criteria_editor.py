@@ -14,7 +14,7 @@ from rich.prompt import Confirm, Prompt
 
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
-from p2p.commands.session_view import target
+from p2p.commands.session_progress import target
 from p2p.contracts import describe_errors
 
 if TYPE_CHECKING:

@@ -182,7 +182,7 @@ def submit(
         with store_errors("; the job is kept, start a scheduler with: p2p scheduler run"):
             ensure_scheduler(store.runs_dir)
         if watch:
-            from p2p.commands.job_view import follow
+            from p2p.commands.job_progress import follow
 
             follow(store, job.job_id)
         state = store.job(job.job_id)

@@ -111,8 +111,8 @@ def show(
       p2p jobs show last
       p2p jobs show last --follow
     """
-    from p2p.commands.job_view import counts_text, runs_table
-    from p2p.commands.job_view import follow as watch
+    from p2p.commands.job_progress import counts_text, runs_table
+    from p2p.commands.job_progress import follow as watch
     from p2p.scheduler.job_files import manifest
 
     with open_store(runs_dir) as store:
@@ -254,7 +254,7 @@ def _change(
     as_json: bool,
     wait: bool = False,
 ) -> None:
-    from p2p.commands.job_view import follow
+    from p2p.commands.job_progress import follow
     from p2p.scheduler.service import ensure_scheduler
 
     with open_store(runs_dir) as store:

@@ -25,21 +25,23 @@ PLAIN_INTERVAL_S = 10.0
 """Between lines about the same thing, where there is no terminal."""
 PHASES = {"compile": "compiling", "eval": "evaluating", "setup": "starting"}
 COLOURS = {
-    "green": ("passed", "completed", "succeeded"),
-    "cyan": ("running", "starting", "paused"),
-    "yellow": (
-        "max_iterations", "cancelled", "budget_exhausted", "time_exhausted", "rate_limited",
-        "skipped", "not_passed", "unfinished",
-    ),
-    "dim": ("pending", "not_run"),
-}  # fmt: skip
-"""Of states; any other is red."""
+    "succeeded": "green",
+    "starting": "cyan",
+    "pending": "dim",
+    "not_run": "dim",
+    "skipped": "yellow",
+    "not_passed": "yellow",
+    "unfinished": "yellow",
+}
+"""Of states of jobs and cases; those of sessions are in the table of statuses."""
 
 
 def state_text(state: str, words: str = "") -> str:
     """A state in its colour."""
-    colour = next((name for name, states in COLOURS.items() if state in states), "red")
-    return f"[{colour}]{words or state}[/]"
+    from p2p.records.statuses import STATUS
+
+    colours = {str(status): row.colour for status, row in STATUS.items()} | COLOURS
+    return f"[{colours.get(state, 'red')}]{words or state}[/]"
 
 
 def clock(seconds: float) -> str:
@@ -135,7 +137,7 @@ class LiveView:
         return True
 
 
-class TrainingView(LiveView):
+class TrainingProgress(LiveView):
     """Steps, steps per second, return and remaining time of a training run, in 80 columns."""
 
     def __init__(self, console: Console, total: int) -> None:

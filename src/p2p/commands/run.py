@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from p2p.contracts import SessionResult
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.snapshot import SessionSnapshot
 
 
 @session_options()
@@ -166,17 +164,18 @@ def _work(
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
     from p2p.commands.criteria_editor import edit_criteria
-    from p2p.commands.session_view import SessionView
+    from p2p.commands.session_progress import SessionProgress
     from p2p.commands.sessions import report
-    from p2p.session.endings import EXIT_BUSY, EXIT_CODES, RESUMABLE, SessionBusy
+    from p2p.records.session_view import SessionView
+    from p2p.records.statuses import EXIT_BUSY, EXIT_CODES, RESUMABLE
+    from p2p.session.endings import SessionBusy
     from p2p.session.run_session import open_config
     from p2p.session.run_session import run as run_session
-    from p2p.session.snapshot import snapshot
 
     try:
         with usage_errors(names):
             open_config(record, changes)
-        with SessionView(err, record) as view:
+        with SessionProgress(err, record) as view:
             review = view.paused(edit_criteria) if interactive else None
             result = run_session(record, resume=resumed, review_intent=review)
     except SessionBusy as error:
@@ -187,7 +186,9 @@ def _work(
     if as_json:
         print_json({"session": str(record.path), **_absolute(record, result)})
     else:
-        report(record, _with_result(snapshot(record), result))
+        # On a full disk, its end could not be written down.
+        ended = result if record.derive_status() != result.status else None
+        report(record, SessionView(record, ended))
     if result.status in RESUMABLE and result.status != "max_iterations":
         err.print(
             f"resume with: p2p resume {record.session_id}{_time_flag(record)}", soft_wrap=True
@@ -207,13 +208,6 @@ def _time_flag(record: SessionRecord) -> str:
     if config is None or minutes == config.loop.max_minutes:
         return ""
     return f" --max-minutes {minutes:g}"
-
-
-def _with_result(now: SessionSnapshot, result: SessionResult) -> SessionSnapshot:
-    """The state of the session, also where its end could not be written: on a full disk."""
-    if now.status == result.status:
-        return now
-    return replace(now, status=result.status, error=result.message, result=now.result or result)
 
 
 def _absolute(record: SessionRecord, result: SessionResult) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from p2p.commands.live import plain_table, state_text
 if TYPE_CHECKING:
     from p2p.contracts import SessionAnalysis
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.snapshot import IterationSnapshot, SessionSnapshot
+    from p2p.records.session_view import IterationView, SessionView
 
 
 def sessions(
@@ -65,14 +65,13 @@ def sessions(
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
-    from p2p.session.snapshot import standing
 
     asked, result = record.config.read(), record.result.read()
     iterations = record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
     return {
         "session_id": record.session_id,
-        "status": standing(record),
+        "status": record.derive_status(),
         "score": result.score if result else None,
         "iterations": len(iterations),
         "env_id": asked.env_id if asked else str((config or {}).get("env_id", "")),
@@ -99,12 +98,12 @@ def show(
       p2p show session_20260101_120000_0123abcd --follow
       p2p show last --criteria > criteria.toml
     """
-    from p2p.session.snapshot import snapshot
+    from p2p.records.session_view import SessionView
 
     record = open_session(session, runs_dir)
     if follow:
         _watch(record)
-    now = snapshot(record)
+    now = SessionView(record)
     if criteria:
         _print_criteria(record, now)
         return
@@ -114,7 +113,7 @@ def show(
     report(record, now)
 
 
-def _print_criteria(record: SessionRecord, now: SessionSnapshot) -> None:
+def _print_criteria(record: SessionRecord, now: SessionView) -> None:
     from p2p.agents.criteria_text import render_criteria
 
     if now.intent is None:
@@ -125,9 +124,9 @@ def _print_criteria(record: SessionRecord, now: SessionSnapshot) -> None:
 def _watch(record: SessionRecord) -> None:
     import time
 
-    from p2p.commands.session_view import POLL_S, SessionView
+    from p2p.commands.session_progress import POLL_S, SessionProgress
 
-    with SessionView(err, record):
+    with SessionProgress(err, record):
         try:
             while record.derive_status() in ("running", "pending", "queued"):
                 time.sleep(POLL_S)
@@ -136,7 +135,7 @@ def _watch(record: SessionRecord) -> None:
             raise typer.Exit(130) from None
 
 
-def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
+def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
     return {
         "session_id": record.session_id,
         "path": str(record.path),
@@ -157,15 +156,15 @@ def _as_json(record: SessionRecord, now: SessionSnapshot) -> dict[str, Any]:
                     )
                 },
             }
-            for iteration in now.iterations
+            for iteration in now.iterations.values()
         ],
         "result": now.result.model_dump(mode="json") if now.result else None,
     }
 
 
-def report(record: SessionRecord, now: SessionSnapshot) -> None:
+def report(record: SessionRecord, now: SessionView) -> None:
     """A session for people: the end of `p2p run`, and `p2p show`."""
-    from p2p.commands.session_view import criteria_table
+    from p2p.commands.session_progress import criteria_table
 
     if now.prompt:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
@@ -175,22 +174,21 @@ def report(record: SessionRecord, now: SessionSnapshot) -> None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
-        for iteration in now.iterations:
+        for iteration in now.iterations.values():
             tree.add(_line(iteration, best))
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _best(now: SessionSnapshot) -> IterationSnapshot | None:
+def _best(now: SessionView) -> IterationView | None:
     if now.result is not None and now.result.best_iteration is not None:
-        wanted = now.result.best_iteration
-        return next((iteration for iteration in now.iterations if iteration.number == wanted), None)
+        return now.iterations.get(now.result.best_iteration)
     return now.current
 
 
-def _line(iteration: IterationSnapshot, best: IterationSnapshot | None) -> str:
-    from p2p.commands.session_view import score_text
+def _line(iteration: IterationView, best: IterationView | None) -> str:
+    from p2p.commands.session_progress import score_text
 
     judged = iteration.judgment
     score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
@@ -203,7 +201,7 @@ def _line(iteration: IterationSnapshot, best: IterationSnapshot | None) -> str:
     return f"iteration {iteration.number}: {score}{star}{tags}{change}"
 
 
-def _places(record: SessionRecord, now: SessionSnapshot) -> list[tuple[str, str]]:
+def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.report import spent_text
 
     folder = shown(record.path)

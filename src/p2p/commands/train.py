@@ -243,7 +243,7 @@ def _follow(
     config: TrainConfig, code: str, record: IterationRecord, options: RunOptions
 ) -> TrainSummary:
     """Train with the live view; Ctrl-C leaves a run that can be resumed."""
-    from p2p.commands.live import TrainingView
+    from p2p.commands.live import TrainingProgress
     from p2p.training.runner import TrainingCancelled, TrainingFailed, run_training
 
     err.print(
@@ -251,7 +251,7 @@ def _follow(
         soft_wrap=True,
     )
     try:
-        with TrainingView(err, config.total_timesteps) as view:
+        with TrainingProgress(err, config.total_timesteps) as view:
             return run_training(config, code, record, options=options, on_message=view)
     except TrainingFailed as failure:
         raise CommandError(failure, failure.detail) from failure

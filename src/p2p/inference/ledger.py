@@ -6,6 +6,8 @@ here again, and the budget is kept over all processes of a session.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections import defaultdict, deque
@@ -17,15 +19,25 @@ from pydantic import ValidationError
 
 from p2p.contracts import ModelCall
 from p2p.files import locked, write_text
+from p2p.inference import prices
+from p2p.inference.providers import choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
 from p2p.settings import redact
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from p2p.inference.prices import Estimate
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import ModelRequestParameters
 
 _NAME = re.compile(r"(\d{4,})_\w+\.json")
+_COUNTS = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome")
+"""What of a part of a message says something: the rest changes from one process to the next."""
+
+_BYTES_PER_TOKEN = 3  # few, so that an estimate is rather too high, in any script
+_TOKENS_PER_PICTURE = 1_600
+_TOKENS_PER_VIDEO = 60_000  # vlm.MOST_VIDEO_FRAMES frames, 258 each, and some more
+_WRITING_THE_CACHE = 1.25  # dearer than reading uncached
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,7 @@ class Recorded:
     path: Path
     call: ModelCall
     response: Any
-    """As `exchanges.read_response` takes it."""
+    """As `read_response` takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +84,10 @@ class Ledger:
     def recorded(self, key: str) -> Recorded | None:
         """The answer of an earlier process to this request, each of them once, in their order."""
         with self._lock:
-            waiting = self._answers.get(key)
-            if not waiting:
+            paths = self._answers.get(key)
+            if not paths:
                 return None
-            path = waiting.popleft()
+            path = paths.popleft()
         content = _read(path)
         return Recorded(path, content["call"], content["response"])
 
@@ -116,7 +128,7 @@ class Ledger:
         for path in paths:
             _write(path, {**_read_json(path), "replay": False})
 
-    def reserve(self, estimate: Estimate, most: int, least: int) -> Reservation | None:
+    def reserve(self, estimate: prices.Estimate, most: int, least: int) -> Reservation | None:
         """Hold what a request can cost while it is under way; to be given back with `release`.
 
         The answer may be `most` tokens long, or fewer if the budget has no more left. None: there
@@ -139,7 +151,7 @@ class Ledger:
             raise BudgetExhausted(
                 f"the next call can cost ${estimate.total(least):.4f}, and of the budget of "
                 f"${self.budget_usd:g} ${max(left, 0.0):.4f} is left"
-                f"{lost if self.unanswered_usd else ''}: go on with a higher one"
+                f"{lost if self.unanswered_usd else ''}: resume with a higher one"
             )
 
     def release(self, reservation: Reservation) -> None:
@@ -160,6 +172,125 @@ class Ledger:
         self.calls += 1
         self.tokens += call.input_tokens + call.output_tokens
         self.cost_usd += call.cost_usd or 0.0
+
+
+def allowance(folder: Path, model: str, more_usd: float) -> float | None:
+    """The budget with which a client of this folder can spend so much more than it has.
+
+    None where nobody knows what the model costs: no budget could be kept. Raises InferenceError.
+    """
+    if prices.estimate(choose_model(model), 1) is None:
+        return None
+    spent = Ledger(folder)
+    return spent.cost_usd + spent.unanswered_usd + more_usd
+
+
+def plain_messages(messages: list[ModelMessage]) -> list[Any]:
+    """The messages as JSON holds them; of pictures and videos their digest and size."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    plain: list[Any] = _without_media(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))
+    return plain
+
+
+def plain_response(response: ModelResponse) -> Any:
+    """An answer as JSON holds it."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    return ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
+
+
+def read_response(plain: Any) -> ModelResponse:
+    """The answer back from JSON; raises pydantic's ValidationError."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+
+    [message] = ModelMessagesTypeAdapter.validate_python([plain])
+    assert isinstance(message, ModelResponse)
+    return message
+
+
+def plain_parameters(parameters: ModelRequestParameters) -> dict[str, Any]:
+    """What the model is offered: its tools and the form of its answer."""
+    output = parameters.output_object
+    return {
+        "tools": [_tool(tool) for tool in parameters.function_tools],
+        "output_tools": [_tool(tool) for tool in parameters.output_tools],
+        "output_object": None if output is None else output.json_schema,
+        "output_mode": parameters.output_mode,
+    }
+
+
+def request_key(model: str, messages: list[Any], parameters: dict[str, Any], effort: str) -> str:
+    """The same for requests that say the same, whenever and by whichever process they are made."""
+    text = json.dumps([model, _what_counts(messages), parameters, effort], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def tokens_in(messages: list[Any], offer: dict[str, Any]) -> int:
+    """About how many tokens a request has; rather too many than too few."""
+    size, media = _size_of(messages)
+    text = (size + _size_of(offer)[0]) / _BYTES_PER_TOKEN
+    return int(_WRITING_THE_CACHE * (text + media))
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters_json_schema,
+    }
+
+
+def _without_media(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_media(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("kind") == "binary" and isinstance(value.get("data"), str):
+        data = base64.urlsafe_b64decode(value["data"])
+        digest = hashlib.sha256(data).hexdigest()
+        return {
+            "kind": "binary",
+            "media_type": value.get("media_type"),
+            "vendor_metadata": value.get("vendor_metadata"),
+            "sha256": digest,
+            "bytes": len(data),
+        }
+    return {key: _without_media(item) for key, item in value.items()}
+
+
+def _what_counts(messages: list[Any]) -> list[Any]:
+    """Kinds, instructions and parts; tool calls are named by their order."""
+    names: dict[str, str] = {}
+
+    def part(plain: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: plain[key] for key in _COUNTS if key in plain}
+        if call := kept.get("tool_call_id"):
+            kept["tool_call_id"] = names.setdefault(call, f"call {len(names)}")
+        return kept
+
+    return [
+        {
+            **{key: message[key] for key in ("kind", "instructions") if key in message},
+            "parts": [part(plain) for plain in message["parts"]],
+        }
+        for message in messages
+    ]
+
+
+def _size_of(value: Any) -> tuple[int, int]:
+    """Bytes of text, and tokens of pictures and videos."""
+    if isinstance(value, str):
+        return len(value.encode(errors="replace")), 0
+    if isinstance(value, dict) and value.get("kind") == "binary":
+        video = str(value.get("media_type")).startswith("video/")
+        return 0, _TOKENS_PER_VIDEO if video else _TOKENS_PER_PICTURE
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        parts = [_size_of(item) for item in value]
+        return sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return 8, 0
 
 
 def _exchange_files(folder: Path) -> list[Path]:
@@ -191,7 +322,7 @@ def _read(path: Path) -> dict[str, Any]:
         }
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         # Left out, it would be paid for a second time and missing from what was spent.
-        raise InferenceError(f"{path} is damaged: mend it or move it away ({error})") from error
+        raise InferenceError(f"{path} is damaged: repair it or move it away ({error})") from error
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

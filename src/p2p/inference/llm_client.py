@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import contextlib
+import contextvars
+import copy
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from p2p.event_log import current_log, use_log
 from p2p.inference import prices
@@ -12,30 +17,33 @@ from p2p.inference.providers import PROVIDERS, choose_model, make_model, split_m
 from p2p.inference.question import (
     Answer,
     AskAgain,
+    AskingCancelled,
     BadReply,
     Conversation,
     Media,
     Output,
     Question,
 )
-from p2p.inference.retrying import Patience, Wait
-from p2p.inference.waiting import run_and_wait
+from p2p.inference.retrying import RequestOptions, RetryPolicy
 from p2p.settings import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from pydantic_ai import Agent
     from pydantic_ai.models.function import FunctionDef
 
-    from p2p.inference.metered import Manner, MeteredModel
-    from p2p.inference.question import Asker
+    from p2p.inference.metered import MeteredModel
+
+Result = TypeVar("Result")
 
 TIMES_ASKED_AGAIN = 3
 """How often a reply that is malformed, cut off or will not do is answered with what is wrong."""
 MAX_TOKENS = 16_000
-"""Of an answer; doubled for the next try after one was cut off."""
+_POLL_S = 0.1
+_GRACE_S = 5.0
+"""How long something that was cancelled may take to close its connections."""
 
 
 class LLMClient:
@@ -43,8 +51,7 @@ class LLMClient:
 
     Exchanges lie in `folder`, one file each. Answers that an earlier process has paid for are taken
     from there instead of asked for again. `builtin` is the built-in author's function, needed where
-    that is the model. `on_wait` is called, in another thread, before a wait for a provider that
-    refuses for now. `cancelled` is polled while a question is under way.
+    that is the model. `cancelled` is polled while a question is under way.
     """
 
     def __init__(
@@ -55,79 +62,36 @@ class LLMClient:
         builtin: FunctionDef | None = None,
         budget_usd: float | None = None,
         thinking_effort: str = "",
-        on_wait: Callable[[Wait], None] = lambda _: None,
         cancelled: Callable[[], bool] = lambda: False,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         max_tokens: int = MAX_TOKENS,
-        ledger: Ledger | None = None,
     ) -> None:
-        self._name = choose_model(model)
+        self.model = _affordable(model, budget_usd)
+        """As `provider:model`."""
+        self.ledger = Ledger(folder, budget_usd)
+        """What was asked and spent, in all processes of the session."""
         self._builtin = builtin
-        self._options: dict[str, Any] = {
-            "thinking_effort": thinking_effort,
-            "on_wait": on_wait,
-            "cancelled": cancelled,
-            "patience": patience or Patience(),
-            "max_tokens": max_tokens,
-        }
+        self._options = RequestOptions(retry or RetryPolicy(), thinking_effort, max_tokens)
+        self._cancelled = cancelled
         self._log = current_log()
-        self._ledger = Ledger(folder, budget_usd) if ledger is None else ledger
-        if self._ledger.budget_usd is not None and prices.estimate(self._name, 1) is None:
-            from p2p.inference.metered import unknown_price
-
-            raise unknown_price(self._name)
 
     def with_model(self, model: str) -> LLMClient:
         """A client for another model with the same folder, budget and totals."""
-        return LLMClient(
-            model,
-            folder=self._ledger.folder,
-            builtin=self._builtin,
-            ledger=self._ledger,
-            **self._options,
-        )
-
-    @property
-    def model(self) -> str:
-        """As `provider:model`."""
-        return self._name
-
-    @property
-    def calls(self) -> int:
-        """Requests that were answered, in all processes of the session."""
-        return self._ledger.calls
-
-    @property
-    def tokens(self) -> int:
-        """In and out, in all processes of the session."""
-        return self._ledger.tokens
-
-    @property
-    def cost_usd(self) -> float:
-        """As far as prices are known, in all processes of the session."""
-        return self._ledger.cost_usd
-
-    @property
-    def unanswered(self) -> int:
-        """Requests that got no answer and may be charged for, in all processes of the session."""
-        return self._ledger.unanswered
-
-    @property
-    def unanswered_usd(self) -> float:
-        """The most that those can have cost, as far as prices are known."""
-        return self._ledger.unanswered_usd
+        other = copy.copy(self)
+        other.model = _affordable(model, self.ledger.budget_usd)
+        return other
 
     def forget(self, *roles: str) -> None:
         """Ask anew as these roles, also what an earlier process has got an answer to.
 
         For a phase whose outcome, though answered in full, was of no use.
         """
-        self._ledger.forget(frozenset(roles))
+        self.ledger.forget(frozenset(roles))
 
     def ask(self, question: Question[Output]) -> Answer[Output]:
         """Ask and wait; raises an InferenceError, or AskingCancelled."""
         with use_log(current_log() or self._log):
-            return run_and_wait(lambda: self._ask(question), self._options["cancelled"])
+            return _run_and_wait(lambda: self._ask(question), self._cancelled)
 
     async def _ask(self, question: Question[Output]) -> Answer[Output]:
         from pydantic_ai import UsageLimits
@@ -136,32 +100,32 @@ class LLMClient:
         from p2p.inference.metered import MeteredModel
 
         model = MeteredModel(
-            make_model(self._name, self._builtin),
-            self._name,
+            make_model(self.model, self._builtin),
+            self.model,
             question.role,
-            self._ledger,
-            self._manner(),
+            self.ledger,
+            self._options,
         )
         requests = question.max_tool_calls + 2 * TIMES_ASKED_AGAIN + 2
         try:
             async with model:
                 result = await self._agent(model, question).run(
-                    _prompt(question.prompt, self._name),
+                    _prompt(question.prompt, self.model),
                     message_history=question.after.messages if question.after else None,
                     usage_limits=UsageLimits(request_limit=requests),
                 )
         except (UsageLimitExceeded, UnexpectedModelBehavior) as error:
-            self._ledger.spoil([path for _, path in model.used])
+            self.ledger.spoil([path for _, path in model.used])
             raise BadReply(
-                f"{self._name} gave no usable answer as {question.role}: {_why(error)}"
+                f"{self.model} gave no usable answer as {question.role}: {_why(error)}"
             ) from error
         except BaseException:
             if model.refused:
-                self._ledger.spoil([path for _, path in model.used])
+                self.ledger.spoil([path for _, path in model.used])
             else:
-                self._ledger.give_back(model.used)
+                self.ledger.give_back(model.used)
             raise
-        return Answer(result.output, Conversation(result.all_messages()), self._name)
+        return Answer(result.output, Conversation(result.all_messages()), self.model)
 
     def _agent(self, model: MeteredModel, question: Question[Output]) -> Agent[object, Output]:
         import pydantic_ai
@@ -169,7 +133,7 @@ class LLMClient:
 
         pydantic_ai.BANNER_ENABLED = False  # the terminal is the session's own
         budget = ToolBudget(question.max_tool_calls)
-        in_json = _answers_in_json(self._name) and not question.tools
+        in_json = _answers_in_json(self.model) and not question.tools
         agent: Agent[object, Output] = Agent(
             model,
             output_type=NativeOutput(question.output) if in_json else ToolOutput(question.output),
@@ -191,20 +155,13 @@ class LLMClient:
 
         return agent
 
-    def _manner(self) -> Manner:
-        from p2p.inference.metered import Manner
 
-        options = self._options
-        return Manner(
-            options["patience"],
-            options["thinking_effort"],
-            options["max_tokens"],
-            options["on_wait"],
-        )
-
-
-if TYPE_CHECKING:
-    _is_an_asker: type[Asker] = LLMClient
+def _affordable(model: str, budget_usd: float | None) -> str:
+    """The model's whole name; raises InferenceError where a budget could not be kept with it."""
+    name = choose_model(model)
+    if budget_usd is not None and prices.estimate(name, 1) is None:
+        raise prices.unknown(name)
+    return name
 
 
 def _answers_in_json(model: str) -> bool:
@@ -240,3 +197,54 @@ def _why(error: BaseException) -> str:
     cause = error.__cause__
     text = f"{error} ({cause})" if cause is not None else str(error)
     return redact(" ".join(text.split()))[:500]
+
+
+def _run_and_wait(
+    work: Callable[[], Coroutine[object, object, Result]], cancelled: Callable[[], bool]
+) -> Result:
+    """Run to the end in a thread and event loop of its own.
+
+    Ctrl-C comes through at once and `cancelled` is polled; either stops the work. May be called
+    where an event loop is running already, as inside a tool.
+    """
+    outcome: list[Result] = []
+    failure: list[BaseException] = []
+    task: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Result]]] = []
+    started = threading.Event()
+
+    async def main() -> Result:
+        running = asyncio.ensure_future(work())
+        task.append((asyncio.get_running_loop(), running))
+        started.set()
+        return await running
+
+    def body() -> None:
+        try:
+            outcome.append(asyncio.run(main()))
+        except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
+            failure.append(error)
+        finally:
+            started.set()
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(body,), name="p2p-asking", daemon=True)
+    thread.start()
+    try:
+        _join(thread, cancelled)
+    except BaseException:
+        started.wait(_GRACE_S)
+        for loop, running in task:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself in this moment
+                loop.call_soon_threadsafe(running.cancel)
+        thread.join(_GRACE_S)
+        raise
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def _join(thread: threading.Thread, cancelled: Callable[[], bool]) -> None:
+    while thread.is_alive():
+        thread.join(_POLL_S)
+        if thread.is_alive() and cancelled():
+            raise AskingCancelled("stopped while waiting for a model")

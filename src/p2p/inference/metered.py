@@ -1,4 +1,4 @@
-"""A model every single request to which is looked up, paid for, tried again and written down."""
+"""A model every single request to which is looked up, paid for, retried and recorded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai.exceptions import (
     ContentFilterError,
@@ -21,7 +21,8 @@ from pydantic_ai.models.wrapper import WrapperModel
 from p2p.contracts import ModelCall
 from p2p.event_log import emit
 from p2p.inference import prices
-from p2p.inference.exchanges import (
+from p2p.inference.ledger import (
+    Reservation,
     plain_messages,
     plain_parameters,
     plain_response,
@@ -29,22 +30,19 @@ from p2p.inference.exchanges import (
     request_key,
     tokens_in,
 )
-from p2p.inference.ledger import Reservation
 from p2p.inference.providers import PROVIDERS, split_model
-from p2p.inference.question import InferenceError, RequestRejected
+from p2p.inference.question import RequestRejected
 from p2p.inference.retrying import (
-    Patience,
-    Wait,
-    in_our_words,
+    as_inference_error,
     is_timeout,
     may_be_charged,
-    pause,
-    what_it_says,
+    message_of,
+    seconds_to_wait,
 )
 from p2p.settings import redact
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from pydantic_ai.messages import ModelMessage
@@ -52,21 +50,12 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
     from p2p.inference.ledger import Ledger
+    from p2p.inference.retrying import RequestOptions
 
 LEAST_ANSWER = 1024
 """Tokens; with money for less than that a call is not worth making."""
 _LONGEST_ANSWER = 64_000
 _MONEY_POLL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a client asks."""
-
-    patience: Patience
-    thinking_effort: str
-    max_tokens: int
-    on_wait: Callable[[Wait], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +72,21 @@ class MeteredModel(WrapperModel):
     """One question's model."""
 
     def __init__(
-        self, wrapped: Model, name: str, role: str, ledger: Ledger, manner: Manner
+        self, wrapped: Model, name: str, role: str, ledger: Ledger, options: RequestOptions
     ) -> None:
         super().__init__(wrapped)
         self.name = name
         self.role = role
         self.ledger = ledger
-        self.manner = manner
+        self.options = options
         self.used: list[tuple[str, Path]] = []
         """Key and file of the exchanges of this question so far."""
         self.cut_off = 0
         self.refused = False
         """Whether the last answer was that there will be none."""
-        self._kind = PROVIDERS[split_model(name)[0]]
-        patience = manner.patience
-        self._timeout_s = patience.local_timeout_s if self._kind.local else patience.timeout_s
+        self._served_by = PROVIDERS[split_model(name)[0]]
+        retry = options.retry
+        self._timeout_s = retry.local_timeout_s if self._served_by.local else retry.timeout_s
 
     async def request(
         self,
@@ -106,16 +95,16 @@ class MeteredModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """The answer: from its file, or from the model."""
-        asked = plain_messages(messages)
+        plain = plain_messages(messages)
         offer = plain_parameters(model_request_parameters)
-        key = request_key(self.name, asked, offer, self.manner.thinking_effort)
+        key = request_key(self.name, plain, offer, self.options.thinking_effort)
         recorded = self.ledger.recorded(key)
         if recorded is not None:
             self.used.append((key, recorded.path))
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
             return self._usable(read_response(recorded.response))
 
-        request = _Request(key, {**offer, "messages": asked}, tokens_in(asked, offer))
+        request = _Request(key, {**offer, "messages": plain}, tokens_in(plain, offer))
         failed = timeouts = 0
         waited = 0.0
         while True:
@@ -126,12 +115,14 @@ class MeteredModel(WrapperModel):
             except ModelAPIError as error:
                 failed += 1
                 timeouts += is_timeout(error)
-                seconds = pause(error, self.manner.patience, failed, timeouts, waited)
+                seconds = seconds_to_wait(error, self.options.retry, failed, timeouts, waited)
                 if seconds is None:
-                    final = in_our_words(error, self.name, failed)
-                    self._tell_error(final)
+                    final = as_inference_error(error, self.name, failed)
+                    emit("llm.error", role=self.role, model=self.name, error=str(final),
+                         error_type=type(final).__name__)  # fmt: skip
                     raise final from error
-                self._tell_wait(seconds, failed, what_it_says(error))
+                emit("llm.wait", role=self.role, model=self.name, seconds=round(seconds, 3),
+                     attempt=failed, reason=message_of(error))  # fmt: skip
                 waited += seconds
                 await asyncio.sleep(seconds)
                 continue
@@ -141,14 +132,14 @@ class MeteredModel(WrapperModel):
         self,
         request: _Request,
         messages: list[ModelMessage],
-        given: ModelSettings | None,
+        base: ModelSettings | None,
         parameters: ModelRequestParameters,
         retries: int,
     ) -> ModelResponse:
         """Ask the model once, and keep the exchange: also one that may only be charged for."""
-        most = min(self.manner.max_tokens << self.cut_off, _LONGEST_ANSWER)
+        most = min(self.options.max_tokens << self.cut_off, _LONGEST_ANSWER)
         async with self._reserved(request.tokens, most) as held:
-            settings = self._request_settings(given, held.max_tokens)
+            settings = self._request_settings(base, held.max_tokens)
             call = ModelCall(number=0, role=self.role, model=self.name, retries=retries)
             started = time.monotonic()
             try:
@@ -160,7 +151,7 @@ class MeteredModel(WrapperModel):
                         "output_tokens": held.max_tokens,
                         "cost_usd": held.dollars,
                         "latency_s": time.monotonic() - started,
-                        "no_answer": what_it_says(error) or type(error).__name__,
+                        "no_answer": message_of(error) or type(error).__name__,
                     }
                     self._keep(request, call.model_copy(update=unknown), held, None)
                 raise
@@ -178,7 +169,7 @@ class MeteredModel(WrapperModel):
     def _keep(
         self, request: _Request, call: ModelCall, held: Reservation, response: ModelResponse | None
     ) -> Path:
-        """Write down an exchange and tell of it."""
+        """Write an exchange to its file and the event log."""
         exchange = {
             "request": {**request.content, "max_tokens": held.max_tokens},
             "response": None if response is None else plain_response(response),
@@ -195,7 +186,7 @@ class MeteredModel(WrapperModel):
         expected = prices.estimate(self.name, input_tokens)
         if expected is None:
             if self.ledger.budget_usd is not None:
-                raise unknown_price(self.name)
+                raise prices.unknown(self.name)
             yield Reservation(most, None)
             return
         while (held := self.ledger.reserve(expected, most, LEAST_ANSWER)) is None:
@@ -205,17 +196,16 @@ class MeteredModel(WrapperModel):
         finally:
             self.ledger.release(held)
 
-    def _request_settings(self, given: ModelSettings | None, max_tokens: int) -> ModelSettings:
-        settings: Any = dict(given or {})
-        if self._kind.key or self.ledger.budget_usd is not None:
+    def _request_settings(self, base: ModelSettings | None, max_tokens: int) -> ModelSettings:
+        settings: Any = dict(base or {})
+        if self._served_by.key or self.ledger.budget_usd is not None:
             # A server of one's own knows best how much fits: it rejects what could be too much.
             settings["max_tokens"] = max_tokens
-        if self._kind.make is not PROVIDERS["builtin"].make:
+        if self._served_by.make is not PROVIDERS["builtin"].make:
             settings |= {"timeout": self._timeout_s, "max_retries": 0}
-            if self.manner.thinking_effort:
-                settings["thinking"] = self.manner.thinking_effort
-        found: ModelSettings = settings
-        return found
+            if self.options.thinking_effort:
+                settings["thinking"] = self.options.thinking_effort
+        return cast("ModelSettings", settings)
 
     async def _response(
         self,
@@ -246,28 +236,11 @@ class MeteredModel(WrapperModel):
             raise RequestRejected(f"{self.name} refuses to answer: {redact(str(reason))[:500]}")
         if response.finish_reason == "length":
             self.cut_off += 1
-            said = [p for p in response.parts if not isinstance(p, ThinkingPart)]
-            if not any(p for p in said if not isinstance(p, TextPart) or p.content.strip()):
+            parts = [p for p in response.parts if not isinstance(p, ThinkingPart)]
+            if not any(p for p in parts if not isinstance(p, TextPart) or p.content.strip()):
                 # All was spent on thinking; without a word the conversation could not go on.
                 response.parts = [TextPart("(cut off at the limit of tokens before any answer)")]
         return response
-
-    def _tell_wait(self, seconds: float, failed: int, reason: str) -> None:
-        wait = Wait(self.role, self.name, seconds, failed, reason)
-        emit("llm.wait", role=wait.role, model=wait.model, seconds=round(seconds, 3),
-             attempt=wait.attempt, reason=wait.reason)  # fmt: skip
-        self.manner.on_wait(wait)
-
-    def _tell_error(self, error: InferenceError) -> None:
-        emit("llm.error", role=self.role, model=self.name, error=str(error),
-             error_type=type(error).__name__)  # fmt: skip
-
-
-def unknown_price(model: str) -> InferenceError:
-    """Why a model cannot be asked within a budget."""
-    return RequestRejected(
-        f"nobody knows what {model} costs, so no budget can be kept: {prices.how_to_set(model)}"
-    )
 
 
 def _short(error: Exception) -> str:

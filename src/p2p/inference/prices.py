@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from p2p.contracts import Record, describe_errors
 from p2p.inference.providers import PROVIDERS, split_model
-from p2p.inference.question import InferenceError
+from p2p.inference.question import InferenceError, RequestRejected
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
@@ -71,32 +71,6 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 def cost(model: str, usage: RequestUsage) -> float | None:
     """What this cost, in dollars; None if nobody knows the model's price."""
-    return _cost(model, usage)
-
-
-def estimate(model: str, input_tokens: int) -> Estimate | None:
-    """What a request with so much input can cost; None if nobody knows."""
-    from pydantic_ai.usage import RequestUsage
-
-    spent = _cost(model, RequestUsage(input_tokens=input_tokens))
-    longer = _cost(model, RequestUsage(input_tokens=input_tokens, output_tokens=MILLION))
-    if spent is None or longer is None:
-        return None
-    return Estimate(spent, (longer - spent) / MILLION)
-
-
-def how_to_set(model: str) -> str:
-    """What a person must do to give a model a price."""
-    path = get_settings().prices
-    if path is not None:
-        return f"add {model!r} to {path}"
-    return (
-        f'write {{"{model}": {{"input": DOLLARS, "output": DOLLARS}}}} (per million tokens) to '
-        "a file and name the file in P2P_PRICES"
-    )
-
-
-def _cost(model: str, usage: RequestUsage) -> float | None:
     provider, name = split_model(model)
     kind = PROVIDERS[provider]
     path = get_settings().prices
@@ -115,3 +89,32 @@ def _cost(model: str, usage: RequestUsage) -> float | None:
         return float(calc_price(usage, name, provider_id=kind.price_list).total_price)
     except LookupError:
         return None
+
+
+def estimate(model: str, input_tokens: int) -> Estimate | None:
+    """What a request with so much input can cost; None if nobody knows."""
+    from pydantic_ai.usage import RequestUsage
+
+    spent = cost(model, RequestUsage(input_tokens=input_tokens))
+    longer = cost(model, RequestUsage(input_tokens=input_tokens, output_tokens=MILLION))
+    if spent is None or longer is None:
+        return None
+    return Estimate(spent, (longer - spent) / MILLION)
+
+
+def how_to_set(model: str) -> str:
+    """What a person must do to give a model a price."""
+    path = get_settings().prices
+    if path is not None:
+        return f"add {model!r} to {path}"
+    return (
+        f'write {{"{model}": {{"input": DOLLARS, "output": DOLLARS}}}} (per million tokens) to '
+        "a file and name the file in P2P_PRICES"
+    )
+
+
+def unknown(model: str) -> RequestRejected:
+    """Why a model without a price cannot be asked within a budget."""
+    return RequestRejected(
+        f"nobody knows what {model} costs, so no budget can be kept: {how_to_set(model)}"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -60,19 +60,6 @@ class Answer(Generic[Output]):
     """As `provider:model`."""
 
 
-class Asker(Protocol):
-    """Whoever can be asked; in a session, an LLMClient."""
-
-    @property
-    def model(self) -> str:
-        """As `provider:model`."""
-        ...
-
-    def ask(self, question: Question[Output]) -> Answer[Output]:
-        """Ask and wait; raises an InferenceError. May be called from several threads."""
-        ...
-
-
 class AskingCancelled(Exception):
     """Somebody wants to stop while a question is under way. No InferenceError: nothing failed."""
 
@@ -110,4 +97,4 @@ class BudgetExhausted(InferenceError):
 
 
 class NotUnderstood(InferenceError):
-    """The built-in author finds nothing in the sentence that it knows."""
+    """The built-in author finds nothing in the prompt that it knows."""

@@ -1,4 +1,4 @@
-"""Which failures of a provider are worth another try, when, and what each is called by us."""
+"""How requests are made and retried: which failures are worth another try, and when."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NOT_REACHED = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How often and how long to try again: minutes, not hours."""
 
     attempts: int = 6
-    waiting_s: float = 240.0
+    total_wait_s: float = 240.0
     """In all, for one request."""
     first_s: float = 1.0
     """Doubled every time, plus or minus a quarter."""
@@ -42,39 +42,37 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A pause before the next attempt, as it is told to people."""
+class RequestOptions:
+    """How a client asks."""
 
-    role: str
-    model: str
-    seconds: float
-    attempt: int
-    """How many attempts have failed."""
-    reason: str
+    retry: RetryPolicy
+    thinking_effort: str
+    max_tokens: int
+    """Of an answer; doubled for the next try after one was cut off."""
 
 
-def pause(
-    error: ModelAPIError, patience: Patience, failed: int, timeouts: int, waited_s: float
+def seconds_to_wait(
+    error: ModelAPIError, policy: RetryPolicy, failed: int, timeouts: int, waited_s: float
 ) -> float | None:
     """Seconds until the next attempt; None: give up."""
-    if not _may_pass(error) or failed >= patience.attempts:
+    if not _is_transient(error) or failed >= policy.attempts:
         return None
-    if is_timeout(error) and timeouts >= patience.timeouts:
+    if is_timeout(error) and timeouts >= policy.timeouts:
         return None
-    seconds = min(patience.first_s * 2 ** (failed - 1), patience.longest_s)
+    seconds = min(policy.first_s * 2 ** (failed - 1), policy.longest_s)
     seconds *= random.uniform(0.75, 1.25)  # noqa: S311 - so that clients do not come back together
     asked = asked_to_wait(error)
     if asked is not None:
         seconds = max(asked, 0.0) + random.uniform(0.0, 0.1)  # noqa: S311
-    return seconds if waited_s + seconds <= patience.waiting_s else None
+    return seconds if waited_s + seconds <= policy.total_wait_s else None
 
 
 def asked_to_wait(error: ModelAPIError) -> float | None:
     """The seconds that the provider wants us to wait: from the header, or as Gemini says it."""
     if error.retry_after is not None:
         return error.retry_after
-    found = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(error.body))
-    return float(found[1]) if found else None
+    delay = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(error.body))
+    return float(delay[1]) if delay else None
 
 
 def is_timeout(error: ModelAPIError) -> bool:
@@ -97,7 +95,7 @@ def may_be_charged(error: ModelAPIError) -> bool:
     return True
 
 
-def in_our_words(error: ModelAPIError, model: str, failed: int) -> InferenceError:
+def as_inference_error(error: ModelAPIError, model: str, failed: int) -> InferenceError:
     """The failure as agents and people know it."""
     from pydantic_ai import exceptions as theirs
 
@@ -115,10 +113,10 @@ def in_our_words(error: ModelAPIError, model: str, failed: int) -> InferenceErro
     )
     ours, text = next((ours, text) for kind, ours, text in kinds if isinstance(error, kind))
     tried = f" (tried {failed} times)" if failed > 1 else ""
-    return ours(f"{model}: {text}{tried}: {what_it_says(error)}")
+    return ours(f"{model}: {text}{tried}: {message_of(error)}")
 
 
-def what_it_says(error: ModelAPIError) -> str:
+def message_of(error: ModelAPIError) -> str:
     """The provider's own words, short and without secrets."""
     text = error.message
     body = error.body
@@ -130,7 +128,7 @@ def what_it_says(error: ModelAPIError) -> str:
     return redact(" ".join(text.split()))[:_LONGEST_MESSAGE]
 
 
-def _may_pass(error: ModelAPIError) -> bool:
+def _is_transient(error: ModelAPIError) -> bool:
     """Whether the same request may succeed later."""
     from pydantic_ai.exceptions import ModelQuotaExceededError, ModelRequestRejectedError
 

@@ -1,6 +1,6 @@
 """A vLLM server of our own: started, waited for, and ended with everything it has started.
 
-It does not outlive us: a small keeper process ends it when we are gone, also after a kill -9.
+It does not outlive us: a small supervisor process ends it when we are gone, also after a kill -9.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from p2p.inference import keeper
+from p2p.inference import vllm_supervisor
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.settings import get_settings, redact
 
@@ -66,7 +66,7 @@ class VLLMServer:
         self._stop_s = stop_s
         self._on_progress = on_progress
         self._cancelled = cancelled
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -88,7 +88,7 @@ class VLLMServer:
     @property
     def running(self) -> bool:
         """Whether it was started and has not ended."""
-        return self._keeper is not None and self._keeper.poll() is None
+        return self._supervisor is not None and self._supervisor.poll() is None
 
     def start(self) -> None:
         """Start it; raises ProviderUnavailable where there is no vLLM or the port is taken."""
@@ -102,11 +102,12 @@ class VLLMServer:
             )
         if self.healthy():
             raise ProviderUnavailable(f"something else answers at {self.url}: choose another port")
-        argv = [program, "serve", self.model, "--host", self.host, "--port", str(self.port)]
+        command = [program, "serve", self.model, "--host", self.host, "--port", str(self.port)]
+        supervisor = [sys.executable, "-I", vllm_supervisor.__file__, str(self._stop_s)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-I", keeper.__file__, str(self._stop_s), *argv, *self._arguments],
+            self._supervisor = subprocess.Popen(
+                [*supervisor, *command, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -140,11 +141,11 @@ class VLLMServer:
 
     def stop(self) -> None:
         """End it and what it has started: asked first, killed if need be. May be called twice."""
-        process, self._keeper = self._keeper, None
+        process, self._supervisor = self._supervisor, None
         if process is None:
             return
         assert process.stdin is not None
-        process.stdin.close()  # the keeper's sign to end the server
+        process.stdin.close()  # the supervisor's sign to end the server
         process.wait(self._stop_s + 10.0)
 
     def _log_tail(self) -> str:

@@ -55,6 +55,7 @@ from p2p.records.run_checks import (
     trajectory_problems,
     video_problems,
 )
+from p2p.records.statuses import ENDED
 from p2p.settings import check_name
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ _ITERATION = re.compile(r"iter_(\d+)")
 _TRAJECTORY = re.compile(r"trajectory_(\d+)(?:_(\w+))?\.npz")
 SILENT_S = 20.0
 """A session that gave no sign for so long, and whose lock nobody holds, is gone."""
-_ENDED = frozenset({"completed", "passed", "failed", "error", "cancelled", "stale"})
 
 _ALSO_IN_AN_ITERATION = re.compile(
     r"status\.lock|run\.lock|events\.jsonl\.lock|trajectory\.jsonl|tensorboard|judge_invalid\.json"
@@ -219,7 +219,7 @@ class IterationRecord(Folder):
         if self.config_path.exists() or not (runs := self.runs()):
             return self._own_progress()
         done = (
-            1.0 if run.derive_status() in _ENDED else run.compute_progress() or 0.0 for run in runs
+            1.0 if run.derive_status() in ENDED else run.compute_progress() or 0.0 for run in runs
         )
         return sum(done) / len(runs)
 
@@ -339,9 +339,12 @@ class SessionRecord(Folder):
     def derive_status(self) -> StatusLiteral:
         """How the session stands, seeing through a `running` whose process is gone.
 
+        A folder of plain training runs has the status of the last one.
         Whoever works on a session of the loop holds its lock and gives a sign every few seconds, so
         that a killed one is known at once.
         """
+        if not self.status_path.exists() and (iterations := self.iteration_records()):
+            return iterations[-1].derive_status()
         status = self.live_status("pending" if self.path.is_dir() else "unknown")
         gone = status == "running" and self.silent_s() > SILENT_S and is_free(self.lock_path)
         return "stale" if gone else status

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import utc_now
+from p2p.records.statuses import EXIT_CODES, STATUS
 from p2p.scheduler.records import JobSpec, RunSpec
-from p2p.session.endings import EXIT_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from unstable.config import RunConfig
 
 SESSION_DONE = tuple(
-    EXIT_CODES[status]
-    for status in ("passed", "max_iterations", "budget_exhausted", "time_exhausted")
+    code
+    for status, code in EXIT_CODES.items()
+    if STATUS[status].outcome in ("passed", "not_passed")
 )
 """A pass, or none within what it was given: either way there is a result."""
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import utc_now
 from p2p.records.iteration_record import IterationRecord
+from p2p.records.statuses import UNFINISHED
 from p2p.scheduler.controllers import JobOptions, executor_run
 from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
-from p2p.training.parallel_trainer import UNFINISHED, put_in_queue
+from p2p.training.parallel_trainer import put_in_queue
 from p2p.training.runner import TrainingFailed, finished_before
 from p2p.training.trainer import plan_runs, results_of
 

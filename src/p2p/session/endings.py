@@ -66,23 +66,6 @@ _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
 )
 """The first that fits counts. What is not in here is a fault of ours and goes on to the caller."""
 
-EXIT_CODES: dict[StatusLiteral, int] = {
-    "passed": 0,
-    "error": 1,
-    "max_iterations": 3,
-    "paused": 4,
-    "rate_limited": 5,
-    "auth_error": 6,
-    "invalid_code": 7,
-    "budget_exhausted": 8,
-    "time_exhausted": 10,
-    "cancelled": 130,
-}
-"""Of a process that runs a session; 2 is for what it was given, 9 for a session that is busy."""
-EXIT_BAD_INPUT, EXIT_BUSY = 2, 9
-
-RESUMABLE: frozenset[StatusLiteral] = frozenset(EXIT_CODES.keys() - {"passed"})
-
 
 def is_expected(error: BaseException) -> bool:
     """Whether the table has an entry for it."""

@@ -14,8 +14,8 @@ from p2p.event_log import emit, span
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun
+from p2p.records.session_view import IterationView
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
-from p2p.session.outcome import Outcome, read_outcome, verdict
 from p2p.session.phases import Work, done_or, make_plan
 from p2p.session.streaming import judging_early
 from p2p.session.thinking import JudgeTask
@@ -34,7 +34,7 @@ FIRST_CONFIRMATION_BLOCK = 2
 
 def run_iteration(
     work: Work, number: int, intent: Intent, reward: AuthoredCode, judge: AuthoredCode | None
-) -> Outcome:
+) -> IterationView:
     """Do what of this iteration is not done yet; its folder then holds all of it.
 
     Raises JudgeUnavailable, TrainingUnavailable or SessionCancelled; a reward that cannot be
@@ -45,7 +45,7 @@ def run_iteration(
         if aggregation.best_run_id is not None:
             _judge(work, number, intent, judge, aggregation)
             _confirm(work, number, intent, judge)
-    return read_outcome(work, number)
+    return work.iteration(number)
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -288,15 +288,48 @@ def _confirm(work: Work, number: int, intent: Intent, judge: AuthoredCode | None
         iteration.save_judgment(final)
 
 
-def settle_verdict(work: Work, number: int) -> None:
-    """Let the person's score count, where there is one."""
+def settle_verdict(work: Work, number: int) -> bool:
+    """Let the person's score count, where there is one; whether it changed the verdict."""
     iteration = work.session.iteration(number)
     best = iteration.best_run.read()
     first = IterationRecord(iteration.path / best.run_id).read_judgment() if best else None
     score = work.taken(number).score
     if first is None or score is None:
-        return
+        return False
     final = verdict(first, iteration.confirmation.read(), score, work.loop.pass_threshold)
-    if final != iteration.read_judgment():
-        with span("verdict", iteration=number, score=score):
-            save_model(iteration.judgment_path, final)
+    if final == iteration.read_judgment():
+        return False
+    with span("verdict", iteration=number, score=score):
+        iteration.save_judgment(final)
+    return True
+
+
+def verdict(
+    first: JudgmentResult,
+    confirmation: JudgmentResult | None,
+    person: float | None,
+    threshold: float,
+) -> JudgmentResult:
+    """What counts for an iteration: the person's word, else fresh starts, else the first look."""
+    final = first
+    if confirmation is not None:
+        final = confirmation.model_copy(update={"passed": first.passed and confirmation.passed})
+        if not final.passed:
+            note = f"passed with {_shown(first)}, but on fresh starts {_shown(confirmation)}"
+            text = f"{note}. {confirmation.diagnosis}".strip()
+            final = final.model_copy(update={"diagnosis": text})
+    if person is not None:
+        text = f"the person's score is {person:g} (the judges': {_shown(final)}). {final.diagnosis}"
+        final = final.model_copy(
+            update={
+                "intent_score": person,
+                "passed": person >= threshold,
+                "diagnosis": text.strip(),
+            }
+        )
+    return final
+
+
+def _shown(judgment: JudgmentResult) -> str:
+    score = judgment.intent_score
+    return "no score" if score is None else f"{score:.2f}"

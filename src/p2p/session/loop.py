@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
 from p2p.files import locked, read_model
+from p2p.records.session_view import SessionView
 from p2p.session.clock import Clock, time_exhausted
 from p2p.session.endings import (
     InvalidCode,
@@ -38,14 +39,13 @@ from p2p.session.phases import (
 )
 from p2p.session.publishing import publish
 from p2p.session.stopping import cancel_trainings, heartbeat
-from p2p.session.view import RecordedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from p2p.contracts import Intent
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.outcome import Outcome
+    from p2p.records.session_view import IterationView
 
 MOST_UNTRAINED_IN_A_ROW = 3
 """So many rewards that cannot be trained, one after the other, and the session gives up."""
@@ -165,8 +165,9 @@ def _phases(work: Work, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str
         outcome = run_iteration(work, number, intent, reward, judge)
         publish(work, "running", "", clock)
         orders = take_orders(work, number)
-        settle_verdict(work, number)
-        outcome = _settled(work, outcome, clock)
+        if settle_verdict(work, number):
+            outcome = work.iteration(number)
+            publish(work, "running", "", clock)
         if outcome.passed and not orders.wants_more:
             return "passed", f"iteration {number} does what was asked for"
         untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
@@ -179,33 +180,22 @@ def _phases(work: Work, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str
         number += 1
 
 
-def _settled(work: Work, outcome: Outcome, clock: Clock) -> Outcome:
-    """The outcome after the person had their say."""
-    from p2p.session.outcome import read_outcome
-
-    settled = read_outcome(work, outcome.number)
-    if settled != outcome:
-        publish(work, "running", "", clock)
-    return settled
-
-
 def _usable(work: Work, judge: AuthoredCode | None) -> AuthoredCode | None:
     """The judge if it runs; without it, someone else must be there to judge."""
     if judge is None or judge.valid:
         return judge
     if work.loop.vlm_model:
         return None
-    failed = [step.text for step in judge.steps if not step.ok] or ["no reason given"]
-    raise InvalidCode(f"no judge could be made to run: {failed[-1]}")
+    raise InvalidCode(f"no judge could be made to run: {judge.last_problem}")
 
 
-def _give_up_on_rewards(number: int, untrained: int, outcome: Outcome) -> None:
+def _give_up_on_rewards(number: int, untrained: int, outcome: IterationView) -> None:
     if untrained and (number == 1 or untrained >= MOST_UNTRAINED_IN_A_ROW):
         how_often = f"{untrained} rewards in a row" if untrained > 1 else "the first reward"
         raise InvalidCode(f"{how_often} could not be trained: {outcome.training_error}")
 
 
-def _without_a_pass(work: Work, outcome: Outcome) -> str:
+def _without_a_pass(work: Work, outcome: IterationView) -> str:
     if outcome.passed:
         return f"no iteration is left of {work.loop.max_iterations} for what was ordered"
     return f"no pass within {work.loop.max_iterations} iterations"
@@ -218,7 +208,7 @@ def _revise(work: Work, number: int) -> Revision:
 
     def produce() -> Revision:
         if ordered is None:
-            return work.thinking.revise(RecordedSession(work.session), number)
+            return work.thinking.revise(SessionView(work.session), number)
         known = work.session.lineage.read()
         return Revision(
             based_on=number,

@@ -19,6 +19,7 @@ from p2p.contracts import AuthoredCode, Intent, RewardSpec
 from p2p.event_log import emit, span
 from p2p.files import read_model, save_model, write_text
 from p2p.records.loop_files import IterationPlan, SteeringTaken
+from p2p.records.session_view import IterationView
 from p2p.session.endings import SessionPaused
 from p2p.session.steering import asks_to_pause, merge, not_taken
 from p2p.session.stopping import StopSwitch
@@ -62,6 +63,10 @@ class Work:
     def loop(self) -> LoopConfig:
         """How the session is to go."""
         return self.config.loop
+
+    def iteration(self, number: int) -> IterationView:
+        """An iteration as its files are now."""
+        return IterationView(self.session.iteration(number), number, self.loop.train)
 
     def taken(self, iteration: int) -> SteeringTaken:
         """The orders taken after this iteration; 0: before the first."""

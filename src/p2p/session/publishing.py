@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
 from p2p.files import write_text
-from p2p.session.outcome import Outcome, read_outcome
+from p2p.records.session_view import SessionView
 from p2p.session.phases import Work, rubric_since
 from p2p.session.report import report_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from p2p.records.session_view import IterationView
     from p2p.session.clock import Clock
 
 DIAGNOSIS_LENGTH = 2000
 
 
-def outcomes(work: Work) -> list[Outcome]:
+def outcomes(work: Work) -> list[IterationView]:
     """What all iterations came to that were trained, or could not be."""
-    found = (record.number for record in work.session.iteration_records())
-    read = (read_outcome(work, number) for number in found if number is not None)
-    return [outcome for outcome in read if outcome.judgment or outcome.training_error]
+    iterations = SessionView(work.session).iterations.values()
+    return [each for each in iterations if each.judgment or each.training_error]
 
 
 def publish(work: Work, status: StatusLiteral, message: str, clock: Clock) -> SessionResult:
@@ -42,7 +42,7 @@ def publish(work: Work, status: StatusLiteral, message: str, clock: Clock) -> Se
     return result
 
 
-def best_of(work: Work, done: Sequence[Outcome]) -> Outcome | None:
+def best_of(work: Work, done: Sequence[IterationView]) -> IterationView | None:
     """The best iteration under the rubric in force: a pass, else the highest score.
 
     Of equals it is the earlier one, until a person wants something else: then it is the newest.
@@ -54,7 +54,7 @@ def best_of(work: Work, done: Sequence[Outcome]) -> Outcome | None:
     ordered = (outcome.number for outcome in done if work.taken(outcome.number).wants_more)
     answers_from = 1 + next(ordered, math.inf)
 
-    def rank(outcome: Outcome) -> tuple[bool, float, int]:
+    def rank(outcome: IterationView) -> tuple[bool, float, int]:
         number = outcome.number
         return outcome.passed, outcome.score or 0.0, number if number >= answers_from else -number
 
@@ -62,7 +62,7 @@ def best_of(work: Work, done: Sequence[Outcome]) -> Outcome | None:
 
 
 def _result(
-    work: Work, status: StatusLiteral, message: str, done: Sequence[Outcome], clock: Clock
+    work: Work, status: StatusLiteral, message: str, done: Sequence[IterationView], clock: Clock
 ) -> SessionResult:
     usage = work.thinking.usage()
     best = best_of(work, done)
@@ -94,7 +94,7 @@ def _result(
     )
 
 
-def lineage(work: Work, done: Sequence[Outcome]) -> LineageData:
+def lineage(work: Work, done: Sequence[IterationView]) -> LineageData:
     """The tree. What was judged by other criteria than the last ones has no score in it."""
     since = rubric_since(work, 1 + max((outcome.number for outcome in done), default=0))
     nodes = tuple(_node(work, outcome, counts=outcome.number >= since) for outcome in done)
@@ -103,13 +103,8 @@ def lineage(work: Work, done: Sequence[Outcome]) -> LineageData:
     return LineageData(nodes=nodes, lessons=lessons)
 
 
-def _node(work: Work, outcome: Outcome, *, counts: bool) -> LineageNode:
-    iteration = work.session.iteration(outcome.number)
-    plan, revision, reward = (
-        iteration.plan.read(),
-        iteration.revision.read(),
-        iteration.reward.read(),
-    )
+def _node(work: Work, outcome: IterationView, *, counts: bool) -> LineageNode:
+    plan, revision, reward = outcome.plan, outcome.revision, outcome.reward
     made_by = work.session.iteration(outcome.number - 1).revision.read()
     judgment = outcome.judgment
     judged = counts and outcome.score is not None
@@ -129,7 +124,7 @@ def _node(work: Work, outcome: Outcome, *, counts: bool) -> LineageNode:
     )
 
 
-def _history(work: Work, result: SessionResult, done: Sequence[Outcome]) -> dict[str, Any]:
+def _history(work: Work, result: SessionResult, done: Sequence[IterationView]) -> dict[str, Any]:
     return {
         "session_id": work.session.session_id,
         "prompt": work.config.prompt,
@@ -141,9 +136,8 @@ def _history(work: Work, result: SessionResult, done: Sequence[Outcome]) -> dict
     }
 
 
-def _entry(work: Work, outcome: Outcome) -> dict[str, Any]:
-    iteration = work.session.iteration(outcome.number)
-    plan, judgment = iteration.plan.read(), outcome.judgment
+def _entry(work: Work, outcome: IterationView) -> dict[str, Any]:
+    plan, judgment = outcome.plan, outcome.judgment
     made_by = work.session.iteration(outcome.number - 1).revision.read()
     return {
         "iteration": outcome.number,

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from p2p.contracts import Criterion, Intent, SessionResult
-    from p2p.session.outcome import Outcome
+    from p2p.records.session_view import IterationView
     from p2p.session.phases import Work
 
 SIGNS = {"at_least": "≥", "at_most": "≤"}
 
 
-def report_text(work: Work, result: SessionResult, done: Sequence[Outcome]) -> str:
+def report_text(work: Work, result: SessionResult, done: Sequence[IterationView]) -> str:
     """The report as Markdown."""
     parts = [
         _head(work, result),
@@ -25,7 +25,7 @@ def report_text(work: Work, result: SessionResult, done: Sequence[Outcome]) -> s
     return "\n\n".join(parts) + "\n"
 
 
-def _best(result: SessionResult, done: Sequence[Outcome]) -> Outcome | None:
+def _best(result: SessionResult, done: Sequence[IterationView]) -> IterationView | None:
     return next((o for o in done if o.number == result.best_iteration), None)
 
 
@@ -66,7 +66,7 @@ def _environment(work: Work) -> str:
     return (config.env_id or "not chosen yet") + why
 
 
-def _criteria(intent: Intent | None, best: Outcome | None) -> Iterator[str]:
+def _criteria(intent: Intent | None, best: IterationView | None) -> Iterator[str]:
     if intent is None:
         return
     scores = {c.id: c for c in best.judgment.criteria} if best and best.judgment else {}
@@ -89,15 +89,14 @@ def _asked(criterion: Criterion) -> str:
     return f"{SIGNS[criterion.comparison]} {criterion.threshold:g} {_cell(criterion.unit)}".strip()
 
 
-def _iterations(work: Work, done: Sequence[Outcome]) -> Iterator[str]:
+def _iterations(work: Work, done: Sequence[IterationView]) -> Iterator[str]:
     if not done:
         return
     yield "## Iterations"
     rows = ["| iteration | from | score | fresh starts | return | what changed |"]
     rows.append("|---|---|---|---|---|---|")
     for outcome in done:
-        iteration = work.session.iteration(outcome.number)
-        plan = iteration.plan.read()
+        plan = outcome.plan
         made_by = work.session.iteration(outcome.number - 1).revision.read()
         final = outcome.best.final_return if outcome.best else None
         fresh = outcome.confirmation.intent_score if outcome.confirmation else None

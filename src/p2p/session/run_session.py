@@ -18,7 +18,8 @@ from p2p import __version__
 from p2p.contracts import describe_errors, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
-from p2p.session.endings import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, SessionBusy
+from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
+from p2p.session.endings import SessionBusy
 from p2p.session.loop import one_process, run_loop
 from p2p.session.phases import Work, as_is
 from p2p.session.request import SessionRequest, loop_config, with_changes

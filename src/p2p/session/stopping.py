@@ -10,17 +10,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p2p.records.statuses import CANCELLABLE
 from p2p.session.endings import SessionCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from p2p.contracts import StatusLiteral
     from p2p.records.iteration_record import IterationRecord, SessionRecord
     from p2p.session.clock import Clock
 
-UNDER_WAY: tuple[StatusLiteral, ...] = ("running", "paused", "queued", "pending")
 HEARTBEAT_S = 5.0
 LOOK_S = 0.5
 SAME_KEYSTROKE_S = 0.5
@@ -35,7 +34,7 @@ def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
     """
     parts = [session, *_runs(session)]
     before = [part.read_status() for part in parts]
-    told = [part.set_status_if("cancelled", UNDER_WAY) for part in parts]
+    told = [part.set_status_if("cancelled", CANCELLABLE) for part in parts]
     if not any(told):
         return None
     return [
@@ -48,7 +47,7 @@ def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
 def cancel_trainings(session: SessionRecord) -> None:
     """Tell what a killed process of the session has left running to end."""
     for run in _runs(session):
-        run.set_status_if("cancelled", UNDER_WAY)
+        run.set_status_if("cancelled", CANCELLABLE)
 
 
 def _runs(session: SessionRecord) -> list[IterationRecord]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from p2p.inference.ledger import Ledger
     from p2p.inference.llm_client import LLMClient
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.view import RecordedSession
+    from p2p.records.session_view import SessionView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class Thinking(Protocol):
         """Judge by code alone, on files that exist."""
         ...
 
-    def revise(self, session: RecordedSession, iteration: int) -> Revision:
+    def revise(self, session: SessionView, iteration: int) -> Revision:
         """What to do differently after this iteration."""
         ...
 
@@ -249,7 +249,7 @@ class AgentThinking:
             loop=task.loop,
         )
 
-    def revise(self, session: RecordedSession, iteration: int) -> Revision:
+    def revise(self, session: SessionView, iteration: int) -> Revision:
         """See Thinking."""
         from p2p.agents.revise_agent import revise
 
@@ -265,7 +265,7 @@ class AgentThinking:
             client = self.client
         except InferenceError:  # nobody can be asked now; earlier processes may have asked
             return _spent(self.session.llm_dir)
-        return _usage(client)
+        return _usage(client.ledger)
 
 
 def _make_client(
@@ -302,7 +302,7 @@ def _spent(folder: Path) -> Usage:
     return _usage(ledger)
 
 
-def _usage(spent: LLMClient | Ledger) -> Usage:
+def _usage(spent: Ledger) -> Usage:
     return Usage(spent.calls, spent.tokens, spent.cost_usd, spent.unanswered, spent.unanswered_usd)
 
 
@@ -331,8 +331,8 @@ def analyze_session(
     """
     from p2p.agents.session_analyzer import analyze
     from p2p.contracts import SessionAnalysis
-    from p2p.inference.spending import allowance
-    from p2p.session.view import RecordedSession
+    from p2p.inference.ledger import allowance
+    from p2p.records.session_view import SessionView
 
     kept = read_model(session.analysis_path, SessionAnalysis)
     if kept is not None and not again:
@@ -349,7 +349,7 @@ def analyze_session(
         budget_usd=min((found for found in (own, here) if found is not None), default=None),
         cancelled=cancelled,
     )
-    analysis = analyze(client, RecordedSession(session))
+    analysis = analyze(client, SessionView(session))
     session.save_analysis(analysis.model_dump(mode="json"))
     return analysis
 

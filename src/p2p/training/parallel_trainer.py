@@ -15,6 +15,7 @@ from pathlib import Path
 from p2p.config import TrainConfig
 from p2p.contracts import StatusLiteral
 from p2p.records.iteration_record import IterationRecord
+from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
 from p2p.training.cpu_manager import CoreLease, CPUManager
 from p2p.training.passed_variables import PASSED_VARIABLES
@@ -23,8 +24,6 @@ from p2p.training.runner import TrainingFailed, finished_before
 POLL_S = 0.25
 GRACE_S = 15.0
 """How long a run that is told to stop may take to say so before it is killed."""
-UNFINISHED: tuple[StatusLiteral, ...] = ("pending", "queued", "running")
-
 STARTED_ANEW: tuple[StatusLiteral, ...] = (
     "pending", "failed", "error", "cancelled", "stale", "unknown",
 )  # fmt: skip

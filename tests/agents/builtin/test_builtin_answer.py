@@ -7,7 +7,7 @@ from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.models.function import FunctionModel
 
 from p2p.agents.builtin import answer, answer_request, requests_in
-from p2p.agents.builtin.recipe import read_recipe
+from p2p.agents.builtin.reward import read_recipe
 from p2p.agents.requests import (
     AnalysisRequest,
     CodeDraft,

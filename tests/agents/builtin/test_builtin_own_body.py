@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from gymnasium.envs.mujoco import MujocoEnv
 
-from p2p.agents.builtin.body import body_of, usual_pose
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.builtin.quantities import quantities_of, reward_code
-from p2p.agents.builtin.recipe import read_recipe
-from p2p.agents.builtin.reward import write_reward
+from p2p.agents.builtin.morphology import morphology_of, usual_pose
+from p2p.agents.builtin.quantities import Code, quantities_of
+from p2p.agents.builtin.reward import read_recipe, write_reward
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judging.columns import trajectory_columns
 from p2p.agents.requests import IntentRequest, JudgeRequest, RewardRequest
@@ -79,12 +78,12 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     gym.register(ENV, entry_point=OwnSled, kwargs={"model_path": str(model)}, max_episode_steps=50)
     yield
     del gym.registry[ENV]
-    for cached in (get_env_spec, body_of, quantities_of, usual_pose):
+    for cached in (get_env_spec, morphology_of, quantities_of, usual_pose):
         cached.cache_clear()
 
 
 def test_its_root_its_size_and_its_limbs_are_found() -> None:
-    body = body_of(ENV)
+    body = morphology_of(ENV)
     assert body.root is not None
     assert body.root.name == "trunk"
     assert 0.03 < body.standing_height < 0.3  # it has slid down to the floor
@@ -96,7 +95,7 @@ def test_its_root_its_size_and_its_limbs_are_found() -> None:
         "rise_left_arm",
         "asymmetry",
     } <= set(quantities_of(ENV))
-    assert quantities_of(ENV)["forward_speed"].reward == "next_obs[..., 9]"
+    assert quantities_of(ENV)["forward_speed"].reward_code() == "next_obs[..., 9]"
 
 
 def test_one_that_observes_where_it_is_need_not_feel_it_otherwise() -> None:
@@ -126,9 +125,10 @@ def test_motions_can_be_asked_of_it(prompt: str) -> None:
 
 
 def test_the_simulators_state_stands_in_for_what_is_not_observed() -> None:
-    hidden = replace(quantities_of(ENV)["forward_speed"], reward=None)
-    assert reward_code(hidden) is None
-    assert reward_code(hidden, side_info=True) == 'info["mj_data"].qvel[..., 0]'
+    speed = quantities_of(ENV)["forward_speed"]
+    hidden = replace(speed, code=Code(None, speed.code.judge))
+    assert hidden.reward_code() is None
+    assert hidden.reward_code(side_info=True) == 'info["mj_data"].qvel[..., 0]'
 
 
 def test_what_it_has_not_is_said() -> None:

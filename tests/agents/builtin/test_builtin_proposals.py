@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2p.agents.builtin.body import body_of
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.builtin.limbs import TURNED
 from p2p.agents.builtin.measures import read_measure
-from p2p.agents.builtin.quantities import judge_code, quantities_of
-from p2p.agents.builtin.recipe import Term, read_recipe
-from p2p.agents.builtin.reward import render, write_reward
+from p2p.agents.builtin.morphology import morphology_of
+from p2p.agents.builtin.quantities import ROTATED, quantities_of
+from p2p.agents.builtin.reward import Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judging.columns import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
@@ -117,19 +115,20 @@ def test_a_reward_passes_the_check_in_the_sandbox(env_id: str, prompt: str) -> N
 def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
     steps = transitions(env_id)
     names: dict[str, Any] = {"np": np}
-    exec(TURNED, names)  # noqa: S102 - our own text
+    exec(ROTATED, names)  # noqa: S102 - our own text
     clipped = {e.index for e in get_env_spec(env_id).observation if e.clip is not None}
     for key, quantity in quantities_of(env_id).items():
-        if quantity.reward is None or key == "drift":  # the way from the origin, or from the start
+        reward, judge = quantity.reward_code(), quantity.judge_code(steps)
+        if reward is None or key == "drift":  # the way from the origin, or from the start
             continue
-        if any(f"[..., {i}]" in quantity.reward for i in clipped) or key == "joint_speed":
+        if any(f"[..., {i}]" in reward for i in clipped) or key == "joint_speed":
             continue
         for row in range(3):
             column = {name: values[:, row] for name, values in steps.items()}
             given = {name: column[name] for name in ("obs", "action", "next_obs")}
             given["info"] = column
-            ours = eval(quantity.reward, {**names, **given})  # noqa: S307
-            theirs = eval(quantity.judge, {**names, "trajectory": column})  # noqa: S307
+            ours = eval(reward, {**names, **given})  # noqa: S307
+            theirs = eval(str(judge), {**names, "trajectory": column})  # noqa: S307
             # A limb's middle is a few centimetres off where its link is mounted at an angle.
             tolerance = 0.1 if key.startswith("rise_") else 0.02
             # How far it flipped in the first step a judge cannot see: it has no step before.
@@ -222,9 +221,9 @@ def test_criteria_are_known_again_when_a_person_has_edited_them() -> None:
 
 def test_a_quantity_falls_back_on_the_observation_where_no_state_is_recorded() -> None:
     height = quantities_of("HalfCheetah-v5")["height"]
-    assert judge_code(height, {"xpos", "next_obs"}) == height.judge
-    assert judge_code(height, {"next_obs"}) == 'trajectory["next_obs"][..., 0] + 0.7'
-    assert judge_code(height, {"action"}) is None
+    assert height.judge_code({"xpos", "next_obs"}) == 'trajectory["xpos"][..., 1, 2]'
+    assert height.judge_code({"next_obs"}) == 'trajectory["next_obs"][..., 0] + 0.7'
+    assert height.judge_code({"action"}) is None
 
 
 @given(st.text(max_size=60))
@@ -250,7 +249,9 @@ def test_where_rising_ends_the_episode_rising_costs_before_it_does() -> None:
 
     asked, end = terms("walk forward", "Ant-v5"), get_env_spec("Ant-v5").healthy_ranges["z"][1]
     limit = asked["height_limit"]
-    assert body_of("Ant-v5").standing_height < limit.target < limit.target + limit.scale == end
+    assert (
+        morphology_of("Ant-v5").standing_height < limit.target < limit.target + limit.scale == end
+    )
     costs = sum(term.weight for term in asked.values() if term.shape in ("under", "over"))
     assert asked["alive"].weight >= costs
     # Who is asked to rise is not charged for it, and a tall body sinks when it falls.
@@ -260,18 +261,19 @@ def test_where_rising_ends_the_episode_rising_costs_before_it_does() -> None:
 
 def test_a_body_is_read_off_the_environment() -> None:
     cheetah, standup, pole = (
-        body_of(e) for e in ("HalfCheetah-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5")
+        morphology_of(e)
+        for e in ("HalfCheetah-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5")
     )
     assert cheetah.root is not None
     assert cheetah.root.name == "torso"
     assert 0.5 < cheetah.standing_height < 0.7
     assert standup.starts_lying
-    assert not body_of("Humanoid-v5").starts_lying
+    assert not morphology_of("Humanoid-v5").starts_lying
     assert standup.standing_height > 1.0
     assert [joint.name for joint in pole.poles] == ["hinge", "hinge2"]
     assert pole.may_end_early
     assert not cheetah.may_end_early
-    assert not body_of("Swimmer-v5").has_weight
+    assert morphology_of("Swimmer-v5").height_joint is None
 
 
 def test_what_a_body_cannot_do_is_refused_or_told() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.agents.builtin import answer
-from p2p.agents.builtin.recipe import read_recipe
-from p2p.agents.builtin.reward import recipe_for, render
+from p2p.agents.builtin.reward import read_recipe, write_reward
+from p2p.agents.requests import RewardRequest
 from p2p.agents.revise_agent import revise
 from p2p.agents.reward_source import reward_digest
 from p2p.agents.session_text import tunables
@@ -22,7 +22,9 @@ from p2p.inference.llm_client import LLMClient
 from p2p.records.iteration_record import IterationRecord
 from session_folder import INTENT, TRAIN, SessionFolder, reward
 
-OURS = render(recipe_for(INTENT.prompt, INTENT.env_id, INTENT.criteria)[0])
+OURS = write_reward(
+    RewardRequest(prompt=INTENT.prompt, env_id=INTENT.env_id, criteria=INTENT.criteria)
+).code
 FAILED = -1.0
 """In place of a score: the training failed."""
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from p2p.agents.builtin.criteria import write_criteria
-from p2p.agents.builtin.recipe import read_recipe
 from p2p.agents.builtin.revise import revise
-from p2p.agents.builtin.reward import write_reward
+from p2p.agents.builtin.reward import read_recipe, write_reward
 from p2p.agents.requests import IntentRequest, PastIteration, ReviseRequest, RewardRequest
 from p2p.contracts import CriterionScore
 from p2p.training.hp_presets import quick_config

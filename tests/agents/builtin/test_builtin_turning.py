@@ -8,8 +8,7 @@ import numpy as np
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.recipe import Recipe, Term, read_recipe
-from p2p.agents.builtin.reward import write_reward
+from p2p.agents.builtin.reward import Recipe, Term, read_recipe, write_reward
 from p2p.agents.requests import IntentRequest, RewardRequest
 
 ANT = "Ant-v5"
@@ -83,9 +82,9 @@ def test_a_body_that_trembles_in_time_with_the_steps_has_not_flipped() -> None:
     angle[60:] = -2 * np.pi
     trajectory = {"qpos": np.zeros((100, 9)), "qvel": np.full((100, 9), -3.0)}
     trajectory["qpos"][:, 2] = angle
-    rate = eval(cheetah.judge, {"np": np, "trajectory": trajectory})  # noqa: S307 - our own text
+    rate = eval(str(cheetah.judge_code(["qpos"])), {"np": np, "trajectory": trajectory})  # noqa: S307 - our own text
     assert np.sum(rate) * 0.05 / (2 * np.pi) == 1.0
     before, after = np.zeros((2, 17)), np.full((2, 17), -3.0)
     after[:, 1] = [0.0, -0.2]
     names = {"obs": before, "next_obs": after}
-    assert eval(str(cheetah.reward), names).tolist() == [0.0, 4.0]  # noqa: S307 - our own text
+    assert eval(str(cheetah.reward_code()), names).tolist() == [0.0, 4.0]  # noqa: S307 - our own text

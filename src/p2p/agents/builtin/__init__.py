@@ -105,17 +105,16 @@ def _fix(asked: Sequence[tuple[str, Record]]) -> Record:
 
 
 def _roles() -> Mapping[str, Callable[[Any], Record]]:
-    from p2p.agents.builtin import analyze, criteria, environment, judge, review, reward
-    from p2p.agents.builtin.synthesis import cannot_see, synthesise
+    from p2p.agents.builtin import analyze, criteria, judge, review, reward
 
     return {
-        "environment_chooser": environment.choose_environment,
+        "environment_chooser": criteria.choose_environment,
         "intent_elicitor": criteria.write_criteria,
         "reward_author": reward.write_reward,
         "judge_author": judge.write_judge,
         "reward_reviewer": review.review_reward,
         "judge_reviewer": review.review_judge,
-        "visual_judge": cannot_see,
-        "synthesiser": synthesise,
+        "visual_judge": judge.cannot_see,
+        "synthesiser": judge.synthesise,
         "session_analyzer": analyze.analyze_session,
     }

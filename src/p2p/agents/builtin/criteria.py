@@ -1,87 +1,121 @@
-"""From a sentence to criteria: goals bound to a body, and what goes without saying."""
+"""From a prompt to criteria, and to an environment that can do what it asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 
-from p2p.agents.builtin import manners, motions
-from p2p.agents.builtin.body import Body, body_of
-from p2p.agents.builtin.grammar import Goal, Parsed, parse
-from p2p.agents.builtin.measures import WHOLE, Measure, read_measure
+from p2p.agents.builtin.grammar import Parsed, parse
+from p2p.agents.builtin.measures import WHOLE, Window
+from p2p.agents.builtin.morphology import Morphology, morphology_of
+from p2p.agents.builtin.motions import (
+    CriteriaBuilder,
+    Row,
+    apply_goal,
+    lasts,
+    not_fallen,
+    upright,
+)
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.sheet import Sheet
-from p2p.agents.requests import IntentProposal, IntentRequest
-from p2p.contracts import Criterion
+from p2p.agents.requests import (
+    EnvironmentChoice,
+    EnvironmentChoices,
+    IntentProposal,
+    IntentRequest,
+)
 
 PROVIDERS = (
-    "To have any sentence understood, configure a language model: set ANTHROPIC_API_KEY, "
+    "To have any prompt understood, configure a language model: set ANTHROPIC_API_KEY, "
     "OPENAI_API_KEY or GEMINI_API_KEY, or name a local one (Ollama, vLLM) as the model."
 )
 
 LEAST, MOST = 5, 10
-
-Rule = Callable[[Sheet, Goal], None]
-
-RULES: Mapping[str, Rule] = {
-    **{
-        rule.__name__: rule
-        for rule in (
-            *(motions.go, motions.run, motions.crawl, motions.spin, motions.turn, motions.roll),
-            *(motions.flip, motions.jump, motions.hop, motions.stand, motions.balance),
-            *(motions.crouch, motions.lie, motions.get_up, motions.reach),
-            *(manners.upright, manners.level, manners.low, manners.high, manners.symmetric),
-            *(manners.smooth, manners.quiet, manners.efficient, manners.in_place),
-            *(manners.straight, manners.stable, manners.on_back),
-        )
-    },
-    "push": motions.reach,
-    "raise": motions.raise_or_lower,
-    "lower": motions.raise_or_lower,
-}
-"""What each motion and quality of the lexicon asks for."""
-
-OPPOSITES: Mapping[str, str] = {
-    "go": "stand", "run": "go", "fall": "stable", "jump": "quiet", "hop": "quiet",
-    "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
-    "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
-    "straight": "straight", "crawl": "go",
-}  # fmt: skip
-"""What a forbidden motion asks for instead."""
+_WINDOWS: tuple[tuple[Window, ...], ...] = (
+    (WHOLE,),
+    ((0.0, 0.5), (0.5, 1.0)),
+    ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)),
+)
+"""How a sequence of one, two, three parts divides the time."""
+_UNIT_OF = {"go": "m/s", "run": "m/s", "crawl": "m/s", "spin": "rad/s", "turn": "rad/s",
+            "jump": "m", "hop": "m"}  # fmt: skip
+"""The stated numbers that a motion can use."""
+_FILLERS = (
+    Row("Moves its joints within reason", "mean", "joint_speed", "at_most", 12.0, "dynamics", 0.1),
+    Row("Moves the cart calmly", "mean", "cart_speed", "at_most", 1.0, "dynamics", 0.1),
+    Row("Keeps the cart near the middle", "mean", "cart_offset", "at_most", 0.7, "dynamics", 0.1),
+    Row("Is seldom at its strongest", "share", "effort", "at_least", 0.7, "dynamics", 0.1,
+        high=0.9),
+    Row("Seldom jerks", "share", "action_change", "at_least", 0.8, "dynamics", 0.1, high=0.6),
+)  # fmt: skip
+"""For environments of which little else can be said."""
 
 
 def write_criteria(request: IntentRequest) -> IntentProposal:
-    """Criteria for a sentence; a refusal where nothing of it can be measured on this body."""
-    body = body_of(request.env_id)
-    parsed = parse(request.prompt, body.limb_words)
+    """Criteria for a prompt; a refusal where nothing of it can be measured in this environment."""
+    model = morphology_of(request.env_id)
+    parsed = parse(request.prompt, model.limb_words)
     if not parsed.goals:
         words = ", ".join(parsed.unused) or "no words"
         return IntentProposal(
             criteria=(),
             unused_words=parsed.unused,
-            refusal=f"The built-in author knows no motion in this sentence ({words}). {PROVIDERS}",
+            refusal=f"The built-in author knows no motion in this prompt ({words}). {PROVIDERS}",
         )
-    sheet = bind(parsed, body)
-    unused = (*_foreign(parsed.unused, body), *_stray_amounts(parsed))
-    if not any(criterion.category == "task" for criterion in sheet.found):
-        cannot = "; ".join(dict.fromkeys(sheet.cannot)) or "what was asked"
+    builder = build_criteria(parsed, model)
+    unused = (*_foreign(parsed.unused, model), *_stray_amounts(parsed))
+    if not builder.has_task:
+        cannot = "; ".join(dict.fromkeys(builder.cannot)) or "what was asked"
         return IntentProposal(
             criteria=(),
             unused_words=unused,
-            refusal=f"The built-in author cannot measure on {body.spec.name}: {cannot}. Another "
+            refusal=f"The built-in author cannot measure on {model.spec.name}: {cannot}. Another "
             f"environment may be able to. {PROVIDERS}",
         )
     return IntentProposal(
-        criteria=tuple(sheet.found[:MOST]), unused_words=unused, note=_note(parsed, sheet)
+        criteria=tuple(builder.criteria[:MOST]), unused_words=unused, note=_note(parsed, builder)
     )
 
 
-_UNIT_OF = {"go": "m/s", "run": "m/s", "crawl": "m/s", "spin": "rad/s", "turn": "rad/s",
-            "jump": "m", "hop": "m"}  # fmt: skip
-"""The stated numbers that a motion can use."""
+def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
+    """The criteria that the goals ask for, and the usual ones on top."""
+    builder = CriteriaBuilder(model, quantities_of(model.spec.env_id))
+    windows = _WINDOWS[min(len(parsed.parts), len(_WINDOWS)) - 1]
+    for part, window in zip(parsed.parts, windows, strict=False):
+        builder.window = window
+        builder.turning = any(goal.motion in ("turn", "spin") for goal in part)
+        for goal in part:
+            apply_goal(builder, goal)
+    builder.window = WHOLE
+    if builder.criteria and not builder.has_task and not builder.cannot:
+        # "Do not fall": nothing else is asked for, so that is the task.
+        update = {"category": "task", "weight": 1.0}
+        builder.criteria[0] = builder.criteria[0].model_copy(update=update)
+    if builder.has_task:
+        _add_usual(builder, {goal.motion for goal in parsed.goals if not goal.negated})
+    return builder
+
+
+def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
+    """What goes without saying: not falling, not shaking, not wasting."""
+    still = bool(motions & {"stand", "crouch", "lie", "balance"})
+    builder.add(lasts(0.3))
+    if not motions & {"flip", "roll", "lie", "get_up", "on_back"} and not builder.model.poles:
+        builder.add(*upright(0.8, "posture", 0.3))
+        if not motions & {"crawl", "low", "crouch"}:
+            not_fallen(builder)
+    builder.add(
+        Row("Spends no more effort than needed", "mean", "effort", "at_most",
+            0.3 if still else 0.65, "efficiency", 0.1),
+        Row("Does not shake", "mean", "action_change", "at_most", 0.25 if still else 0.4,
+            "dynamics", 0.1),
+    )  # fmt: skip
+    for row in _FILLERS:
+        if len(builder.criteria) < LEAST:
+            builder.add(row)
 
 
 def _stray_amounts(parsed: Parsed) -> tuple[str, ...]:
-    """Numbers that were said and cannot be used."""
+    """Numbers that were stated and cannot be used."""
     return tuple(
         f"{goal.amount.value:.3g} {goal.amount.unit}"
         for goal in parsed.goals
@@ -89,89 +123,23 @@ def _stray_amounts(parsed: Parsed) -> tuple[str, ...]:
     )
 
 
-def _foreign(words: Sequence[str], body: Body) -> tuple[str, ...]:
-    """Words that are not the body's own name, or a part of it."""
-    name = body.spec.name.lower()
+def _foreign(words: Sequence[str], model: Morphology) -> tuple[str, ...]:
+    """Words that are not the environment's own name, or a part of it."""
+    name = model.spec.name.lower()
     return tuple(word for word in words if len(word) < 3 or word.rstrip("s") not in name)
 
 
-def bind(parsed: Parsed, body: Body) -> Sheet:
-    """The criteria that the goals ask for, and the usual ones on top."""
-    sheet = Sheet(body, quantities_of(body.spec.env_id))
-    windows = _windows(len(parsed.parts))
-    for part, window in zip(parsed.parts, windows, strict=False):
-        sheet.window = window
-        sheet.turning = any(goal.motion in ("turn", "spin") for goal in part)
-        for goal in part:
-            apply_goal(sheet, goal)
-    sheet.window = WHOLE
-    task = any(criterion.category == "task" for criterion in sheet.found)
-    if sheet.found and not task and not sheet.cannot:
-        # "Do not fall": nothing else is asked for, so that is the task.
-        sheet.found[0] = sheet.found[0].model_copy(update={"category": "task", "weight": 1.0})
-    if any(criterion.category == "task" for criterion in sheet.found):
-        _usual(sheet, parsed)
-    return sheet
-
-
-def apply_goal(sheet: Sheet, goal: Goal) -> None:
-    """Add what one goal asks for."""
-    name = OPPOSITES.get(goal.motion) if goal.negated else goal.motion
-    if name is None or name not in RULES:
-        sheet.cannot.append(f"{'not ' if goal.negated else ''}{goal.motion}")
-        return
-    RULES[name](sheet, goal)
-
-
-def _windows(parts: int) -> Sequence[tuple[float, float]]:
-    if parts <= 1:
-        return (WHOLE,)
-    if parts == 2:
-        return ((0.0, 0.5), (0.5, 1.0))
-    return ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))
-
-
-def _usual(sheet: Sheet, parsed: Parsed) -> None:
-    """What goes without saying: not falling, not shaking, not wasting."""
-    motions = {goal.motion for goal in parsed.goals if not goal.negated}
-    tumbling = motions & {"flip", "roll", "lie", "get_up", "on_back"}
-    still = bool(motions & {"stand", "crouch", "lie", "balance"})
-    manners.lasts(sheet)
-    if not tumbling and not sheet.body.poles:
-        manners.upright(sheet, Goal("upright"), task=False, limit=0.8)
-        if "crawl" not in motions and "low" not in motions and "crouch" not in motions:
-            manners.not_fallen(sheet)
-    sheet.add("Spends no more effort than needed", Measure("mean", "effort"), "at_most",
-              0.3 if still else 0.65, category="efficiency", weight=0.1)  # fmt: skip
-    sheet.add("Does not shake", Measure("mean", "action_change"), "at_most",
-              0.25 if still else 0.4, category="dynamics", weight=0.1)  # fmt: skip
-    for title, measure, comparison, threshold in _FILLERS:
-        if len(sheet.found) < LEAST:
-            sheet.add(title, measure, comparison, threshold, category="dynamics", weight=0.1)
-
-
-_FILLERS = (
-    ("Moves its joints within reason", Measure("mean", "joint_speed"), "at_most", 12.0),
-    ("Moves the cart calmly", Measure("mean", "cart_speed"), "at_most", 1.0),
-    ("Keeps the cart near the middle", Measure("mean", "cart_offset"), "at_most", 0.7),
-    ("Is seldom at its strongest", Measure("share", "effort", high=0.9), "at_least", 0.7),
-    ("Seldom jerks", Measure("share", "action_change", high=0.6), "at_least", 0.8),
-)
-"""For bodies of which little else can be said."""
-
-
-def _seen(criterion: Criterion, sheet: Sheet) -> bool:
-    measure = read_measure(criterion.measure, sheet.quantities)
-    if measure is None or not measure.quantity:
-        return True
-    return sheet.quantities[measure.quantity].reward is not None
-
-
-def _note(parsed: Parsed, sheet: Sheet) -> str:
+def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
     notes = []
-    if sheet.cannot:
-        notes.append(f"With this body I cannot {', cannot '.join(dict.fromkeys(sheet.cannot))}.")
-    unseen = [c.title for c in sheet.found if c.category == "task" and not _seen(c, sheet)]
+    if builder.cannot:
+        cannot = ", cannot ".join(dict.fromkeys(builder.cannot))
+        notes.append(f"In this environment I cannot {cannot}.")
+    unseen = [
+        criterion.title
+        for criterion, measure in zip(builder.criteria, builder.measures, strict=True)
+        if criterion.category == "task" and measure.quantity
+        if builder.quantities[measure.quantity].code.reward is None
+    ]
     if unseen:
         notes.append(
             f"The observation does not show what “{unseen[0]}” needs: train with side_info."
@@ -180,7 +148,71 @@ def _note(parsed: Parsed, sheet: Sheet) -> str:
         notes.append("Of a sequence I take the first three parts.")
     if len(parsed.parts) > 1:
         notes.append(
-            "The policy sees no clock: a change halfway succeeds only where the body's own state "
+            "The policy sees no clock: a change halfway succeeds only where the agent's own state "
             "tells the parts of the sequence apart."
         )
     return " ".join(notes)
+
+
+# --- the environment, where none is named ---------------------------------------------------------
+
+ALIASES = {
+    "cheetah": "HalfCheetah", "cat": "HalfCheetah", "dog": "HalfCheetah", "horse": "HalfCheetah",
+    "spider": "Ant", "quadruped": "Ant", "insect": "Ant", "crab": "Ant",
+    "walker": "Walker2d", "biped": "Walker2d", "kangaroo": "Hopper",
+    "human": "Humanoid", "person": "Humanoid", "man": "Humanoid", "woman": "Humanoid",
+    "fish": "Swimmer", "snake": "Swimmer", "worm": "Swimmer", "swim": "Swimmer",
+    "swimming": "Swimmer", "pole": "InvertedPendulum", "pendulum": "InvertedPendulum",
+    "cartpole": "InvertedPendulum", "poles": "InvertedDoublePendulum",
+    "double": "InvertedDoublePendulum", "arm": "Reacher", "fingertip": "Reacher",
+    "pusher": "Pusher",
+}  # fmt: skip
+"""What people call these environments."""
+PREFERRED = {
+    "hop": "Hopper", "get_up": "HumanoidStandup", "balance": "InvertedPendulum",
+    "reach": "Reacher", "push": "Pusher", "spin": "Ant", "turn": "Ant", "roll": "Ant",
+}  # fmt: skip
+"""The environment that shows a motion best, where none is named."""
+DEFAULTS = ("HalfCheetah", "Ant")
+
+
+def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
+    """One that is named or can do it, with the reason; None: the words are not known."""
+    by_name = {env_id.rpartition("-v")[0] or env_id: env_id for env_id in request.environments}
+    parsed = parse(request.prompt)
+    named = _named(request.prompt, by_name)
+    motions = {goal.motion for goal in parsed.goals if not goal.negated}
+    if named == "Humanoid" and "get_up" in motions and "HumanoidStandup" in by_name:
+        named = "HumanoidStandup"
+    if named:
+        return EnvironmentChoice(env_id=by_name[named], reason=f"the prompt names {named}")
+    if not parsed.goals:
+        return EnvironmentChoice(
+            env_id=None, reason=f"The built-in author knows no motion in it. {PROVIDERS}"
+        )
+    words = set(re.findall(r"[a-z]+", request.prompt.lower()))
+    aliases = [name for alias, name in ALIASES.items() if alias in words]
+    aliases.sort(key=lambda name: name != "InvertedDoublePendulum")
+    if "Humanoid" in aliases and "get_up" in motions:
+        aliases.insert(0, "HumanoidStandup")
+    goals = [goal.motion for goal in parsed.goals if goal.motion in motions]
+    preferred = [PREFERRED[motion] for motion in goals if motion in PREFERRED]
+    asked = ", then ".join(
+        " and ".join(" ".join(goal.words) for goal in part) for part in parsed.parts
+    )
+    for name in dict.fromkeys([*aliases, *preferred, *DEFAULTS, *by_name]):
+        if name in by_name:
+            builder = build_criteria(parsed, morphology_of(by_name[name]))
+            if builder.has_task and not builder.cannot:
+                return EnvironmentChoice(env_id=by_name[name], reason=f"{name} can {asked}")
+    return EnvironmentChoice(env_id=None, reason=f"No environment here can {asked}. {PROVIDERS}")
+
+
+def _named(prompt: str, by_name: Mapping[str, str]) -> str | None:
+    text = prompt.lower()
+    packed = re.sub(r"[^a-z0-9]", "", text)
+    for name in sorted(by_name, key=len, reverse=True):
+        whole = re.search(rf"\b{name.lower()}s?\b", text)
+        if whole or (len(name) > 5 and name.lower() in packed):
+            return name
+    return None

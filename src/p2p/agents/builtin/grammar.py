@@ -49,7 +49,11 @@ class Goal:
     """As said: sides, then the noun."""
     negated: bool = False
     words: tuple[str, ...] = ()
-    """What of the sentence it is made of."""
+    """What of the prompt it is made of."""
+
+    def stated(self, unit: str) -> float | None:
+        """The number that was stated in this unit."""
+        return self.amount.value if self.amount and self.amount.unit == unit else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,23 @@
-"""Criteria as a judge: source text of `judge_fn(trajectory, summary)` with partial credit."""
+"""Judging without a model: source text of `judge_fn(trajectory, summary)`, and synthesis."""
 
 from __future__ import annotations
 
-from p2p.agents.builtin.body import Body, body_of
+from typing import NoReturn
+
 from p2p.agents.builtin.measures import Measure
-from p2p.agents.builtin.quantities import judge_code, quantities_of, rise_key
+from p2p.agents.builtin.morphology import Morphology, morphology_of
+from p2p.agents.builtin.quantities import STATE_COLUMNS, STEP_COLUMNS, quantities_of, rise_key
 from p2p.agents.builtin.reward import in_a_docstring, understood
-from p2p.agents.requests import CodeDraft, JudgeRequest
+from p2p.agents.requests import (
+    CodeDraft,
+    JudgeRequest,
+    SeenCriterion,
+    Synthesis,
+    SynthesisRequest,
+    VisualRequest,
+)
 from p2p.contracts import Criterion
-from p2p.training.specs.records import BodyEntry
+from p2p.inference.question import RequestRejected
 
 TAGS = {
     "effort": "wasteful",
@@ -144,31 +153,26 @@ def tag_for(tag, value, threshold, better):
 
 
 def write_judge(request: JudgeRequest) -> CodeDraft:
-    """The judge for these criteria."""
-    body = body_of(request.env_id)
+    """The judge for these criteria; without columns in the request, for all that there are."""
+    model = morphology_of(request.env_id)
     quantities = quantities_of(request.env_id)
-    columns = request.columns or dict.fromkeys((*_ALL_COLUMNS, *body.spec.info_keys))
-    rows: list[str] = []
-    measured: list[str] = []
-    known: set[str] = set()
+    columns = request.columns or {*STEP_COLUMNS, *STATE_COLUMNS, *model.spec.info_keys}
+    rows: dict[str, str] = {}
+    series: list[str] = []
     for criterion, measure in understood(request.env_id, request.criteria):
-        code = (
-            "np.ones(steps)"
-            if measure.stat == "lasting"
-            else judge_code(quantities[measure.quantity], columns)
-        )
-        if code is None:
-            continue
-        known.add(criterion.id)
-        rows.append(f"    {_row(criterion, measure, body)},")
-        measured.append(f'        "{criterion.id}": {code},')
-    unknown = tuple(c.id for c in request.criteria if c.id not in known)
+        code: str | None = "np.ones(steps)"
+        if measure.stat != "lasting":
+            code = quantities[measure.quantity].judge_code(columns)
+        if code is not None:
+            rows[criterion.id] = f"    {_row(criterion, measure, model)!r},"
+            series.append(f'        "{criterion.id}": {code},')
+    unknown = tuple(c.id for c in request.criteria if c.id not in rows)
     head = _HEAD.format(
         prompt=in_a_docstring(request.prompt),
-        horizon=body.horizon,
-        rows="\n".join(rows),
+        horizon=model.horizon,
+        rows="\n".join(rows.values()),
         unknown=unknown,
-        measured="\n".join(measured),
+        measured="\n".join(series),
     )
     text = f"Measures {len(rows)} criteria on each episode."
     if unknown:
@@ -176,58 +180,85 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
     return CodeDraft(code=head + _BODY, explanation=text)
 
 
-_ALL_COLUMNS = ("obs", "action", "next_obs", "qpos", "qvel", "xpos", "xquat", "step")
-
-
-def _row(criterion: Criterion, measure: Measure, body: Body) -> str:
-    row = (
+def _row(criterion: Criterion, measure: Measure, model: Morphology) -> tuple[object, ...]:
+    return (
         criterion.id,
         measure.stat,
         criterion.comparison,
         criterion.threshold,
-        zero_credit(criterion, measure, body),
+        zero_credit(criterion, measure, model),
         measure.low,
         measure.high,
         round(measure.window[0], 4),
         round(measure.window[1], 4),
-        _tag(measure, body),
+        _tag(measure, model),
     )
-    return repr(row)
 
 
-def _tag(measure: Measure, body: Body) -> str:
+def _tag(measure: Measure, model: Morphology) -> str:
     if measure.stat == "miss" and not measure.low:
         return "drifts"
     if measure.stat == "lasting":
-        return "fell" if body.has_weight or body.poles else "early_end"
+        return "fell" if model.height_joint or model.poles else "early_end"
     if measure.quantity.startswith("rise_"):
         return "wrong_posture"
-    if measure.quantity in TAGS:
-        return TAGS[measure.quantity]
-    return "speed"
+    return TAGS.get(measure.quantity, "speed")
 
 
-def _part(measure: Measure, body: Body) -> BodyEntry | None:
-    """The part of the body whose height is measured."""
-    return next((b for b in body.spec.bodies if rise_key(b) == measure.quantity), None)
-
-
-def zero_credit(criterion: Criterion, measure: Measure, body: Body) -> float:
+def zero_credit(criterion: Criterion, measure: Measure, model: Morphology) -> float:
     """The value at which a criterion gets nothing."""
     t = criterion.threshold
+    parts = (body for body in model.spec.bodies if rise_key(body) == measure.quantity)
+    usual = next((model.usual_rise(part) for part in parts), None)
     if criterion.comparison == "at_most":
         if measure.stat == "miss":
             return max(abs(measure.low or 0.0), 3 * t)
         if measure.quantity in ("effort", "action_change") and t < 1:
             return 1.0
-        if measure.quantity == "height" and body.standing_height > t:
-            return body.standing_height
-        if part := _part(measure, body):
-            return max(body.usual_rise(part), t + 1e-3)
-        return t + max(2 * abs(t), 1e-3)
-    zero = 0.0
-    if part := _part(measure, body):
-        zero = body.usual_rise(part)
+        if measure.quantity == "height" and model.standing_height > t:
+            return model.standing_height
+        return t + max(2 * abs(t), 1e-3) if usual is None else max(usual, t + 1e-3)
+    zero = usual or 0.0
     if measure.quantity == "height" and measure.stat != "share":
-        zero = body.start_height
+        zero = model.start_height
     return zero if zero < t else t - max(abs(t), 1e-3)
+
+
+# --- two judges on one episode --------------------------------------------------------------------
+
+MEASURED, SEEN = 0.7, 0.3
+"""What each judge's score counts where both have one."""
+
+
+def cannot_see(_: VisualRequest) -> NoReturn:
+    """Raises RequestRejected: rules do not look at pictures."""
+    raise RequestRejected(
+        "the built-in author cannot see: name a vision model for the visual judge, or none"
+    )
+
+
+def synthesise(request: SynthesisRequest) -> Synthesis:
+    """A weighted mean of the two judges; the nearer they are, the more confident."""
+    code = {score.id: score for score in request.code.criteria}
+    vlm = {score.id: score.score for score in request.vlm.criteria}
+    criteria: list[SeenCriterion] = []
+    gaps: list[float] = []
+    for criterion in request.criteria:
+        measured = code[criterion.id].score if criterion.id in code else None
+        seen = vlm.get(criterion.id)
+        evidence = code[criterion.id].evidence if criterion.id in code else ""
+        score = seen if measured is None else measured
+        if measured is not None and seen is not None:
+            score = MEASURED * measured + SEEN * seen
+            gaps.append(abs(measured - seen))
+            if gaps[-1] > 0.3:
+                differ = f"the judges differ ({measured:.2f} measured, {seen:.2f} seen)."
+                evidence = f"{differ} {evidence}"
+        criteria.append(SeenCriterion(id=criterion.id, score=score, evidence=evidence.strip()))
+    texts = (request.code.diagnosis, request.vlm.diagnosis)
+    return Synthesis(
+        criteria=tuple(criteria),
+        diagnosis=" / ".join(filter(None, texts)) or "no judge said anything",
+        failure_tags=tuple(dict.fromkeys((*request.code.failure_tags, *request.vlm.failure_tags))),
+        confidence=1.0 - sum(gaps) / len(gaps) if gaps else 0.5,
+    )

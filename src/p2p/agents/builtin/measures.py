@@ -14,6 +14,7 @@ from typing import Literal
 from p2p.agents.builtin.quantities import Quantity
 
 Stat = Literal["mean", "share", "highest", "final", "turns", "miss", "lasting"]
+Window = tuple[float, float]
 
 LASTING = "share of the full time that the episode lasts"
 _STATS: Mapping[Stat, str] = {
@@ -24,17 +25,21 @@ _STATS: Mapping[Stat, str] = {
     "turns": "full turns at the {words}",
     "miss": "difference of the mean {words} from",
 }
-_WINDOWS = {
-    (0.0, 0.5): " in the first half",
-    (0.5, 1.0): " in the second half",
-    (0.0, 1 / 3): " in the first third",
-    (1 / 3, 2 / 3): " in the second third",
-    (2 / 3, 1.0): " in the last third",
+WHOLE: Window = (0.0, 1.0)
+WINDOWS: Mapping[Window, str] = {
+    (0.0, 0.5): "first half",
+    (0.5, 1.0): "second half",
+    (0.0, 1 / 3): "first third",
+    (1 / 3, 2 / 3): "second third",
+    (2 / 3, 1.0): "last third",
 }
-WINDOW_TITLES = {span: f" ({words.removeprefix(' in the ')})" for span, words in _WINDOWS.items()}
-"""For the titles of criteria that look at a part of the time."""
-WHOLE = (0.0, 1.0)
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
+_BOUNDS = (
+    (rf" between (?P<low>{_NUMBER}) and (?P<high>{_NUMBER})", "share"),
+    (rf" at least (?P<low>{_NUMBER})", "share"),
+    (rf" at most (?P<high>{_NUMBER})", "share"),
+    (rf"(?<= from) (?P<low>{_NUMBER})", "miss"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,14 @@ class Measure:
 
     stat: Stat
     quantity: str = ""
+    """Empty for `lasting`."""
     low: float | None = None
     high: float | None = None
     """For shares: the quantity lies between these. For a miss, `low` is what is aimed at."""
-    window: tuple[float, float] = WHOLE
+    window: Window = WHOLE
     """Which part of the episode's full time is looked at."""
 
     def text(self, quantities: Mapping[str, Quantity]) -> str:
-        """In words."""
         if self.stat == "lasting":
             return LASTING
         quantity = quantities[self.quantity]
@@ -64,15 +69,7 @@ class Measure:
             words += f" at least {self.low:g}{unit}"
         elif self.high is not None:
             words += f" at most {self.high:g}{unit}"
-        return words + _WINDOWS.get(self.window, "")
-
-
-_BOUNDS = (
-    (rf" between (?P<low>{_NUMBER}) and (?P<high>{_NUMBER})", "share"),
-    (rf" at least (?P<low>{_NUMBER})", "share"),
-    (rf" at most (?P<high>{_NUMBER})", "share"),
-    (rf"(?<= from) (?P<low>{_NUMBER})", "miss"),
-)
+        return words + (f" in the {WINDOWS[self.window]}" if self.window in WINDOWS else "")
 
 
 def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | None:
@@ -80,29 +77,22 @@ def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | Non
     text = " ".join(text.lower().split()).rstrip(".")
     if text == LASTING:
         return Measure("lasting")
-    text, window = _cut_window(text)
-    text, bounds, bounded = _cut_bounds(text, quantities)
-    for stat, form in _STATS.items():
-        if bounded != (stat if stat in ("share", "miss") else ""):
+    window = next(
+        (span for span, name in WINDOWS.items() if text.endswith(f" in the {name}")), WHOLE
+    )
+    text = text.removesuffix(f" in the {WINDOWS.get(window)}")
+    units = "|".join({re.escape(quantity.unit) for quantity in quantities.values()} - {""})
+    limits: dict[str, float] = {}
+    bounded = ""
+    for pattern, stat in _BOUNDS:
+        if match := re.search(rf"{pattern}(?: (?:{units}))?$", text):
+            limits = {name: float(value) for name, value in match.groupdict().items()}
+            text, bounded = text[: match.start()], stat
+            break
+    for known, form in _STATS.items():
+        if bounded != (known if known in ("share", "miss") else ""):
             continue
         for key, quantity in quantities.items():
             if text == form.format(words=quantity.words).lower():
-                return Measure(stat, key, bounds.get("low"), bounds.get("high"), window)
+                return Measure(known, key, limits.get("low"), limits.get("high"), window)
     return None
-
-
-def _cut_window(text: str) -> tuple[str, tuple[float, float]]:
-    for span, words in _WINDOWS.items():
-        if text.endswith(words):
-            return text.removesuffix(words), span
-    return text, WHOLE
-
-
-def _cut_bounds(text: str, quantities: Mapping[str, Quantity]) -> tuple[str, dict[str, float], str]:
-    """The text without the numbers at its end, the numbers, and which statistic has them."""
-    units = "|".join({re.escape(q.unit) for q in quantities.values() if q.unit})
-    for pattern, stat in _BOUNDS:
-        if match := re.search(rf"{pattern}(?: (?:{units}))?$", text):
-            numbers = {name: float(value) for name, value in match.groupdict().items()}
-            return text[: match.start()], numbers, stat
-    return text, {}, ""

@@ -1,295 +1,484 @@
-"""What each motion asks for on a body: which numbers, from where on, and what they count."""
+"""What each motion and style asks for, as a table of criteria, and the builder that collects them.
+
+A threshold is a number, or a function of the environment's morphology where it scales with that.
+"""
 
 from __future__ import annotations
 
-from p2p.agents.builtin.body import Body
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
 from p2p.agents.builtin.grammar import Goal
-from p2p.agents.builtin.limbs import find_limb, limb_length
-from p2p.agents.builtin.manners import calm, high, in_place, low, not_fallen, upright
-from p2p.agents.builtin.measures import Measure
-from p2p.agents.builtin.quantities import rise_key
-from p2p.agents.builtin.sheet import Sheet
+from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window
+from p2p.agents.builtin.morphology import Morphology
+from p2p.agents.builtin.quantities import Quantity, rise_key
+from p2p.contracts import Category, Criterion
 
-PACES = {"slow": 0.1, "walk": 0.25, "run": 0.55, "fast": 1.2}
-"""Speeds in units of the body's pace."""
+Comparison = Literal["at_least", "at_most"]
+Scaled = float | Callable[[Morphology], float]
+UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns"}
 
-TURN_RATES = {"slow": 0.3, "walk": 0.6, "run": 1.0, "fast": 2.0}
+PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
+"""Speeds in units of the morphology's pace."""
+TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
 
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One criterion of a motion."""
+
+    title: str
+    stat: Stat
+    quantity: str
+    comparison: Comparison
+    threshold: Scaled
+    category: Category = "task"
+    weight: float = 1.0
+    low: Scaled | None = None
+    high: Scaled | None = None
+    whole: bool = False
+    """Over the whole episode, in whichever part of a sequence it stands."""
+
+
+@dataclass(slots=True)
+class CriteriaBuilder:
+    """The criteria that goals add up to in one environment."""
+
+    model: Morphology
+    quantities: Mapping[str, Quantity]
+    window: Window = WHOLE
+    turning: bool = False
+    """Whether it is to turn as it goes: then no direction of the world is the right one."""
+    criteria: list[Criterion] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
+    """Of the criteria, in their order."""
+    cannot: list[str] = field(default_factory=list)
+    """What was asked for and cannot be measured here."""
+
+    @property
+    def has_task(self) -> bool:
+        return any(criterion.category == "task" for criterion in self.criteria)
+
+    def add(self, *rows: Row) -> None:
+        for row in rows:
+            self._add(row)
+
+    def _add(self, row: Row) -> None:
+        """Unless the same number is asked for already or cannot be measured.
+
+        What went without saying and is then asked for in so many words belongs to the task.
+        """
+        if row.stat == "lasting":
+            measurable = self.model.may_end_early
+        else:
+            measurable = row.quantity in self.quantities
+        if not measurable:
+            return
+        window = WHOLE if row.whole else self.window
+        low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
+        measure = Measure(row.stat, row.quantity, low, high, window)
+        title = row.title + (f" ({WINDOWS[window]})" if window in WINDOWS else "")
+        for place, known in enumerate(self.criteria):
+            same = self.measures[place] == measure
+            if same and row.category == "task":
+                weight = max(known.weight, row.weight)
+                self.criteria[place] = known.model_copy(
+                    update={"category": "task", "weight": weight}
+                )
+            if same or title == known.title:
+                return
+        text = measure.text(self.quantities)
+        unit = UNITS.get(row.stat)
+        self.measures.append(measure)
+        self.criteria.append(
+            Criterion(
+                id=self._unused_id(title),
+                title=title,
+                description=f"{title}: {text}.",
+                measure=text,
+                comparison=row.comparison,
+                threshold=self._number(row.threshold),
+                unit=self.quantities[row.quantity].unit if unit is None else unit,
+                weight=row.weight,
+                category=row.category,
+            )
+        )
+
+    def _number(self, value: Scaled) -> float:
+        return float(f"{value(self.model) if callable(value) else value:.3g}")
+
+    def _unused_id(self, title: str) -> str:
+        letters = "".join(c if c.isalnum() else " " for c in title.lower())
+        name = "_".join(letters.split())[:40] or "criterion"
+        used = {criterion.id for criterion in self.criteria}
+        names = (name, *(f"{name[:37]}_{number}" for number in range(2, 99)))
+        return next(unused for unused in names if unused not in used)
+
+
+Rule = Callable[[CriteriaBuilder, Goal], None]
+
+
+# --- what thresholds scale with -------------------------------------------------------------------
+
+
+def pace(share: float) -> Scaled:
+    return lambda model: share * model.pace
+
+
+def length(share: float) -> Scaled:
+    return lambda model: share * model.length
+
+
+def height(share: float) -> Scaled:
+    return lambda model: share * model.standing_height
+
+
+def allowed(share: float) -> Scaled:
+    """A share of the standing height, within what does not end the episode."""
+    return lambda model: model.allowed_height(share * model.standing_height)
+
+
+def clear(share: float) -> Scaled:
+    """A share of the height at which one that starts lying is clearly off the ground."""
+    return lambda model: (
+        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
+    )
+
+
+# --- rows that several motions have ---------------------------------------------------------------
+
+
+def upright(limit: float, category: Category = "task", weight: float = 0.5) -> tuple[Row, ...]:
+    """The root upright, or the pole where there is one."""
+    return (
+        Row("Stays upright", "share", "tilt", "at_least", 0.9, category, weight, high=limit),
+        Row("Keeps the pole up", "share", "pole_tilt", "at_least", 0.9, high=0.2),
+    )
+
+
+def lasts(weight: float) -> Row:
+    return Row("Does not end early", "lasting", "", "at_least", 0.95, "stability", weight,
+               whole=True)  # fmt: skip
+
+
+def in_place(category: Category, weight: float) -> tuple[Row, ...]:
+    """An agent that works hard sways, so where it is counts more than how it moves."""
+    return (
+        Row("Stays in place", "mean", "drift", "at_most", length(1.0), category, weight),
+        Row("Does not travel", "mean", "ground_speed", "at_most", pace(0.15), "stability", 0.2),
+    )
+
+
+BOUNCING = Row("Goes up and down", "mean", "bounce", "at_least", pace(0.06), "gait", 0.3)
+CALM = Row("Moves its joints little", "mean", "joint_speed", "at_most", 1.5, "dynamics", 0.15)
+SMOOTH = Row("Moves smoothly", "mean", "action_change", "at_most", 0.2, "dynamics", 0.4)
+
+
+def not_fallen(builder: CriteriaBuilder) -> None:
+    if not builder.model.starts_lying:
+        builder.add(Row("Does not sink down", "share", "height", "at_least", 0.9, "posture", 0.25,
+                        low=height(0.6)))  # fmt: skip
+
+
+def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
+    """Add these rows; without the quantity it needs, say what cannot be done."""
+
+    def rule(builder: CriteriaBuilder, _: Goal) -> None:
+        if needs and needs not in builder.quantities:
+            builder.cannot.append(cannot)
+        else:
+            builder.add(*rows)
+
+    return rule
+
+
+_low = _rows(
+    Row("Keeps low", "share", "height", "at_least", 0.8, weight=0.7, high=allowed(0.85)),
+    needs="height",
+    cannot="keep low",
+)
+
+
+# --- motions that depend on more than the morphology ----------------------------------------------
+
 _WAYS = {
-    "": ("forward_speed", "Goes forward"),
     "forward": ("forward_speed", "Goes forward"),
-    "up": ("forward_speed", "Goes forward"),
-    "down": ("forward_speed", "Goes forward"),
     "backward": ("backward_speed", "Goes backward"),
     "left": ("left_speed", "Goes to the left"),
     "right": ("right_speed", "Goes to the right"),
 }
 
 
-def _speed(goal: Goal, usual: str, body: Body) -> float:
-    level = {"fast": "fast", "slow": "slow", "medium": "walk"}.get(goal.speed, usual)
-    return PACES[level] * body.pace
-
-
-def go(sheet: Sheet, goal: Goal, usual: str = "walk") -> None:
-    """Travel one way, as fast as is said."""
-    quantity, title = _WAYS.get(goal.direction, _WAYS[""])
-    if sheet.turning and not goal.direction:
+def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
+    """Travel one way, as fast as the goal says."""
+    quantity, title = _WAYS.get(goal.direction, _WAYS["forward"])
+    if builder.turning and not goal.direction:
         quantity, title = "ground_speed", "Keeps moving"
-    if not sheet.has(quantity):
-        sheet.cannot.append(f"go {goal.direction or 'forward'}")
+    if quantity not in builder.quantities:
+        builder.cannot.append(f"go {goal.direction or 'forward'}")
         return
-    stated = goal.amount if goal.amount and goal.amount.unit == "m/s" else None
-    wanted = stated.value if stated else _speed(goal, usual, sheet.body)
-    if stated or goal.speed == "slow":
-        sheet.add(
-            f"{title} at the speed asked for",
-            sheet.at("miss", quantity, low=wanted),
-            "at_most",
-            wanted * (0.15 if stated else 0.5),
-            category="task",
-            weight=1.0,
+    stated = goal.stated("m/s")
+    wanted = PACES[goal.speed or usual] * builder.model.pace if stated is None else stated
+    if stated is not None or goal.speed == "slow":
+        builder.add(Row(f"{title} at the speed asked for", "miss", quantity, "at_most",
+                        wanted * (0.5 if stated is None else 0.15), low=wanted))  # fmt: skip
+    else:
+        builder.add(Row(title, "mean", quantity, "at_least", wanted))
+    builder.add(Row("Keeps going", "share", quantity, "at_least", 0.75, "gait", 0.2,
+                    low=0.25 * wanted))  # fmt: skip
+    if quantity in ("forward_speed", "backward_speed"):
+        limit = max(0.5 * wanted, 0.08 * builder.model.pace)
+        builder.add(Row("Keeps its line", "miss", "left_speed", "at_most", limit, "gait", 0.15,
+                        low=0.0))  # fmt: skip
+
+
+def _run(builder: CriteriaBuilder, goal: Goal) -> None:
+    _go(builder, goal, "run")
+
+
+def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
+    _go(builder, goal)
+    _low(builder, goal)
+
+
+def _turn(usual: str, *more: Row) -> Rule:
+    def rule(builder: CriteriaBuilder, goal: Goal) -> None:
+        right = goal.direction in ("clockwise", "right")
+        quantity = "turn_right_rate" if right else "turn_left_rate"
+        title = "Turns clockwise" if right else "Turns counterclockwise"
+        stated = goal.stated("rad/s")
+        rate = TURN_RATES[goal.speed or usual] if stated is None else stated
+        if quantity not in builder.quantities:
+            builder.cannot.append("turn about the vertical")
+        elif stated is not None:
+            builder.add(Row(f"{title} at the rate asked for", "miss", quantity, "at_most",
+                            0.15 * rate, low=rate))  # fmt: skip
+        else:
+            builder.add(Row(title, "mean", quantity, "at_least", rate))
+        builder.add(
+            Row("Keeps turning", "share", quantity, "at_least", 0.75, "gait", 0.2, low=0.25 * rate),
+            *more,
+        )
+
+    return rule
+
+
+def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
+    """Turn over about the first of these axes that there is."""
+
+    def rule(builder: CriteriaBuilder, goal: Goal) -> None:
+        backward = goal.direction in ("backward", "left", "counterclockwise")
+        quantities = [axis[backward] for axis in axes if axis[backward] in builder.quantities]
+        if not quantities:
+            builder.cannot.append(title.lower())
+            return
+        builder.add(
+            Row(title, "turns", quantities[0], "at_least", 1.0),
+            Row(f"{title} again and again", "mean", quantities[0], "at_least", 0.5, "gait", 0.2),
+        )
+
+    return rule
+
+
+_FLIP = ("flip_forward_rate", "flip_back_rate")
+_ROLL = ("roll_right_rate", "roll_left_rate")
+
+
+def _jump(builder: CriteriaBuilder, goal: Goal) -> None:
+    if "height" not in builder.quantities:
+        builder.cannot.append("jump")
+        return
+    model = builder.model
+    rise = goal.stated("m") or max(0.15 * model.standing_height, 0.1 * model.length)
+    top = model.allowed_height(model.standing_height + rise)
+    builder.add(Row("Jumps up", "highest", "height", "at_least", top), BOUNCING)
+    if goal.direction in _WAYS:
+        _go(builder, goal)
+
+
+def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Travel in bounces; without a direction, jump."""
+    if goal.direction in ("up", "down", "") and "height" in builder.quantities:
+        _jump(builder, goal)
+    else:
+        _go(builder, goal)
+        builder.add(BOUNCING)
+
+
+_BALANCE = (
+    Row("Keeps the pole up to the end", "lasting", "", "at_least", 0.95, whole=True),
+    Row("Keeps the pole upright", "share", "pole_tilt", "at_least", 0.9, weight=0.7, high=0.15),
+    Row("Holds it without swaying", "mean", "pole_tilt", "at_most", 0.1, "posture", 0.3),
+    Row("Keeps the cart near the middle", "mean", "cart_offset", "at_most", 0.5, "stability", 0.2),
+    Row("Moves the cart calmly", "mean", "cart_speed", "at_most", 0.5, "dynamics", 0.15),
+)
+_GET_UP = (
+    Row("Gets clearly off the ground", "highest", "height", "at_least", clear(1.0), weight=0.6),
+    Row("Is up at the end", "final", "height", "at_least", clear(0.9)),
+    Row("Stays up", "share", "height", "at_least", 0.6, "stability", 0.3, low=clear(0.75)),
+    Row("Stands at full height", "share", "height", "at_least", 0.3, "posture", 0.1,
+        low=height(0.85)),
+    Row("Holds its trunk upright", "share", "tilt", "at_least", 0.5, "posture", 0.15, high=0.9),
+)  # fmt: skip
+
+
+def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Stay, upright; a pole is balanced, and one that lies gets up."""
+    if builder.model.poles:
+        builder.add(*_BALANCE)
+        return
+    if builder.model.starts_lying:
+        _get_up(builder, goal)
+        return
+    if "ground_speed" not in builder.quantities:
+        builder.add(Row("Holds still", "mean", "joint_speed", "at_most", 0.3))
+    builder.add(
+        Row("Stays where it is", "mean", "ground_speed", "at_most", pace(0.06)),
+        Row("Ends near where it began", "final", "drift", "at_most", length(0.5), "stability", 0.2),
+        *upright(0.6),
+    )
+    not_fallen(builder)
+    builder.add(CALM)
+
+
+def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Rise from lying; one that stands already stands."""
+    if "height" not in builder.quantities:
+        builder.cannot.append("get up")
+    elif builder.model.starts_lying:
+        builder.add(*_GET_UP)
+    else:
+        _stand(builder, goal)
+
+
+def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Bring the hand, or the object, to the target."""
+    if "target_distance" not in builder.quantities:
+        if "forward_speed" in builder.quantities:
+            _go(builder, goal)
+        else:
+            builder.cannot.append("reach a target")
+        return
+    pushing = "hand_distance" in builder.quantities
+    near = (0.12 if pushing else 0.1) * builder.model.length
+    if pushing:
+        rows = (
+            Row("Brings the object to the goal", "final", "target_distance", "at_most", near),
+            Row("Stays at the object", "mean", "hand_distance", "at_most", 2 * near, "gait", 0.3),
         )
     else:
-        sheet.add(title, sheet.at("mean", quantity), "at_least", wanted,
-                  category="task", weight=1.0)  # fmt: skip
-    sheet.add("Keeps going", sheet.at("share", quantity, low=0.25 * wanted), "at_least", 0.75,
-              category="gait", weight=0.2)  # fmt: skip
-    if sheet.has("left_speed") and quantity in ("forward_speed", "backward_speed"):
-        limit = max(0.5 * wanted, 0.08 * sheet.body.pace)
-        sheet.add("Keeps its line", sheet.at("miss", "left_speed", low=0.0), "at_most", limit,
-                  category="gait", weight=0.15)  # fmt: skip
+        rows = (
+            Row("Reaches the target", "final", "target_distance", "at_most", near),
+            Row("Stays at the target", "share", "target_distance", "at_least", 0.5, "stability",
+                0.4, high=1.5 * near),
+        )  # fmt: skip
+    builder.add(
+        *rows,
+        Row("Is close on average", "mean", "target_distance", "at_most", 3 * near, "gait", 0.2),
+    )
 
 
-def run(sheet: Sheet, goal: Goal) -> None:
-    """Travel faster."""
-    go(sheet, goal, "run")
+def _high(builder: CriteriaBuilder, _: Goal) -> None:
+    if not any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
+        builder.add(Row("Keeps high", "mean", "height", "at_least", height(1.0), weight=0.7))
 
 
-def crawl(sheet: Sheet, goal: Goal) -> None:
-    """Travel low."""
-    go(sheet, goal, "walk")
-    low(sheet, goal)
-
-
-def stand(sheet: Sheet, goal: Goal) -> None:
-    """Stay, upright; a pole is balanced, a body that lies gets up."""
-    body = sheet.body
-    if body.poles:
-        balance(sheet, goal)
-        return
-    if body.starts_lying and goal.motion != "lie":
-        get_up(sheet, goal)
-        return
-    if not sheet.has("ground_speed"):
-        sheet.add("Holds still", sheet.at("mean", "joint_speed"), "at_most", 0.3,
-                  category="task", weight=1.0)  # fmt: skip
-    else:
-        sheet.add("Stays where it is", sheet.at("mean", "ground_speed"), "at_most",
-                  0.06 * body.pace, category="task", weight=1.0)  # fmt: skip
-        sheet.add("Ends near where it began", sheet.at("final", "drift"), "at_most",
-                  0.5 * body.length, category="stability", weight=0.2)  # fmt: skip
-    upright(sheet, goal, task=True)
-    not_fallen(sheet)
-    calm(sheet)
-
-
-def balance(sheet: Sheet, goal: Goal) -> None:
-    """Keep a pole up; a body without one stands."""
-    if not sheet.body.poles:
-        stand(sheet, goal)
-        return
-    lasting = Measure("lasting")
-    if sheet.body.may_end_early:
-        sheet.add("Keeps the pole up to the end", lasting, "at_least", 0.95,
-                  category="task", weight=1.0)  # fmt: skip
-    sheet.add("Keeps the pole upright", sheet.at("share", "pole_tilt", high=0.15), "at_least", 0.9,
-              category="task", weight=0.7)  # fmt: skip
-    sheet.add("Holds it without swaying", sheet.at("mean", "pole_tilt"), "at_most", 0.1,
-              category="posture", weight=0.3)  # fmt: skip
-    sheet.add("Keeps the cart near the middle", sheet.at("mean", "cart_offset"), "at_most", 0.5,
-              category="stability", weight=0.2)  # fmt: skip
-    sheet.add("Moves the cart calmly", sheet.at("mean", "cart_speed"), "at_most", 0.5,
-              category="dynamics", weight=0.15)  # fmt: skip
-
-
-def _rotating(sheet: Sheet, goal: Goal, usual: str) -> None:
-    right = goal.direction in ("clockwise", "right")
-    quantity = "turn_right_rate" if right else "turn_left_rate"
-    if not sheet.has(quantity):
-        sheet.cannot.append("turn about the vertical")
-        return
-    level = {"fast": "fast", "slow": "slow", "medium": "walk"}.get(goal.speed, usual)
-    stated = goal.amount if goal.amount and goal.amount.unit == "rad/s" else None
-    rate = stated.value if stated else TURN_RATES[level]
-    title = "Turns clockwise" if right else "Turns counterclockwise"
-    if stated:
-        sheet.add(f"{title} at the rate asked for", sheet.at("miss", quantity, low=rate), "at_most",
-                  0.15 * rate, category="task", weight=1.0)  # fmt: skip
-    else:
-        sheet.add(title, sheet.at("mean", quantity), "at_least", rate,
-                  category="task", weight=1.0)  # fmt: skip
-    sheet.add("Keeps turning", sheet.at("share", quantity, low=0.25 * rate), "at_least", 0.75,
-              category="gait", weight=0.2)  # fmt: skip
-
-
-def spin(sheet: Sheet, goal: Goal) -> None:
-    """Turn fast, in place."""
-    _rotating(sheet, goal, "run")
-    in_place(sheet, goal, task=False)
-
-
-def turn(sheet: Sheet, goal: Goal) -> None:
-    """Turn."""
-    _rotating(sheet, goal, "walk")
-
-
-def _tumbling(sheet: Sheet, goal: Goal, plus: str, minus: str, title: str) -> None:
-    back = goal.direction in ("backward", "left", "counterclockwise")
-    quantity = minus if back else plus
-    if not sheet.has(quantity):
-        sheet.cannot.append(title.lower())
-        return
-    sheet.add(title, sheet.at("turns", quantity), "at_least", 1.0, category="task", weight=1.0)
-    sheet.add(f"{title} again and again", sheet.at("mean", quantity), "at_least", 0.5,
-              category="gait", weight=0.2)  # fmt: skip
-
-
-def flip(sheet: Sheet, goal: Goal) -> None:
-    """Turn over about the transverse axis."""
-    _tumbling(sheet, goal, "flip_forward_rate", "flip_back_rate", "Flips over")
-
-
-def roll(sheet: Sheet, goal: Goal) -> None:
-    """Turn over about the long axis, where the body has one."""
-    if sheet.has("roll_right_rate"):
-        _tumbling(sheet, goal, "roll_right_rate", "roll_left_rate", "Rolls over")
-    else:
-        _tumbling(sheet, goal, "flip_forward_rate", "flip_back_rate", "Rolls over")
-
-
-def jump(sheet: Sheet, goal: Goal) -> None:
-    """Get high up."""
-    if not sheet.has("height"):
-        sheet.cannot.append("jump")
-        return
-    height = sheet.body.standing_height
-    stated = goal.amount.value if goal.amount and goal.amount.unit == "m" else None
-    rise = stated or max(0.15 * height, 0.1 * sheet.body.length)
-    top = sheet.body.allowed_height(height + rise)
-    sheet.add("Jumps up", sheet.at("highest", "height"), "at_least", top,
-              category="task", weight=1.0)  # fmt: skip
-    _bouncing(sheet)
-    if goal.direction in ("forward", "backward", "left", "right"):
-        go(sheet, goal)
-
-
-def hop(sheet: Sheet, goal: Goal) -> None:
-    """Travel in bounces; without a direction, jump."""
-    if goal.direction not in ("up", "down", "") or not sheet.has("height"):
-        go(sheet, goal)
-        _bouncing(sheet)
-    else:
-        jump(sheet, goal)
-
-
-def _bouncing(sheet: Sheet) -> None:
-    sheet.add("Goes up and down", sheet.at("mean", "bounce"), "at_least", 0.06 * sheet.body.pace,
-              category="gait", weight=0.3)  # fmt: skip
-
-
-def crouch(sheet: Sheet, goal: Goal) -> None:
-    """Stay at half height."""
-    if not sheet.has("height"):
-        sheet.cannot.append("crouch")
-        return
-    height = sheet.body.standing_height
-    low, high = (sheet.body.allowed_height(share * height) for share in (0.35, 0.85))
-    sheet.add("Crouches", sheet.at("share", "height", low=low, high=high),
-              "at_least", 0.7, category="task", weight=1.0)  # fmt: skip
-    sheet.add("Stays where it is", sheet.at("mean", "ground_speed"), "at_most",
-              0.08 * sheet.body.pace, category="stability", weight=0.3)  # fmt: skip
-    upright(sheet, goal, task=False, limit=0.8)
-    calm(sheet)
-
-
-def lie(sheet: Sheet, _: Goal) -> None:
-    """End up at the ground."""
-    if not sheet.has("height"):
-        sheet.cannot.append("lie down")
-        return
-    height = sheet.body.standing_height
-    low = sheet.body.allowed_height(0.55 * height)
-    sheet.add("Lies on the ground", sheet.at("final", "height"), "at_most", low,
-              category="task", weight=1.0)  # fmt: skip
-    sheet.add("Lies still", sheet.at("mean", "ground_speed"), "at_most", 0.08 * sheet.body.pace,
-              category="stability", weight=0.3)  # fmt: skip
-    calm(sheet)
-
-
-def get_up(sheet: Sheet, goal: Goal) -> None:
-    """Rise from lying; a body that stands already stands."""
-    body = sheet.body
-    if not sheet.has("height"):
-        sheet.cannot.append("get up")
-        return
-    if not body.starts_lying:
-        stand(sheet, goal)
-        return
-    start, full = body.start_height, body.standing_height
-    clear = start + 0.3 * (full - start)
-    sheet.add("Gets clearly off the ground", sheet.at("highest", "height"), "at_least", clear,
-              category="task", weight=0.6)  # fmt: skip
-    sheet.add("Is up at the end", sheet.at("final", "height"), "at_least", 0.9 * clear,
-              category="task", weight=1.0)  # fmt: skip
-    sheet.add("Stays up", sheet.at("share", "height", low=0.75 * clear), "at_least", 0.6,
-              category="stability", weight=0.3)  # fmt: skip
-    sheet.add("Stands at full height", sheet.at("share", "height", low=0.85 * full), "at_least",
-              0.3, category="posture", weight=0.1)  # fmt: skip
-    sheet.add("Holds its trunk upright", sheet.at("share", "tilt", high=0.9), "at_least", 0.5,
-              category="posture", weight=0.15)  # fmt: skip
-
-
-def reach(sheet: Sheet, goal: Goal) -> None:
-    """Bring the hand, or the object, to the target."""
-    if not sheet.has("target_distance"):
-        if sheet.has("forward_speed"):
-            go(sheet, goal)
-        else:
-            sheet.cannot.append("reach a target")
-        return
-    near = 0.1 * sheet.body.length
-    if sheet.has("hand_distance"):
-        near = 0.12 * sheet.body.length
-        sheet.add("Brings the object to the goal", sheet.at("final", "target_distance"), "at_most",
-                  near, category="task", weight=1.0)  # fmt: skip
-        sheet.add("Stays at the object", sheet.at("mean", "hand_distance"), "at_most", 2 * near,
-                  category="gait", weight=0.3)  # fmt: skip
-    else:
-        sheet.add("Reaches the target", sheet.at("final", "target_distance"), "at_most", near,
-                  category="task", weight=1.0)  # fmt: skip
-        sheet.add("Stays at the target", sheet.at("share", "target_distance", high=1.5 * near),
-                  "at_least", 0.5, category="stability", weight=0.4)  # fmt: skip
-    sheet.add("Is close on average", sheet.at("mean", "target_distance"), "at_most", 3 * near,
-              category="gait", weight=0.2)  # fmt: skip
-
-
-def raise_or_lower(sheet: Sheet, goal: Goal) -> None:
+def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
     """Hold a limb higher or lower than usual."""
-    part = find_limb(sheet.body, goal.limb)
-    if part is None or not sheet.has(rise_key(part)):
-        if goal.motion == "lower" and (not goal.limb or goal.limb[-1] == "torso"):
-            low(sheet, goal)
-        elif goal.limb and goal.limb[-1] == "torso":
-            high(sheet, goal)
+    model, up = builder.model, goal.motion == "raise"
+    part = model.limb(goal.limb)
+    if part is None or rise_key(part) not in builder.quantities:
+        whole = goal.limb[-1:] == ("torso",)
+        if not up and (whole or not goal.limb):
+            _low(builder, goal)
+        elif whole:
+            _high(builder, goal)
         else:
-            sheet.cannot.append(f"{goal.motion} the {' '.join(goal.limb) or 'limb'}")
+            builder.cannot.append(f"{goal.motion} the {' '.join(goal.limb) or 'limb'}")
         return
-    usual, length = sheet.body.usual_rise(part), limb_length(sheet.body, part)
-    up = goal.motion == "raise"
-    wanted = usual + (0.3 if up else -0.3) * length
-    said = " ".join(goal.limb)
-    title, better = (f"Raises the {said}", "at_least") if up else (f"Lowers the {said}", "at_most")
-    sheet.add(title, sheet.at("mean", rise_key(part)), better, wanted, category="task", weight=1.0)
-    not_fallen(sheet)
+    wanted = model.usual_rise(part) + (0.3 if up else -0.3) * model.limb_length(part)
+    title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
+    builder.add(Row(title, "mean", rise_key(part), "at_least" if up else "at_most", wanted))
+    not_fallen(builder)
+
+
+RULES: Mapping[str, Rule] = {
+    "go": _go,
+    "run": _run,
+    "crawl": _crawl,
+    "spin": _turn("run", *in_place("stability", 0.4)),
+    "turn": _turn("medium"),
+    "flip": _tumble("Flips over", _FLIP),
+    "roll": _tumble("Rolls over", _ROLL, _FLIP),
+    "jump": _jump,
+    "hop": _hop,
+    "stand": _stand,
+    "balance": _stand,
+    "crouch": _rows(
+        Row("Crouches", "share", "height", "at_least", 0.7, low=allowed(0.35), high=allowed(0.85)),
+        Row("Stays where it is", "mean", "ground_speed", "at_most", pace(0.08), "stability", 0.3),
+        *upright(0.8, "posture", 0.3),
+        CALM,
+        needs="height",
+        cannot="crouch",
+    ),
+    "lie": _rows(
+        Row("Lies on the ground", "final", "height", "at_most", allowed(0.55)),
+        Row("Lies still", "mean", "ground_speed", "at_most", pace(0.08), "stability", 0.3),
+        CALM,
+        needs="height",
+        cannot="lie down",
+    ),
+    "get_up": _get_up,
+    "reach": _reach,
+    "push": _reach,
+    "raise": _limb,
+    "lower": _limb,
+    "upright": _rows(*upright(0.6)),
+    "level": _rows(*upright(0.35)),
+    "low": _low,
+    "high": _high,
+    "symmetric": _rows(
+        Row("Moves left and right alike", "mean", "asymmetry", "at_most", 0.4, "gait", 0.4),
+        needs="asymmetry",
+        cannot="tell left from right",
+    ),
+    "smooth": _rows(SMOOTH),
+    "quiet": _rows(
+        SMOOTH,
+        Row("Moves its joints calmly", "mean", "joint_speed", "at_most", 4.0, "dynamics", 0.4),
+    ),
+    "efficient": _rows(
+        Row("Spends little effort", "mean", "effort", "at_most", 0.25, "efficiency", 0.4)
+    ),
+    "in_place": _rows(*in_place("task", 1.0)),
+    "straight": _rows(
+        Row("Keeps its line", "miss", "left_speed", "at_most", pace(0.05), "gait", 0.4, low=0.0)
+    ),
+    "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
+    "on_back": _rows(
+        Row("Is on its back", "share", "tilt", "at_least", 0.7, low=2.2),
+        needs="tilt",
+        cannot="turn over",
+    ),
+}
+"""What each motion and style of the lexicon asks for."""
+
+OPPOSITES: Mapping[str, str] = {
+    "go": "stand", "run": "go", "fall": "stable", "jump": "quiet", "hop": "quiet",
+    "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
+    "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
+    "straight": "straight", "crawl": "go",
+}  # fmt: skip
+"""What a forbidden motion asks for instead."""
+
+
+def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Add what one goal asks for."""
+    name = OPPOSITES.get(goal.motion) if goal.negated else goal.motion
+    if name is None or name not in RULES:
+        builder.cannot.append(f"{'not ' if goal.negated else ''}{goal.motion}")
+        return
+    RULES[name](builder, goal)

@@ -1,27 +1,445 @@
-"""What can be measured of a body, step by step: one table for criteria, rewards and judges.
+"""What can be measured step by step: one table for criteria, rewards and judges.
 
-Each quantity has its name in words, its unit, and its code: for a reward, over `action`,
-`next_obs` and `info`; for a judge, over the columns of a trajectory, from the simulator's own state
-where that is recorded.
+Code is a template over named columns. A reward fills them with the arguments of one step
+(`{next_obs}`, `{action}`, a key of `info`), a judge with the columns of a whole trajectory; with
+side information a reward reads the simulator's state. All are indexed as `[..., i]`, so the same
+text serves one step, a batch and an episode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from string import Formatter
+from typing import TYPE_CHECKING, NamedTuple
 
-from p2p.agents.builtin.body import body_of
-from p2p.agents.builtin.part_quantities import effort, limb_heights, poles, rise_key, targets
-from p2p.agents.builtin.quantity import Quantity, judge_code, reward_code
-from p2p.agents.builtin.root_quantities import posture, rotation, travel
+import numpy as np
 
-__all__ = ["Quantity", "judge_code", "quantities_of", "reward_code", "rise_key"]
+from p2p.agents.builtin.morphology import Morphology, morphology_of
+
+if TYPE_CHECKING:
+    from p2p.training.specs.records import BodyEntry, JointEntry
+
+STEP_COLUMNS = ("obs", "action", "next_obs")
+STATE_COLUMNS = ("qpos", "qvel", "xpos", "xquat")
+
+
+class Code(NamedTuple):
+    """A number as templates."""
+
+    reward: str | None
+    """None: the observation does not show it."""
+    judge: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number per step."""
+
+    key: str
+    words: str
+    """As it stands in a criterion's measure; unique."""
+    unit: str
+    code: Code
+    symbol: str = "x"
+    """In LaTeX."""
+    episode_only: bool = False
+    """The judge's code looks at several steps, so no reward can use it."""
+    span: float | None = None
+    """For distances to reach: how far away it may begin."""
+    headroom: float = 1.6
+    """How many times its target still pays more; enough for what swings within a stride."""
+    enough: float | None = None
+    """How many times its target is best of all; None: the more the better."""
+    stretch: float | None = None
+    """For a limb's height, which has no natural zero: how long the limb is."""
+    ceiling: tuple[float, float] | None = None
+    """From where on it is much, and above which the environment ends the episode."""
+    felt_as: str = ""
+    """The quantity through which a policy notices it, where it does not observe it itself."""
+
+    def judge_code(self, columns: Collection[str]) -> str | None:
+        """For a judge that has these columns; None: it cannot be measured there."""
+
+        def recorded(name: str) -> str | None:
+            return f'trajectory["{name}"]' if name in columns else None
+
+        return _filled(self.code.judge, recorded) or _filled(self.code.reward, recorded)
+
+    def reward_code(self, *, side_info: bool = False) -> str | None:
+        """None: no reward can see it."""
+
+        def argument(name: str) -> str:
+            return name if name in STEP_COLUMNS else f'info["{name}"]'
+
+        def state(name: str) -> str | None:
+            known = f'info["mj_data"].{name}' if name in STATE_COLUMNS else None
+            return "action" if name == "action" else known
+
+        code = _filled(self.code.reward, argument)
+        if code is None and side_info and not self.episode_only:
+            return _filled(self.code.judge, state)
+        return code
+
+
+def _filled(template: str | None, source: Callable[[str], str | None]) -> str | None:
+    """The template with its columns from a source; None where one is missing."""
+    if template is None:
+        return None
+    columns = {name: source(name) for _, name, _, _ in Formatter().parse(template) if name}
+    return None if None in columns.values() else template.format(**columns)
 
 
 @cache
 def quantities_of(env_id: str) -> Mapping[str, Quantity]:
-    """Every quantity of this environment's body, by key."""
-    body = body_of(env_id)
-    found: list[Quantity] = [*travel(body), *posture(body), *rotation(body), *poles(body)]
-    found += [*targets(body), *limb_heights(body), *effort(body)]
-    return {quantity.key: quantity for quantity in found}
+    """Every quantity of this environment, by key."""
+    model = morphology_of(env_id)
+    tables = (_travel, _posture, _rotation, _poles, _targets, _limbs, _effort)
+    return {quantity.key: quantity for table in tables for quantity in table(model)}
+
+
+def _formula(form: str, *numbers: Code) -> Code:
+    """The same formula over numbers, for rewards and for judges."""
+    rewards = [number.reward for number in numbers]
+    judge = form.format(*(number.judge for number in numbers))
+    return Code(None if None in rewards else form.format(*rewards), judge)
+
+
+def _state(model: Morphology, column: str, index: int) -> Code:
+    """An entry of qpos or qvel."""
+    return Code(_observed(model, f"{column}[{index}]"), f"{{{column}}}[..., {index}]")
+
+
+def _observed(model: Morphology, source: str) -> str | None:
+    index = model.observed(source)
+    return None if index is None else f"{{next_obs}}[..., {index}]"
+
+
+def _signed(sign: float, code: Code) -> Code:
+    return _formula("-{}", code) if sign < 0 else code
+
+
+# --- the whole: where it goes, how it holds itself, how it turns ----------------------------------
+
+_WAYS = (
+    (("forward_speed", "forward speed"), ("backward_speed", "backward speed")),
+    (("left_speed", "speed to the left"), ("right_speed", "speed to the right")),
+)
+_TURNS = (
+    (("roll_right_rate", "rolling rate to the right"),
+     ("roll_left_rate", "rolling rate to the left")),
+    (("flip_forward_rate", "forward flipping rate"), ("flip_back_rate", "backward flipping rate")),
+    (("turn_left_rate", "counterclockwise turning rate"),
+     ("turn_right_rate", "clockwise turning rate")),
+)  # fmt: skip
+"""Along and about x, y and z: the positive and the negative way."""
+
+_TURNING_ENOUGH = 1.5
+"""Turning even faster only carries an agent off: its rate swings with every step of its legs, and
+one that is paid up to a cap turns more than twice as fast as asked to stay above it."""
+
+_VERTICAL = (
+    "2 * ({1} * {3} - {0} * {2})",
+    "2 * ({2} * {3} + {0} * {1})",
+    "1 - 2 * ({1} ** 2 + {2} ** 2)",
+)
+"""The height of each axis of a frame that the quaternion {0} {1} {2} {3} turns."""
+
+
+def _velocity(model: Morphology, axis: int) -> Code | None:
+    """The root's velocity along x or y."""
+    slide = model.root_axis("slide", axis)
+    # What the environment calls velocity is the way of a whole step: no swing within it is missed.
+    if (key := ("x_velocity", "y_velocity")[axis]) in model.spec.info_keys:
+        return Code(f"{{{key}}}", f"{{{key}}}") if model.free or slide else None
+    if model.free:
+        return _state(model, "qvel", model.free.qvel_address + axis)
+    return _signed(slide[1], _state(model, "qvel", slide[0].qvel_address)) if slide else None
+
+
+def _travel(model: Morphology) -> Iterator[Quantity]:
+    # In the water, every stroke also pulls back.
+    headroom = 1.6 if model.height_joint else 20.0
+    velocities = {axis: code for axis in range(2) if (code := _velocity(model, axis))}
+    for axis, code in velocities.items():
+        for (key, words), sign in zip(_WAYS[axis], (1, -1), strict=True):
+            symbol = f"{'-' if sign < 0 else ''}v_{'xy'[axis]}"
+            yield Quantity(key, words, "m/s", _signed(sign, code), symbol, headroom=headroom)
+    if not velocities:
+        return
+    planar = len(velocities) == 2
+    speed = _formula("np.hypot({}, {})" if planar else "np.abs({})", *velocities.values())
+    symbol = r"\|v_{xy}\|" if planar else r"\|v_x\|"
+    yield Quantity("ground_speed", "speed over ground", "m/s", speed, symbol)
+    yield _drift(model)
+
+
+def _drift(model: Morphology) -> Quantity:
+    assert model.root is not None
+    keys = model.spec.info_keys
+    reward = "{distance_from_origin}" if "distance_from_origin" in keys else None
+    if reward is None and "x_position" in keys and "y_position" not in keys:
+        reward = "np.abs({x_position})"
+    place = f"[..., {model.root.id}, :2]"
+    judge = f"np.linalg.norm({{xpos}}{place} - {{xpos}}[:1]{place}, axis=-1)"
+    slides = (model.root_axis("slide", axis) for axis in range(2))
+    addresses = [slide[0].qpos_address for slide in slides if slide]
+    if model.free:
+        addresses = [model.free.qpos_address, model.free.qpos_address + 1]
+    sees_its_place = all(_observed(model, f"qpos[{address}]") for address in addresses)
+    return Quantity("drift", "distance from where it began", "m", Code(reward, judge),
+                    r"\|x - x_0\|", episode_only=True,
+                    felt_as="" if sees_its_place else "ground_speed")  # fmt: skip
+
+
+def _posture(model: Morphology) -> Iterator[Quantity]:
+    root, joint = model.root, model.height_joint
+    if root is None:
+        return
+    if joint is not None:
+        offset = 2 if model.free else 0
+        reward = _observed(model, f"qpos[{joint.qpos_address + offset}]")
+        if reward and not model.free and joint.height_offset:
+            reward += f" + {joint.height_offset:g}"
+        height = Code(reward, f"{{xpos}}[..., {root.id}, 2]")
+        climb = _state(model, "qvel", joint.qvel_address + offset)
+        yield Quantity("height", f"height of the {root.name}", "m", height, "z", headroom=3.0,
+                       ceiling=model.ceiling)  # fmt: skip
+        yield Quantity("climb_speed", f"upward speed of the {root.name}", "m/s", climb, "v_z")
+        yield Quantity("bounce", f"speed of the {root.name} up or down", "m/s",
+                       _formula("np.abs({})", climb), r"\|v_z\|")  # fmt: skip
+    tilt = _tilt(model)
+    if tilt is not None:
+        yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
+
+
+def _tilt(model: Morphology) -> Code | None:
+    """How far the root's own upward axis leans from the vertical, 0 to pi."""
+    if model.free:
+        axis = int(np.argmax(np.abs(model.up)))
+        cosine = _VERTICAL[axis] if model.up[axis] > 0 else f"-({_VERTICAL[axis]})"
+        return _formula(f"np.arccos(np.clip({cosine}, -1.0, 1.0))", *_orientation(model))
+    hinge = model.root_axis("hinge", 1) or model.root_axis("hinge", 0)
+    if hinge is None:
+        return None
+    return _formula("np.arccos(np.cos({}))", _state(model, "qpos", hinge[0].qpos_address))
+
+
+def _orientation(model: Morphology) -> list[Code]:
+    """The quaternion of a free root."""
+    assert model.free is not None
+    return [_state(model, "qpos", model.free.qpos_address + 3 + k) for k in range(4)]
+
+
+def _rotation(model: Morphology) -> Iterator[Quantity]:
+    for axis, ways in enumerate(_TURNS):
+        hinge = None if model.free else model.root_axis("hinge", axis)
+        if model.free:
+            rate, sign = _state(model, "qvel", model.free.qvel_address + 3 + axis), 1.0
+        elif hinge:
+            rate, sign = _state(model, "qvel", hinge[0].qvel_address), hinge[1]
+        else:
+            continue
+        flips = axis == 1 and hinge is not None
+        if flips and hinge is not None:
+            rate = _angle_per_step(model, hinge[0].qpos_address)
+        for (key, words), way in zip(ways, (sign, -sign), strict=True):
+            symbol = (r"\omega_" if way > 0 else r"-\omega_") + "xyz"[axis]
+            yield Quantity(key, words, "rad/s", _signed(way, rate), symbol, episode_only=flips,
+                           enough=_TURNING_ENOUGH if axis == 2 else None)  # fmt: skip
+
+
+def _angle_per_step(model: Morphology, address: int) -> Code:
+    """How fast a hinge turns, by how far it came within a step.
+
+    An agent that trembles in time with the steps has the same speed at the end of each, and gets
+    nowhere; by speeds it would have flipped over.
+    """
+    index, dt = model.observed(f"qpos[{address}]"), f"{model.spec.dt:.6g}"
+    reward = f"({{next_obs}}[..., {index}] - {{obs}}[..., {index}]) / {dt}"
+    angle = f"{{qpos}}[..., {address}]"
+    judge = f"np.diff({angle}, prepend={angle}[:1]) / {dt}"
+    return Code(None if index is None else reward, judge)
+
+
+# --- parts: poles, targets, limbs, actuators ------------------------------------------------------
+
+
+def _poles(model: Morphology) -> Iterator[Quantity]:
+    cart = next((joint for joint in model.driven if joint.type == "slide"), None)
+    if not model.poles or cart is None:
+        return
+    angles = [_state(model, "qpos", pole.qpos_address) for pole in model.poles]
+    tilt = _formula(f"np.abs({' + '.join(['{}'] * len(angles))})", *angles)
+    if len(angles) > 1 or tilt.reward is None:
+        tilt = Code(_pole_tilt(model), tilt.judge)
+    yield Quantity("pole_tilt", "lean of the uppermost pole", "rad", tilt, r"\|\theta\|")
+    offset = _formula("np.abs({})", _state(model, "qpos", cart.qpos_address))
+    speed = _formula("np.abs({})", _state(model, "qvel", cart.qvel_address))
+    yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|")
+    yield Quantity("cart_speed", "speed of the cart", "m/s", speed, r"\|v\|")
+
+
+def _pole_tilt(model: Morphology) -> str | None:
+    """The lean of the last pole from the sines and cosines of all, which is what is observed."""
+    sine, cosine = "0.0", "1.0"
+    for number, pole in enumerate(model.poles):
+        source = f"qpos[{pole.qpos_address}]"
+        angle = _observed(model, source)
+        s = f"np.sin({angle})" if angle else _observed(model, f"sin({source})")
+        c = f"np.cos({angle})" if angle else _observed(model, f"cos({source})")
+        if s is None or c is None:
+            return None
+        sums = f"({sine} * {c} + {cosine} * {s})", f"({cosine} * {c} - {sine} * {s})"
+        sine, cosine = sums if number else (s, c)
+    return f"np.arccos(np.clip({cosine}, -1.0, 1.0))"
+
+
+def _targets(model: Morphology) -> Iterator[Quantity]:
+    """Distances to what is to be reached or pushed."""
+    goal = model.named("target", "goal")
+    thing = model.named("object", "ball", "puck", "cube", "block")
+    driven = [body for body in model.spec.bodies[1:]
+              if any(joint.body == body.name for joint in model.driven)]  # fmt: skip
+    carried = {part.id for body in driven for part in model.below(body)}
+    hand = model.spec.bodies[max(carried)] if carried else None
+    if goal is None or hand is None or goal.id in carried:
+        return
+    yield _distance(model, "target_distance", thing or hand, goal)
+    if thing is not None:
+        yield _distance(model, "hand_distance", hand, thing)
+
+
+def _distance(model: Morphology, key: str, a: BodyEntry, b: BodyEntry) -> Quantity:
+    gaps: list[str] = []
+    for axis in range(3):
+        first, second = f"xpos[{a.id}, {axis}]", f"xpos[{b.id}, {axis}]"
+        one, other = _observed(model, first), _observed(model, second)
+        if gap := (
+            _observed(model, f"{first} - {second}")
+            or _observed(model, f"{second} - {first}")
+            or (one and other and f"({one} - {other})")
+        ):
+            gaps.append(gap)
+    squares = " + ".join(f"{gap} ** 2" for gap in gaps)
+    judge = f"np.linalg.norm({{xpos}}[..., {a.id}, :] - {{xpos}}[..., {b.id}, :], axis=-1)"
+    code = Code(f"np.sqrt({squares})" if gaps else None, judge)
+    return Quantity(key, f"distance of the {a.name} from the {b.name}", "m", code, "d",
+                    span=model.length)  # fmt: skip
+
+
+def _limbs(model: Morphology) -> Iterator[Quantity]:
+    """How high each limb is, and left against right."""
+    if model.root is None or model.height_joint is None:
+        return
+    for part in model.below(model.root)[1:]:
+        if model.chain(part):
+            name = part.name.replace("_", " ")
+            code = Code(_rewarded_rise(model, part), _judged_rise(model, part))
+            yield Quantity(rise_key(part), f"height of the {name} over the {model.root.name}", "m",
+                           code, rf"h_\mathrm{{{part.name.replace('_', '')}}}",
+                           stretch=model.limb_length(part))  # fmt: skip
+    gaps = [
+        _formula("np.abs({} - {})" if sign > 0 else "np.abs({} + {})",
+                 *(_state(model, "qpos", joint.qpos_address) for joint in (left, right)))
+        for left, right, sign in _mirrored(model)
+    ]  # fmt: skip
+    if gaps:
+        mean = _formula(f"({' + '.join(['{}'] * len(gaps))}) / {len(gaps)}", *gaps)
+        yield Quantity("asymmetry", "difference between the left and the right joints", "rad",
+                       mean, r"\|q_l - q_r\|")  # fmt: skip
+
+
+def rise_key(part: BodyEntry) -> str:
+    """The key of how high a part is."""
+    return "rise_" + re.sub(r"\W", "_", part.name.lower())[:34]
+
+
+ROTATED = '''def turned(point, axis, anchor, angle):
+    """A point, turned about an axis through an anchor."""
+    axis, lever = np.asarray(axis), point - np.asarray(anchor)
+    c, s = np.cos(angle)[..., None], np.sin(angle)[..., None]
+    along = np.sum(lever * axis, axis=-1, keepdims=True) * axis
+    return anchor + c * lever + s * np.cross(axis, lever) + (1.0 - c) * along
+'''
+"""Stands in a reward that needs it."""
+
+
+def _judged_rise(model: Morphology, part: BodyEntry) -> str:
+    """How high the part's middle is above the root."""
+    assert model.root is not None
+    quat = [f"{{xquat}}[..., {part.id}, {k}]" for k in range(4)]
+    lifts = [
+        f" + {offset:.4g} * ({row.format(*quat)})"
+        for offset, row in zip(model.middle(part), _VERTICAL, strict=True)
+        if offset
+    ]
+    return f"{{xpos}}[..., {part.id}, 2] - {{xpos}}[..., {model.root.id}, 2]" + "".join(lifts)
+
+
+def _rewarded_rise(model: Morphology, part: BodyEntry) -> str | None:
+    """The same from joint angles, by forward kinematics; None: not all of them are observed.
+
+    The part's point in the resting pose is turned about every joint on the way to the root, the
+    last joint first, and then as the root is.
+    """
+    assert model.root is not None
+    code = f"np.array({_listed(np.add(part.rest_position, model.middle(part)))})"
+    for joint in reversed(model.chain(part)):
+        angle = _observed(model, f"qpos[{joint.qpos_address}]")
+        if angle is None or joint.type != "hinge":
+            return None
+        turn = f"{angle} - {joint.rest[0]:g}" if joint.rest[0] else angle
+        code = f"turned({code}, {_listed(joint.axis)}, {_listed(joint.anchor)}, {turn})"
+    hinge = model.root_axis("hinge", 1)
+    if model.free:
+        form, numbers = ", ".join(_VERTICAL), _orientation(model)
+    elif hinge:
+        sine = "np.sin({0})" if hinge[1] > 0 else "-np.sin({0})"
+        form = f"-{sine}, 0.0 * {{0}}, np.cos({{0}})"
+        numbers = [_state(model, "qpos", hinge[0].qpos_address)]
+    else:
+        return None
+    vertical = _formula(form, *numbers).reward
+    from_root = f"({code} - np.array({_listed(model.root.rest_position)}))"
+    return vertical and f"np.sum({from_root} * np.stack([{vertical}], axis=-1), axis=-1)"
+
+
+def _listed(vector: object) -> str:
+    return str([round(float(v), 5) + 0.0 for v in np.asarray(vector, dtype=float)])
+
+
+def _mirrored(model: Morphology) -> Iterator[tuple[JointEntry, JointEntry, int]]:
+    """Pairs of left and right joints; -1 where a mirror image turns the other way."""
+    by_name = {joint.name: joint for joint in model.driven if joint.type == "hinge"}
+    for name, left in by_name.items():
+        twins = [name.replace("left", "right"), name.replace("_left", ""),
+                 name.replace("left_", "")]  # fmt: skip
+        twin = next((by_name[other] for other in twins if other != name and other in by_name), None)
+        if twin is not None:
+            a, b = left.range, twin.range
+            flipped = a and b and np.allclose(a, (-b[1], -b[0])) and not np.allclose(a, b)
+            yield left, twin, -1 if flipped else 1
+
+
+def _effort(model: Morphology) -> Iterator[Quantity]:
+    highs = [max(abs(a.high or 1.0), abs(a.low or 1.0)) for a in model.spec.actions]
+    if len(set(highs)) > 1:
+        action = f"{{action}} / np.array({[round(high, 6) for high in highs]})"
+    else:
+        action = "{action}" if highs[0] == 1.0 else f"{{action}} / {highs[0]:g}"
+    square = f"np.mean(np.square({action}), axis=-1)"
+    change = f"np.mean(np.abs(np.diff({action}, axis=0, prepend=({action})[:1])), axis=-1) / 2"
+    yield Quantity("effort", "effort (mean square of the actions, as a share of the strongest)",
+                   "", Code(square, square), r"\overline{a^2}")  # fmt: skip
+    yield Quantity("action_change", "change of the actions from step to step, as a share of their "
+                   "range", "", Code(None, change), r"\|\Delta a\|", episode_only=True)  # fmt: skip
+    columns = [joint.qvel_address for joint in model.driven if joint.type == "hinge"]
+    if columns:
+        seen = [model.observed(f"qvel[{column}]") for column in columns]
+        rms = "np.sqrt(np.mean(np.square({}[..., {}]), axis=-1))"
+        reward = None if None in seen else rms.format("{next_obs}", seen)
+        yield Quantity("joint_speed", "speed of the joints (root mean square)", "rad/s",
+                       Code(reward, rms.format("{qvel}", columns)), r"\|\dot q\|")  # fmt: skip

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from p2p.agents.builtin.body import body_of
-from p2p.agents.builtin.criteria import apply_goal
 from p2p.agents.builtin.grammar import Goal, parse
-from p2p.agents.builtin.measures import read_measure
+from p2p.agents.builtin.morphology import morphology_of
+from p2p.agents.builtin.motions import CriteriaBuilder, apply_goal
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.recipe import Recipe, Term, from_criteria, worth_living
-from p2p.agents.builtin.sheet import Sheet
+from p2p.agents.builtin.reward import Recipe, Term, with_criteria
 from p2p.agents.requests import ReviseRequest
 
 _SPEEDS = frozenset(
@@ -46,7 +44,7 @@ def take_up(request: ReviseRequest, recipe: Recipe) -> tuple[Recipe, Heard]:
     """The recipe with the remarks followed, and how."""
     if not request.remarks:
         return recipe, Heard()
-    body = body_of(request.env_id)
+    body = morphology_of(request.env_id)
     changes: list[str] = []
     unused: list[str] = []
     longer = False
@@ -82,7 +80,7 @@ def _follow(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
                 else term
                 for term in recipe.terms
             ]
-            recipe = recipe.model_copy(update={"terms": worth_living(terms)})
+            recipe = recipe.with_terms(terms)
             return recipe, f"{goal.motion}: {', '.join(found)} x{factor:g}"
     motion = _AS_GOALS.get(goal.motion, goal.motion)
     return _added(recipe, Goal(motion, goal.direction, goal.speed, goal.amount, goal.limb,
@@ -110,13 +108,10 @@ def _pace(recipe: Recipe, factor: float, why: str) -> tuple[Recipe, str]:
 
 def _added(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
     """Terms for a goal of the grammar that the recipe does not have."""
-    quantities = quantities_of(recipe.env_id)
-    sheet = Sheet(body_of(recipe.env_id), quantities)
-    apply_goal(sheet, goal)
-    pairs = [(c, m) for c in sheet.found if (m := read_measure(c.measure, quantities))]
-    extra = from_criteria(
-        recipe.env_id, recipe.title, pairs, quantities, side_info=recipe.side_info
-    ).terms
+    builder = CriteriaBuilder(morphology_of(recipe.env_id), quantities_of(recipe.env_id))
+    apply_goal(builder, goal)
+    pairs = tuple(zip(builder.criteria, builder.measures, strict=True))
+    extra = with_criteria(recipe, pairs).terms
     have = {(term.quantity, term.shape): term for term in recipe.terms}
     terms = list(recipe.terms)
     changed: list[str] = []
@@ -132,6 +127,6 @@ def _added(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
             changed.append(f"{same.name} x2")
     if not changed:
         return recipe, ""
-    return recipe.model_copy(update={"terms": worth_living(terms)}), (
+    return recipe.with_terms(terms), (
         f"{' '.join(goal.words) or goal.motion}: {', '.join(changed)}"
     )

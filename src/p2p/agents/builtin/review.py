@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.builtin.recipe import Recipe, read_recipe
-from p2p.agents.builtin.reward import recipe_for, render, write_reward
+from p2p.agents.builtin.reward import Recipe, read_recipe, recipe_for, render, write_reward
 from p2p.agents.requests import (
     CodeDraft,
     CodeReview,
@@ -84,9 +83,7 @@ def fix_reward(request: RewardRequest, fixes: list[FixRequest]) -> CodeDraft:
     given = next((fix.code for fix in reversed(fixes) if fix.code), "")
     recipe = read_recipe(given)
     if recipe is None or recipe.env_id != request.env_id:
-        recipe, _ = recipe_for(
-            request.prompt, request.env_id, request.criteria, side_info=request.side_info
-        )
+        recipe = recipe_for(request)
     text = "\n".join(problem for fix in fixes for problem in fix.problems)
     if "worse behaviour first" in text or "highest for ending" in text:
         mended, how = _rebalanced(recipe, request, len(fixes)), "costs count less"

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from p2p.agents.builtin.recipe import Recipe, Term, read_recipe
 from p2p.agents.builtin.remarks import Heard, take_up
 from p2p.agents.builtin.revise_case import WORSE, Case, Plan
 from p2p.agents.builtin.revise_rules import RULES, VARIED, variations
-from p2p.agents.builtin.reward import recipe_for, render
-from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal
+from p2p.agents.builtin.reward import Recipe, Term, read_recipe, recipe_for, render
+from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal, RewardRequest
 from p2p.agents.reward_source import reward_digest, term_names
 from p2p.contracts import LessonCheck
 
@@ -90,7 +89,9 @@ def _base(request: ReviseRequest) -> Base:
     recipe = read_recipe(code)
     ours = recipe is not None and recipe.env_id == request.env_id and render(recipe) == code
     if recipe is None or recipe.env_id != request.env_id:
-        recipe, _ = recipe_for(request.prompt, request.env_id, request.criteria)
+        recipe = recipe_for(
+            RewardRequest(prompt=request.prompt, env_id=request.env_id, criteria=request.criteria)
+        )
     if not any(term.weight > 0 for term in recipe.terms):
         recipe = recipe.model_copy(update={"terms": (_BONUS,)})
     return Base(iteration, code, recipe, ours)

@@ -10,7 +10,7 @@ from typing import Any
 
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.recipe import Recipe, Term, worth_living
+from p2p.agents.builtin.reward import Recipe, Term
 from p2p.agents.requests import PastIteration, ReviseRequest
 from p2p.contracts import CriterionScore
 
@@ -67,7 +67,7 @@ class Plan:
         """With these terms, if that changes anything."""
         if self.recipe is None or not edits:
             return self
-        recipe = self.recipe.model_copy(update={"terms": worth_living(terms)})
+        recipe = self.recipe.with_terms(terms)
         if recipe == self.recipe:
             return self
         left = len(edits) - _MOST_NAMED

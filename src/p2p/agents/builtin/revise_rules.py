@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 
-from p2p.agents.builtin.recipe import Term
 from p2p.agents.builtin.revise_case import MOST_TIMES_LONGER, STAYING_UP, Case, Plan
+from p2p.agents.builtin.reward import Term
 
 Change = Callable[[Case, Plan], Plan]
 """Gives the plan itself back where there is nothing to change."""

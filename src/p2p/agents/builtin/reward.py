@@ -1,44 +1,115 @@
-"""A recipe as source text: a reward file as a person would write it."""
+"""Rewards from criteria: terms as data (a recipe), and the recipe as source text.
+
+The recipe stands in the reward's source as one line of JSON, so that a later revision reads back
+what it changes.
+"""
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from p2p.agents.builtin.body import body_of
-from p2p.agents.builtin.criteria import apply_goal
+from pydantic import ValidationError
+
 from p2p.agents.builtin.grammar import parse
-from p2p.agents.builtin.limbs import TURNED
-from p2p.agents.builtin.measures import WHOLE, Measure, read_measure
-from p2p.agents.builtin.quantities import Quantity, quantities_of, reward_code
-from p2p.agents.builtin.recipe import Recipe, Term, from_criteria
-from p2p.agents.builtin.sheet import Sheet
+from p2p.agents.builtin.measures import WHOLE, Measure, Window, read_measure
+from p2p.agents.builtin.morphology import morphology_of
+from p2p.agents.builtin.motions import CriteriaBuilder, apply_goal
+from p2p.agents.builtin.quantities import ROTATED, Quantity, quantities_of
 from p2p.agents.requests import CodeDraft, RewardRequest
-from p2p.contracts import Criterion
+from p2p.contracts import Category, Criterion, Name, Record
+
+MARK = "# recipe: "
+Shape = Literal["more", "near", "under", "over", "reach", "alive"]
+
+CATEGORY_WEIGHTS: Mapping[Category, float] = {
+    "task": 1.0,
+    "gait": 0.3,
+    "posture": 0.6,
+    "stability": 0.4,
+    "dynamics": 0.1,
+    "efficiency": 0.05,
+}
+"""How strongly a term of a criterion pulls, before the criterion's own weight."""
+LIMIT_WEIGHT = 0.5
+_LEAST_SCALE = 1e-3
+
+
+class Term(Record):
+    """One term of a reward, -weight to weight (for `more`: to cap * weight)."""
+
+    name: Name
+    quantity: str
+    """Empty for `alive`."""
+    shape: Shape
+    weight: float
+    target: float = 0.0
+    scale: float = 1.0
+    cap: float = 1.0
+    window: Window = WHOLE
+    criteria: tuple[str, ...] = ()
+    """The ids of the criteria that it serves."""
+
+    @property
+    def is_cost(self) -> bool:
+        return self.shape in ("under", "over")
+
+
+class Recipe(Record):
+    env_id: str
+    title: str
+    terms: tuple[Term, ...]
+    side_info: bool = False
+    """Whether it may look at the simulator's state."""
+
+    def line(self) -> str:
+        """As it stands in the source."""
+        return MARK + json.dumps(self.model_dump(mode="json", exclude_defaults=True))
+
+    def with_terms(self, terms: Sequence[Term]) -> Recipe:
+        """With the bonus for lasting outweighing all costs: else ending the episode would pay."""
+        costs = sum(term.weight for term in terms if term.is_cost)
+        balanced = [
+            term.model_copy(update={"weight": round(max(term.weight, costs), 4)})
+            if term.shape == "alive"
+            else term
+            for term in terms
+        ]
+        return self.model_copy(update={"terms": tuple(balanced)})
+
+
+def read_recipe(code: str) -> Recipe | None:
+    """The recipe in a reward's source; None: there is none, or it is damaged."""
+    for line in code.splitlines():
+        if line.startswith(MARK):
+            try:
+                return Recipe.model_validate_json(line.removeprefix(MARK))
+            except ValidationError:
+                return None
+    return None
 
 
 def write_reward(request: RewardRequest) -> CodeDraft:
     """The reward for these criteria."""
-    recipe, unread = recipe_for(
-        request.prompt, request.env_id, request.criteria, side_info=request.side_info
-    )
+    recipe = recipe_for(request)
     text = f"Terms: {', '.join(f'{term.name} ({term.weight:g})' for term in recipe.terms)}."
-    if unread:
+    served = {name for term in recipe.terms for name in term.criteria}
+    if unread := [criterion.id for criterion in request.criteria if criterion.id not in served]:
         text += f" No term serves: {', '.join(unread)}."
     return CodeDraft(code=render(recipe), explanation=text)
 
 
-def recipe_for(
-    prompt: str, env_id: str, criteria: Sequence[Criterion], *, side_info: bool = False
-) -> tuple[Recipe, tuple[str, ...]]:
-    """The recipe for these criteria, and the ids of those that no term can serve."""
-    quantities = quantities_of(env_id)
-    read = understood(env_id, criteria)
-    title = in_a_docstring(prompt)[:70].strip().rstrip(".") or "as asked"
-    title = title[0].upper() + title[1:]
-    recipe = from_criteria(env_id, title, read, quantities, side_info=side_info)
-    served = {name for term in recipe.terms for name in term.criteria}
-    return recipe, tuple(c.id for c in criteria if c.id not in served)
+def recipe_for(request: RewardRequest) -> Recipe:
+    title = in_a_docstring(request.prompt)[:70].strip().rstrip(".") or "as asked"
+    empty = Recipe(
+        env_id=request.env_id,
+        title=title[0].upper() + title[1:],
+        terms=(),
+        side_info=request.side_info,
+    )
+    return with_criteria(empty, understood(request.env_id, request.criteria))
 
 
 def in_a_docstring(text: str) -> str:
@@ -50,173 +121,318 @@ def in_a_docstring(text: str) -> str:
 def understood(env_id: str, criteria: Sequence[Criterion]) -> tuple[tuple[Criterion, Measure], ...]:
     """The criteria whose measure is one of ours, or that the grammar can make one of."""
     quantities = quantities_of(env_id)
-    found: list[tuple[Criterion, Measure]] = []
-    for criterion in criteria:
-        measure = read_measure(criterion.measure, quantities) or _guess(env_id, criterion)
-        if measure is not None:
-            found.append((criterion, measure))
-    return tuple(found)
+    pairs = (
+        (criterion, read_measure(criterion.measure, quantities) or _guess(env_id, criterion))
+        for criterion in criteria
+    )
+    return tuple((criterion, measure) for criterion, measure in pairs if measure is not None)
 
 
 def _guess(env_id: str, criterion: Criterion) -> Measure | None:
     """What a person's own criterion means: the measure that the grammar gives to its words."""
-    body = body_of(env_id)
+    model = morphology_of(env_id)
     for text in (criterion.measure, criterion.title):
-        sheet = Sheet(body, quantities_of(env_id))
-        for goal in parse(text, body.limb_words).goals:
-            apply_goal(sheet, goal)
-        for made in sheet.found:
-            measure = read_measure(made.measure, sheet.quantities)
-            if measure is None or made.comparison != criterion.comparison:
-                continue
+        builder = CriteriaBuilder(model, quantities_of(env_id))
+        for goal in parse(text, model.limb_words).goals:
+            apply_goal(builder, goal)
+        for ours, measure in zip(builder.criteria, builder.measures, strict=True):
             is_share = measure.stat in ("share", "lasting")
-            if is_share == (0 <= criterion.threshold <= 1 and not criterion.unit):
+            same_kind = is_share == (0 <= criterion.threshold <= 1 and not criterion.unit)
+            if same_kind and ours.comparison == criterion.comparison:
                 return measure
     return None
 
 
-def render(recipe: Recipe) -> str:
-    """The source of a reward."""
+# --- criteria to terms ----------------------------------------------------------------------------
+
+
+def with_criteria(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) -> Recipe:
+    """A recipe without terms, with those that pull towards these criteria."""
     quantities = quantities_of(recipe.env_id)
-    timed = any(term.window != WHOLE for term in recipe.terms)
-    body = _statements(recipe, quantities)
+
+    def visible(term: Term) -> bool:
+        if not term.quantity:
+            return True
+        return quantities[term.quantity].reward_code(side_info=recipe.side_info) is not None
+
+    terms: list[Term] = []
+    for criterion, measure in criteria:
+        term = _term(criterion, measure, quantities, criteria)
+        if term is None or not visible(term):
+            continue
+        kind = (term.quantity, term.shape, term.window)
+        same = [t for t in terms if (t.quantity, t.shape, t.window) == kind]
+        if same:
+            stronger = max(same[0], term, key=lambda t: t.weight)
+            ids = tuple(dict.fromkeys((*same[0].criteria, *term.criteria)))
+            update = {"name": same[0].name, "criteria": ids}
+            terms[terms.index(same[0])] = stronger.model_copy(update=update)
+        else:
+            taken = {t.name for t in terms}
+            name = term.name if term.name not in taken else f"{term.name[:36]}_{len(terms)}"
+            terms.append(term.model_copy(update={"name": name}))
+    terms = _noticeable(terms, quantities)
+    limits = _limits(criteria, terms, quantities)
+    return recipe.with_terms([*terms, *(term for term in limits if visible(term))])
+
+
+def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
+    """Let a cost that a policy cannot notice be charged on what it notices, if that is lighter.
+
+    How far an agent is from its start, which it does not observe, says nothing about what to do;
+    its speed does.
+    """
+    left = list(terms)
+    for term in terms:
+        through = quantities[term.quantity].felt_as if term.quantity else ""
+        for place, other in enumerate(left):
+            like = (through, term.shape, term.window)
+            if (other.quantity, other.shape, other.window) == like and other.weight < term.weight:
+                ids = (*other.criteria, *term.criteria)
+                left[place] = other.model_copy(update={"weight": term.weight, "criteria": ids})
+                left.remove(term)
+                break
+    return left
+
+
+def _limits(
+    criteria: Sequence[tuple[Criterion, Measure]],
+    terms: Sequence[Term],
+    quantities: Mapping[str, Quantity],
+) -> list[Term]:
+    """Costs of coming near to what ends an episode, where it must last.
+
+    The end itself is seen too late to be learnt from: an agent that rears or tumbles has been on
+    its way there for long. Where more of it is asked for, as in a jump, there is no such cost.
+    """
+    lasting = tuple(criterion.id for criterion, measure in criteria if measure.stat == "lasting")
+    wanted = {term.quantity for term in terms if term.shape == "more"}
+    return [
+        Term(
+            name=f"{key}_limit",
+            quantity=key,
+            shape="under",
+            weight=LIMIT_WEIGHT,
+            target=_rounded(quantity.ceiling[0]),
+            scale=_rounded(quantity.ceiling[1] - quantity.ceiling[0]),
+            criteria=lasting,
+        )
+        for key, quantity in quantities.items()
+        if lasting and quantity.ceiling is not None and key not in wanted
+    ]
+
+
+def _term(
+    criterion: Criterion,
+    measure: Measure,
+    quantities: Mapping[str, Quantity],
+    everything: Sequence[tuple[Criterion, Measure]],
+) -> Term | None:
+    """The term that pulls towards a criterion; None: no reward can see what it is about."""
+    # A light criterion still pulls.
+    emphasis = 0.3 + 0.7 * criterion.weight
+    weight = round(CATEGORY_WEIGHTS[criterion.category] * emphasis, 4)
+    if measure.stat == "lasting":
+        return Term(name="alive", quantity="", shape="alive", weight=max(weight, 0.3),
+                    criteria=(criterion.id,))  # fmt: skip
+    # A reward sees no earlier action; large ones shake most.
+    key = "effort" if measure.quantity == "action_change" else measure.quantity
+    quantity = quantities[key]
+    if measure.stat == "share" and quantity.span is not None:
+        return None  # of a share of time at a target, the distance itself pulls
+    opposite = next(
+        (
+            other.threshold
+            for other, same in everything
+            if same == measure and other.comparison != criterion.comparison
+        ),
+        None,
+    )
+    aim = _aim(criterion, measure, opposite)
+    shape, numbers = _shape(criterion, measure, quantity, aim)
+    return Term(name=key, quantity=key, shape=shape, weight=weight, window=measure.window,
+                criteria=(criterion.id,), **numbers)  # fmt: skip
+
+
+def _aim(criterion: Criterion, measure: Measure, opposite: float | None) -> float | None:
+    """The value that a criterion wants to be near to; None: it is bounded from one side."""
+    if measure.stat == "miss":
+        return measure.low
+    if measure.stat == "share":
+        low, high = measure.low, measure.high
+        return None if low is None or high is None else (low + high) / 2
+    return None if opposite is None else (criterion.threshold + opposite) / 2
+
+
+def _shape(
+    criterion: Criterion, measure: Measure, quantity: Quantity, aim: float | None
+) -> tuple[Shape, dict[str, float]]:
+    """The shape of a criterion's term with its target, scale and cap."""
+    t, low, high = criterion.threshold, measure.low, measure.high
+    share, up = measure.stat == "share", criterion.comparison == "at_least"
+    shape: Shape = "under"
+    numbers: dict[str, float] = {}
+    if aim is not None and quantity.key != "effort":
+        scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
+        shape, numbers = "near", {"target": aim, "scale": scale}
+    elif quantity.key == "effort":
+        pass
+    elif share and high is not None:
+        leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
+        numbers = {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
+    elif share:
+        shape, numbers = "over", {"target": 1.15 * (low or 0.0), "scale": abs(low or 0.0)}
+    elif quantity.stretch is not None:
+        beyond = 0.1 * quantity.stretch if up else -0.1 * quantity.stretch
+        shape = "over" if up else "under"
+        numbers = {"target": t + beyond, "scale": quantity.stretch}
+    elif quantity.span is not None:
+        shape, numbers = "reach", {"target": 2 * t, "scale": quantity.span}
+    elif not up:
+        numbers = {"scale": 3 * abs(t)}
+    elif measure.stat == "turns":
+        shape, numbers = "more", {"target": 4.0, "cap": 1.5}
+    elif quantity.enough is not None:
+        shape, numbers = "near", {"target": quantity.enough * t, "scale": abs(t)}
+    else:
+        shape = "more"
+        numbers = {"target": max(abs(t), _LEAST_SCALE), "cap": quantity.headroom}
+    numbers["scale"] = max(numbers.get("scale", 1.0), _LEAST_SCALE)
+    return shape, {name: _rounded(number) for name, number in numbers.items()}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+# --- terms to source text -------------------------------------------------------------------------
+
+
+class _Form(NamedTuple):
+    """A shape as code over the quantity {q}, as LaTeX over its symbol {x}, and in words."""
+
+    code: str
+    latex: str
+    text: str
+
+
+_FORMS: Mapping[Shape, _Form] = {
+    "alive": _Form(
+        "{w} * np.ones(np.shape(action)[:-1])", "{w}", "for every step that the episode lasts"
+    ),
+    "more": _Form(
+        "{w} * np.clip({q} / {t}, -{c}, {c})",
+        "{w} [{x} / {t}]_{{-{c}}}^{{{c}}}",
+        "{words}, worth more up to {most:.3g}{unit}",
+    ),
+    "near": _Form(
+        "{w} * (1.0 - np.clip(np.abs({q} - {t}) / {s}, 0.0, 2.0))",
+        r"{w} (1 - [\|{x} - {t}\| / {s}]^2)",
+        "{words}, best at {target:.3g}{unit}",
+    ),
+    "reach": _Form(
+        "{w} * (np.exp(-np.square({q} / {t})) - np.clip({q} / {s}, 0.0, 1.0))",
+        "{w} (e^{{-({x} / {t})^2}} - [{x} / {s}]_0^1)",
+        "{words}, the less the better",
+    ),
+    "under": _Form(
+        "-{w} * np.clip(({q} - {t}) / {s}, 0.0, 1.0)",
+        "{w} (-[({x} - {t}) / {s}]_0^1)",
+        "cost of {words} above {target:.3g}{unit}",
+    ),
+    "over": _Form(
+        "-{w} * np.clip(({t} - {q}) / {s}, 0.0, 1.0)",
+        "{w} (-[({t} - {x}) / {s}]_0^1)",
+        "cost of {words} below {target:.3g}{unit}",
+    ),
+}
+
+_FUNCTION = '''"""{title}."""
+
+import numpy as np
+
+ENV_ID = "{env_id}"
+{recipe}
+{helpers}
+
+def reward_fn(obs, action, next_obs, info):
+    r"""{title}.
+
+    LaTeX: {latex}
+    Terms:
+{terms}
+    """
+{body}
+'''
+
+_CLASS = '''"""{title}."""
+
+import numpy as np
+
+ENV_ID = "{env_id}"
+HORIZON = {horizon}
+{recipe}
+{helpers}
+
+class Sequence(RewardFunction):
+    """{title}."""
+
+    def __init__(self):
+        self._step = 0
+
+    def compute(self, obs, action, next_obs, info):
+        start = np.asarray(info["_episode_start"])
+        self._step = np.where(start, 0, self._step + 1)
+        now = self._step / HORIZON
+{body}
+
+    @property
+    def latex(self):
+        return r"{latex}"
+
+    @property
+    def terms(self):
+        return {{
+{terms}
+        }}
+'''
+
+
+def render(recipe: Recipe) -> str:
+    """The source of a reward: a class where it needs to know the time, else a function."""
+    quantities = quantities_of(recipe.env_id)
+    forms = [_form(term, quantities) for term in recipe.terms]
+    used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
+    lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
+    for term, form in zip(recipe.terms, forms, strict=True):
+        first, last = term.window
+        timed = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
+        lines.append(f"{term.name} = {form.code if term.window == WHOLE else timed}")
     names = [term.name for term in recipe.terms]
     total = " + ".join(names) or "np.zeros(np.shape(action)[:-1])"
-    result = ", ".join(f'"{name}": {name}' for name in names)
-    ends = [f"terms = {{{result}}}", f"return {total}, terms"]
-    latex = "r = " + (" + ".join(_latex(term, quantities) for term in recipe.terms) or "0")
-    terms = {term.name: _says(term, quantities) for term in recipe.terms}
-    write = _class_source if timed else _function_source
-    return write(recipe, [*body, *ends], latex, terms)
+    by_name = ", ".join(f'"{name}": {name}' for name in names)
+    lines += [f"terms = {{{by_name}}}", f"return {total}, terms"]
+    sequence = any(term.window != WHOLE for term in recipe.terms)
+    entry, indent = ('    "{}": "{}",', 8) if sequence else ("    {}: {}", 4)
+    terms = [entry.format(name, form.text) for name, form in zip(names, forms, strict=True)]
+    return (_CLASS if sequence else _FUNCTION).format(
+        title=recipe.title,
+        env_id=recipe.env_id,
+        horizon=morphology_of(recipe.env_id).horizon,
+        recipe=recipe.line(),
+        helpers=f"\n\n{ROTATED}" if any("turned(" in line for line in lines) else "",
+        latex="r = " + (" + ".join(form.latex for form in forms) or "0"),
+        terms=textwrap.indent("\n".join(terms), " " * indent),
+        body=textwrap.indent("\n".join(lines), " " * indent),
+    )
 
 
-def _function_source(
-    recipe: Recipe, body: Sequence[str], latex: str, terms: Mapping[str, str]
-) -> str:
-    doc = [
-        f'r"""{recipe.title}.',
-        "",
-        f"LaTeX: {latex}",
-        "Terms:",
-        *(f"    {name}: {text}" for name, text in terms.items()),
-        '"""',
-    ]
-    lines = [
-        f'"""{recipe.title}."""',
-        "",
-        "import numpy as np",
-        "",
-        f'ENV_ID = "{recipe.env_id}"',
-        recipe.line(),
-        *_helpers(body),
-        "",
-        "",
-        "def reward_fn(obs, action, next_obs, info):",
-        *(textwrap.indent(line, "    ") for line in (*doc, *body)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _class_source(recipe: Recipe, body: Sequence[str], latex: str, terms: Mapping[str, str]) -> str:
-    horizon = body_of(recipe.env_id).horizon
-    clock = [
-        'start = np.asarray(info["_episode_start"])',
-        "self._step = np.where(start, 0, self._step + 1)",
-        "now = self._step / HORIZON",
-    ]
-    told = [f'    "{name}": "{text}",' for name, text in terms.items()]
-    lines = [
-        f'"""{recipe.title}."""',
-        "",
-        "import numpy as np",
-        "",
-        f'ENV_ID = "{recipe.env_id}"',
-        f"HORIZON = {horizon}",
-        recipe.line(),
-        *_helpers(body),
-        "",
-        "",
-        "class Sequence(RewardFunction):",
-        f'    """{recipe.title}."""',
-        "",
-        "    def __init__(self):",
-        "        self._step = 0",
-        "",
-        "    def compute(self, obs, action, next_obs, info):",
-        *(textwrap.indent(line, " " * 8) for line in (*clock, *body)),
-        "",
-        "    @property",
-        "    def latex(self):",
-        f'        return r"{latex}"',
-        "",
-        "    @property",
-        "    def terms(self):",
-        "        return {",
-        *(textwrap.indent(line, " " * 8) for line in told),
-        "        }",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _helpers(body: Sequence[str]) -> list[str]:
-    needed = any("turned(" in line for line in body)
-    return ["", "", *TURNED.splitlines()] if needed else []
-
-
-def _statements(recipe: Recipe, quantities: Mapping[str, Quantity]) -> list[str]:
-    used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
-    codes = {key: reward_code(quantities[key], side_info=recipe.side_info) for key in used}
-    lines = [f"{_measured(key)} = {code}" for key, code in codes.items()]
-    for term in recipe.terms:
-        value = _code(term)
-        if term.window != WHOLE:
-            first, last = term.window
-            value = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {value}, 0.0)"
-        lines.append(f"{term.name} = {value}")
-    return lines
-
-
-def _measured(key: str) -> str:
-    return f"q_{key}"
-
-
-def _code(term: Term) -> str:
-    q, w, t, s = _measured(term.quantity), f"{term.weight:g}", f"{term.target:g}", f"{term.scale:g}"
-    forms = {
-        "alive": f"{w} * np.ones(np.shape(action)[:-1])",
-        "more": f"{w} * np.clip({q} / {t}, {-term.cap:g}, {term.cap:g})",
-        "near": f"{w} * (1.0 - np.clip(np.abs({q} - {t}) / {s}, 0.0, 2.0))",
-        "reach": f"{w} * (np.exp(-np.square({q} / {t})) - np.clip({q} / {s}, 0.0, 1.0))",
-        "under": f"-{w} * np.clip(({q} - {t}) / {s}, 0.0, 1.0)",
-        "over": f"-{w} * np.clip(({t} - {q}) / {s}, 0.0, 1.0)",
-    }
-    return forms[term.shape]
-
-
-def _latex(term: Term, quantities: Mapping[str, Quantity]) -> str:
-    if term.shape == "alive":
-        return f"{term.weight:g}"
-    x, t, s = quantities[term.quantity].symbol, f"{term.target:g}", f"{term.scale:g}"
-    forms = {
-        "more": rf"[{x} / {t}]_{{{-term.cap:g}}}^{{{term.cap:g}}}",
-        "near": rf"(1 - [\|{x} - {t}\| / {s}]^2)",
-        "reach": rf"(e^{{-({x} / {t})^2}} - [{x} / {s}]_0^1)",
-        "under": rf"(-[({x} - {t}) / {s}]_0^1)",
-        "over": rf"(-[({t} - {x}) / {s}]_0^1)",
-    }
-    return f"{term.weight:g} {forms[term.shape]}"
-
-
-def _says(term: Term, quantities: Mapping[str, Quantity]) -> str:
-    if term.shape == "alive":
-        return "for every step that the episode lasts"
-    quantity = quantities[term.quantity]
-    unit = f" {quantity.unit}" if quantity.unit else ""
-    forms = {
-        "more": f"{quantity.words}, worth more up to {term.target * term.cap:.3g}{unit}",
-        "near": f"{quantity.words}, best at {term.target:.3g}{unit}",
-        "reach": f"{quantity.words}, the less the better",
-        "under": f"cost of {quantity.words} above {term.target:.3g}{unit}",
-        "over": f"cost of {quantity.words} below {term.target:.3g}{unit}",
-    }
-    return forms[term.shape]
+def _form(term: Term, quantities: Mapping[str, Quantity]) -> _Form:
+    quantity = quantities.get(term.quantity)
+    numbers = {"w": term.weight, "t": term.target, "s": term.scale, "c": term.cap}
+    values: dict[str, object] = {name: f"{number:g}" for name, number in numbers.items()}
+    values |= {"q": f"q_{term.quantity}", "target": term.target, "most": term.target * term.cap}
+    if quantity is not None:
+        unit = f" {quantity.unit}" if quantity.unit else ""
+        values |= {"x": quantity.symbol, "words": quantity.words, "unit": unit}
+    return _Form(*(text.format(**values) for text in _FORMS[term.shape]))

@@ -14,13 +14,13 @@ from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.synthesis import Case, synthesise
 from p2p.agents.judging.verdicts import CONFIDENCE, Verdict
 from p2p.agents.judging.visual import look, opinion_of
+from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
 from p2p.training.evaluation import representative_episodes
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig
     from p2p.contracts import Intent, JudgeName, JudgeOpinion, JudgeStrategy, JudgmentResult
-    from p2p.inference.question import Asker
 
 LOOKED_AT = 3
 """Episodes that are shown to a model, however many are measured."""
@@ -51,8 +51,8 @@ class Panel:
 
     def __init__(
         self,
-        client: Asker | None,
-        vlm: Asker | None,
+        client: LLMClient | None,
+        vlm: LLMClient | None,
         intent: Intent,
         judge_code: str | None,
         strategy: JudgeStrategy,

@@ -17,7 +17,8 @@ from p2p.agents.judging.verdicts import Verdict
 from p2p.agents.judging.visual import check_ids, look
 from p2p.agents.requests import Synthesis, SynthesisRequest
 from p2p.contracts import CriterionScore, Intent, JudgeOpinion
-from p2p.inference.question import Asker, BudgetExhausted, InferenceError, Question
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import BudgetExhausted, InferenceError, Question
 from p2p.prompts import build
 from p2p.prompts.env_facts import body_facts
 from p2p.training.env_spec import get_env_spec
@@ -39,7 +40,7 @@ class Case:
     unsafe_local: bool = False
 
 
-def synthesise(client: Asker, eyes: Asker, case: Case) -> Verdict:
+def synthesise(client: LLMClient, eyes: LLMClient, case: Case) -> Verdict:
     """What is true, by a model that has heard both; raises InferenceError."""
     spec = get_env_spec(case.intent.env_id)
     request = SynthesisRequest(
@@ -69,7 +70,7 @@ def synthesise(client: Asker, eyes: Asker, case: Case) -> Verdict:
     return _verdict(client.ask(question).value, case)
 
 
-def tools(eyes: Asker, case: Case) -> tuple[Callable[..., str], ...]:
+def tools(eyes: LLMClient, case: Case) -> tuple[Callable[..., str], ...]:
     """What the synthesis may use."""
 
     def reask_vlm(question: str, start_s: float, end_s: float) -> str:
@@ -103,7 +104,7 @@ def tools(eyes: Asker, case: Case) -> tuple[Callable[..., str], ...]:
     return reask_vlm, run_trajectory_check
 
 
-def look_again(eyes: Asker, case: Case, question: str, start_s: float, end_s: float) -> str:
+def look_again(eyes: LLMClient, case: Case, question: str, start_s: float, end_s: float) -> str:
     """A part of the episode, filmed anew and shown with a question."""
     whole = Trajectory.load(case.trajectory)
     part = cut(whole, min(start_s, end_s), max(start_s, end_s))

@@ -11,7 +11,8 @@ from p2p.agents.judging.texts import tags_text
 from p2p.agents.judging.verdicts import out
 from p2p.agents.requests import SeenCriterion, VisualRequest, VisualVerdict
 from p2p.contracts import Criterion, CriterionScore, Intent, JudgeOpinion
-from p2p.inference.question import AskAgain, Asker, Question
+from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import AskAgain, Question
 from p2p.inference.vlm import media_for
 from p2p.prompts import build
 from p2p.prompts.env_facts import overview
@@ -27,7 +28,7 @@ FPS = 4.0
 
 
 def look(
-    vlm: Asker, intent: Intent, video: Path, *, seconds: float, question: str = ""
+    vlm: LLMClient, intent: Intent, video: Path, *, seconds: float, question: str = ""
 ) -> VisualVerdict:
     """What the model sees in a video; `question`: what to look at. Raises InferenceError."""
     spec = get_env_spec(intent.env_id)

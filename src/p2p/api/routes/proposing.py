@@ -9,8 +9,8 @@ from p2p.api.problems import BadRequest, NoAnswer
 from p2p.api.schemas import ProposalRequest
 from p2p.config import LoopConfig
 from p2p.contracts import Intent
+from p2p.inference.ledger import allowance
 from p2p.inference.question import InferenceError
-from p2p.inference.spending import allowance
 from p2p.records.iteration_record import SessionRecord
 from p2p.session.thinking import AgentThinking
 

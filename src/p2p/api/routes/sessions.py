@@ -22,10 +22,10 @@ from p2p.api.schemas import (
 from p2p.api.views import loop_iterations, session_detail
 from p2p.config import TUNABLE
 from p2p.contracts import Criterion, Intent, SteeringOrder, describe_errors, utc_now
+from p2p.records.statuses import CANCELLABLE
 from p2p.scheduler.service import ensure_scheduler
-from p2p.session.snapshot import standing
 from p2p.session.steering import give_order
-from p2p.session.stopping import UNDER_WAY, cancel
+from p2p.session.stopping import cancel
 from p2p.settings import session_path
 
 router = APIRouter(prefix="/api", tags=["sessions"])
@@ -139,7 +139,7 @@ def _check_criteria(criteria: tuple[Criterion, ...]) -> None:
 def trash_session(house: TheHouse, session_id: str) -> StopResponse:
     """Put it away; it can be restored."""
     record = house.session(session_id)
-    if standing(record) in UNDER_WAY:
+    if record.derive_status() in CANCELLABLE:
         raise WrongState(f"session {session_id} is running: stop it first")
     record.update_metadata(deleted_at=utc_now())
     house.index.refresh_one(session_id, record.path)

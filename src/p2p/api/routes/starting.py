@@ -15,7 +15,6 @@ from p2p.scheduler.service import ensure_scheduler
 from p2p.session.clock import worked_s
 from p2p.session.request import SessionOptions, minutes_to_resume
 from p2p.session.run_session import open_config
-from p2p.session.snapshot import standing
 from p2p.session.thinking import check_models
 
 router = APIRouter(prefix="/api", tags=["sessions"])
@@ -54,7 +53,7 @@ def resume_session(
     (steer) that asks for more.
     """
     record = house.session(session_id)
-    status, asked = standing(record), record.config.read()
+    status, asked = record.derive_status(), record.config.read()
     if asked is None:
         raise WrongState(f"{session_id} is a training run, not a session")
     if not can_go_on(status, waiting_orders(record)):

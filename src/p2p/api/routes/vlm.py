@@ -16,10 +16,10 @@ from p2p.api.house import TheHouse
 from p2p.api.problems import BadRequest, NoAnswer, WrongState
 from p2p.api.schemas import Budget
 from p2p.contracts import Record, utc_now
+from p2p.inference.ledger import allowance
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN, PROVIDERS, choose_model, split_model
 from p2p.inference.question import InferenceError, Media, Question
-from p2p.inference.spending import allowance
 from p2p.session.thinking import check_models
 from p2p.settings import get_settings
 

@@ -1,7 +1,7 @@
-"""A script that keeps a server: `keeper.py PATIENCE_S COMMAND...`, with a pipe as standard input.
+"""A script that supervises a server: `vllm_supervisor.py STOP_S COMMAND...`, its stdin a pipe.
 
 When the pipe closes, because the owner wants it or is gone, the whole process group is asked to end
-and after PATIENCE_S killed. Runs on the standard library alone, in a session of its own.
+and after STOP_S killed. Runs on the standard library alone, in a session of its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import threading
 
 
 def main() -> None:
-    """Keep the server until it ends or the owner is gone; never returns."""
-    patience_s, command = float(sys.argv[1]), sys.argv[2:]
+    """Run the server until it ends or the owner is gone; never returns."""
+    stop_s, command = float(sys.argv[1]), sys.argv[2:]
     # A handler, not SIG_IGN: the server must not inherit being deaf to it.
     signal.signal(signal.SIGTERM, lambda *_: None)
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
@@ -32,7 +32,7 @@ def main() -> None:
     if server.poll() is None:
         os.killpg(0, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(patience_s)
+            server.wait(stop_s)
     sys.stdout.write(f"the server ended with {server.poll()}\n")
     sys.stdout.flush()
     os.killpg(0, signal.SIGKILL)  # what the server left behind, and this process

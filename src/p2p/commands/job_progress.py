@@ -48,7 +48,7 @@ def exit_text(run: RunRow, kind: JobKind) -> str:
     if not run.exit_code:
         return ""
     if kind in ("session", "benchmark"):
-        from p2p.session.endings import EXIT_CODES
+        from p2p.records.statuses import EXIT_CODES
 
         meaning = {code: status for status, code in EXIT_CODES.items()}
         if run.exit_code in meaning:
@@ -73,7 +73,7 @@ def runs_table(runs: Sequence[RunRow], kind: JobKind) -> Table:
     return table
 
 
-class JobView(LiveView):
+class JobProgress(LiveView):
     """The runs of a job."""
 
     def __init__(self, console: Console, job: JobRow) -> None:
@@ -108,7 +108,7 @@ def follow(store: Store, job_id: str) -> None:
     if job is None:
         return
     try:
-        with JobView(err, job) as view:
+        with JobProgress(err, job) as view:
             while True:
                 runs = store.runs(job_id)
                 job = store.job(job_id) or job
@@ -133,7 +133,7 @@ def _case_score(now: CaseNow) -> str:
     return f"{best} {live}".strip()
 
 
-class BenchmarkView(LiveView):
+class BenchmarkProgress(LiveView):
     """The cases of a benchmark."""
 
     cases: Sequence[CaseNow] = ()
@@ -190,7 +190,7 @@ def watch(benchmark: Benchmark, folder: Path, again: str) -> None:
     from p2p.scheduler.store import Store
 
     try:
-        with closing(Store(folder)) as store, BenchmarkView(err) as view:
+        with closing(Store(folder)) as store, BenchmarkProgress(err) as view:
             while True:
                 cases = look(store, benchmark, folder / benchmark.benchmark_id)
                 view.update(cases)

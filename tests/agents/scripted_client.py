@@ -1,4 +1,4 @@
-"""An Asker that answers by a script: what each role says, by a function of the request."""
+"""A client that answers by a script: what each role says, by a function of the request."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from p2p.agents.requests import REQUESTS
 from p2p.contracts import Criterion, Intent, Record
+from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import Answer, AskAgain, BadReply, Conversation, Media, Question
 
 Say = Callable[[Any, Question[Any]], Record]
@@ -22,12 +23,11 @@ def blocks(text: str) -> list[tuple[str, Record]]:
     return [(role, REQUESTS[role].model_validate_json(body)) for role, body in _BLOCK.findall(text)]
 
 
-class ScriptedAsker:
+class ScriptedClient(LLMClient):
     """Finds the last request block of a question and lets the script of its role answer."""
 
-    model = "test:scripted"
-
     def __init__(self, script: Mapping[str, Say], attempts: int = 3) -> None:
+        self.model = "test:scripted"
         self.script = script
         self.attempts = attempts
         self.asked: list[Question[Any]] = []

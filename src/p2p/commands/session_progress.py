@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.spinner import Spinner
 
 from p2p.commands.live import Bar, LiveView, bars, number, plain_table
-from p2p.session.snapshot import snapshot
+from p2p.records.session_view import SessionView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from p2p.contracts import Criterion, Intent, JudgmentResult
     from p2p.records.iteration_record import SessionRecord
-    from p2p.session.snapshot import IterationSnapshot, RunSnapshot, SessionSnapshot
+    from p2p.records.session_view import IterationView, RunView
 
 Answer = TypeVar("Answer")
 
@@ -83,7 +83,7 @@ def score_text(score: float | None, std: float | None = None) -> str:
     return f"{score:.2f}" + (f" ± {std:.2f}" if std is not None else "")
 
 
-class SessionView(LiveView):
+class SessionProgress(LiveView):
     """Follows a session's folder, and prints what is new.
 
     It only reads, so it can follow a session of another process as well.
@@ -91,7 +91,7 @@ class SessionView(LiveView):
 
     def __init__(self, console: Console, record: SessionRecord) -> None:
         self.record = record
-        self.now: SessionSnapshot | None = None
+        self.now: SessionView | None = None
         self._spinner = Spinner("dots")
         super().__init__(console)
         self._reading = threading.Lock()
@@ -133,7 +133,7 @@ class SessionView(LiveView):
 
     def update(self) -> None:
         """Read the folder once, and print what is new."""
-        self.now = now = snapshot(self.record)
+        self.now = now = SessionView(self.record)
         if now.env_reason:
             reason = escape(now.env_reason)
             self.line("environment", f"environment: [bold]{escape(now.env_id)}[/] ({reason})")
@@ -147,12 +147,12 @@ class SessionView(LiveView):
             )
         if now.judge is not None:
             self.line("judge", "[green]✓[/] judge written and tested")
-        for iteration in now.iterations:
+        for iteration in now.iterations.values():
             self._print_iteration(now, iteration)
         if not self.console.is_terminal:
             self._print_progress(now)
 
-    def _print_iteration(self, now: SessionSnapshot, iteration: IterationSnapshot) -> None:
+    def _print_iteration(self, now: SessionView, iteration: IterationView) -> None:
         n = iteration.number
         if (reward := iteration.reward) is not None:
             mark = "[green]✓[/]" if reward.valid else "[red]✗[/]"
@@ -187,18 +187,18 @@ class SessionView(LiveView):
             parts.append(bars([_bar(run) for run in self.now.current.runs]))
         return Group(*parts)
 
-    def _print_progress(self, now: SessionSnapshot) -> None:
+    def _print_progress(self, now: SessionView) -> None:
         n = len(now.iterations)
         if now.phase != "ended":
             self.line(f"phase{n}{now.phase}", f"{PHASES[now.phase]} ...")
         if now.phase == "training" and now.current and self.time_for_a_line():
             for run in now.current.runs:
-                last = number(run.curve[-1] if run.curve else None)
+                last = number(run.training_returns[-1] if run.training_returns else None)
                 text = f"  {run.run_id}: {_progress(run)}, return {last}"
                 self.line(f"{n}{text}", text)
 
 
-def _progress(run: RunSnapshot) -> str:
+def _progress(run: RunView) -> str:
     if run.status == "queued":
         return "waits for a free core"
     if run.status == "running" and run.progress >= 1:
@@ -206,6 +206,10 @@ def _progress(run: RunSnapshot) -> str:
     return f"{run.progress:.0%} of {run.total_timesteps:,}"
 
 
-def _bar(run: RunSnapshot) -> Bar:
-    last = number(run.curve[-1] if run.curve else None)
-    return Bar(run.run_id, run.progress, (_progress(run), f"return {last}", sparkline(run.curve)))
+def _bar(run: RunView) -> Bar:
+    last = number(run.training_returns[-1] if run.training_returns else None)
+    return Bar(
+        run.run_id,
+        run.progress,
+        (_progress(run), f"return {last}", sparkline(run.training_returns)),
+    )

@@ -1,0 +1,315 @@
+"""An environment's model as the grammar needs it: its root, size and limbs, and which way is up.
+
+Everything is read off the environment's own facts; no environment is known by name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from p2p.training.env_spec import get_env_spec
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from p2p.training.specs.records import BodyEntry, EnvSpec, JointEntry, Vec3
+
+SETTLE_SECONDS = 2.0
+SIDES = ("left", "right", "front", "back")
+LIMB_NAMES: dict[str, tuple[str, ...]] = {
+    "leg": ("leg", "thigh", "shin", "foot", "limb"),
+    "arm": ("arm", "hand"),
+    "hand": ("hand", "lower_arm", "wrist"),
+    "foot": ("foot", "ankle", "toe"),
+    "thigh": ("thigh", "hip"),
+    "shin": ("shin", "knee", "leg"),
+    "elbow": ("lower_arm", "elbow", "forearm"),
+    "head": ("head",),
+    "tail": ("tail",),
+}
+"""A word for a limb, and what models call it."""
+
+
+@dataclass(frozen=True)
+class Morphology:
+    spec: EnvSpec
+
+    def observed(self, source: str) -> int | None:
+        """Where the observation holds this expression over the state; None: it does not."""
+        entries = (entry.index for entry in self.spec.observation if entry.source == source)
+        return next(entries, None)
+
+    # --- the tree of bodies -----------------------------------------------------------------------
+
+    @cached_property
+    def root(self) -> BodyEntry | None:
+        """The body whose joints carry all the others about; None: nothing moves along."""
+        for body in self.spec.bodies[1:]:
+            if body.parent == 0 and any(
+                joint.type == "free" or (joint.type == "slide" and joint.range is None)
+                for joint in self.joints_of(body)
+            ):
+                return body
+        return None
+
+    def joints_of(self, body: BodyEntry) -> tuple[JointEntry, ...]:
+        """The joints that move a body against its parent."""
+        return tuple(joint for joint in self.spec.joints if joint.body == body.name)
+
+    @cached_property
+    def root_joints(self) -> tuple[JointEntry, ...]:
+        return self.joints_of(self.root) if self.root else ()
+
+    @cached_property
+    def free(self) -> JointEntry | None:
+        """The root's free joint."""
+        return next((joint for joint in self.root_joints if joint.type == "free"), None)
+
+    def root_axis(self, kind: str, axis: int) -> tuple[JointEntry, float] | None:
+        """The root's slide or hinge along a world axis, and its sign."""
+        for joint in self.root_joints:
+            if joint.type == kind and joint.axis and abs(joint.axis[axis]) > 0.99:
+                return joint, float(np.sign(joint.axis[axis]))
+        return None
+
+    def below(self, body: BodyEntry) -> tuple[BodyEntry, ...]:
+        """A body and everything that it carries."""
+        carried = {body.id: body}
+        for other in self.spec.bodies[1:]:
+            if other.parent in carried:
+                carried.setdefault(other.id, other)
+        return tuple(carried.values())
+
+    def ends(self, body: BodyEntry) -> tuple[BodyEntry, ...]:
+        """The last bodies of its branches."""
+        parents = {other.parent for other in self.spec.bodies}
+        return tuple(other for other in self.below(body) if other.id not in parents)
+
+    def named(self, *words: str) -> BodyEntry | None:
+        """The first body with one of these words in its name."""
+        bodies = self.spec.bodies[1:]
+        return next((b for b in bodies if any(word in b.name.lower() for word in words)), None)
+
+    @cached_property
+    def driven(self) -> tuple[JointEntry, ...]:
+        """The joints that actuators move."""
+        names = {action.joint for action in self.spec.actions}
+        return tuple(joint for joint in self.spec.joints if joint.name in names)
+
+    @cached_property
+    def poles(self) -> tuple[JointEntry, ...]:
+        """Hinges that no actuator moves, from a sliding cart upwards: what can be balanced."""
+        if self.root is not None:
+            return ()
+        chain: list[JointEntry] = []
+        carriers = {joint.body for joint in self.driven if joint.type == "slide"}
+        for joint in self.spec.joints:
+            lies_flat = joint.axis is not None and abs(joint.axis[2]) < 0.5
+            passive = joint.type == "hinge" and joint not in self.driven and lies_flat
+            if passive and joint.parent in carriers:
+                chain.append(joint)
+                carriers.add(joint.body)
+        return tuple(chain)
+
+    # --- sizes ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _extent(self) -> NDArray[np.float64]:
+        """Of all its shapes at rest, along x, y and z."""
+        bodies = self.below(self.root) if self.root else self.spec.bodies[1:]
+        centres = {body.name: np.asarray(body.rest_position) for body in bodies}
+        corners = list(centres.values())
+        for geom in self.spec.geoms:
+            if geom.body in centres and geom.size:
+                centre = centres[geom.body] + np.asarray(geom.position)
+                corners += [centre + max(geom.size) / 2, centre - max(geom.size) / 2]
+        return np.asarray(np.max(corners, axis=0) - np.min(corners, axis=0))
+
+    @cached_property
+    def length(self) -> float:
+        """Its largest extent at rest, in metres."""
+        return float(np.max(self._extent))
+
+    @cached_property
+    def height_joint(self) -> JointEntry | None:
+        """The root's joint that says how high it is; None: it cannot fall."""
+        vertical = self.root_axis("slide", 2)
+        return self.free or (vertical[0] if vertical else None)
+
+    @cached_property
+    def up(self) -> Vec3:
+        """The root's own axis that points up when it stands: from its limbs' ends to the root."""
+        upward = np.array([0.0, 0.0, 1.0])
+        if self.root is not None and self.free:
+            ends = [body.rest_position for body in self.ends(self.root)]
+            towards = np.asarray(self.root.rest_position) - np.mean(ends, axis=0)
+            axis = int(np.argmax(np.abs(towards)))
+            if axis != 2 and abs(towards[axis]) >= 0.25 * self.length:
+                upward = np.eye(3)[axis] * np.sign(towards[axis])
+        return (float(upward[0]), float(upward[1]), float(upward[2]))
+
+    @cached_property
+    def starts_lying(self) -> bool:
+        return self.height_joint is not None and self.up != (0.0, 0.0, 1.0)
+
+    @cached_property
+    def standing_height(self) -> float:
+        """How high the root is when the agent stands, in metres."""
+        assert self.root is not None
+        if self.starts_lying:
+            axis = int(np.argmax(np.abs(self.up)))
+            ends = [body.rest_position[axis] for body in self.ends(self.root)]
+            return float(max(abs(self.root.rest_position[axis] - end) for end in ends))
+        pose = usual_pose(self.spec.env_id)
+        return self.root.rest_position[2] if pose is None else float(pose[0][self.root.id, 2])
+
+    @cached_property
+    def start_height(self) -> float:
+        """How high the root is when an episode begins."""
+        assert self.root is not None
+        return self.root.rest_position[2] if self.starts_lying else self.standing_height
+
+    def allowed_height(self, height: float) -> float:
+        """The nearest height of the root at which the environment does not end the episode."""
+        low, high = self.spec.healthy_ranges.get("z", (None, None))
+        if low is not None:
+            height = max(height, 1.1 * low)
+        return height if high is None else min(height, 0.95 * high)
+
+    @cached_property
+    def ceiling(self) -> tuple[float, float] | None:
+        """From where on the root is high, and above which the environment ends the episode.
+
+        Of wide agents only: they rise as they tip over, where tall ones sink.
+        """
+        usual, end = self.standing_height, self.spec.healthy_ranges.get("z", (None, None))[1]
+        tips_up = float(max(self._extent[:2])) / 2 > usual
+        if end is None or not tips_up or not self.may_end_early or end <= usual:
+            return None
+        return usual + 0.3 * (end - usual), end
+
+    @cached_property
+    def pace(self) -> float:
+        """The speed that one unit of the speed table stands for, in m/s.
+
+        On legs, the speed of a pendulum as long as they are (half of it for those taller than
+        long); in the water, where nothing falls, a share of the length.
+        """
+        if self.height_joint is None:
+            return 0.2 * self.length
+        wide = float(max(self._extent[:2])) / max(float(self._extent[2]), 1e-6)
+        height = max(self.standing_height, 0.05)
+        return float(np.sqrt(9.81 * height)) * float(np.clip(wide, 0.5, 1.0))
+
+    @cached_property
+    def horizon(self) -> int:
+        """Steps of an episode that is not cut short."""
+        return self.spec.max_episode_steps or 1000
+
+    @cached_property
+    def may_end_early(self) -> bool:
+        return not self.spec.termination.startswith("never")
+
+    # --- limbs ------------------------------------------------------------------------------------
+
+    @cached_property
+    def limb_words(self) -> dict[str, str]:
+        """What the model calls its parts: each word of their names."""
+        names = (re.split(r"[^a-z]+", body.name.lower()) for body in self.spec.bodies[1:])
+        words = (word for name in names for word in name if len(word) > 2)
+        return {word: word for word in words if word not in SIDES}
+
+    def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
+        """The part that these words (sides, then a noun) name: the last link of the limb."""
+        if not phrase or self.root is None:
+            return None
+        *sides, noun = phrase
+        parts = self.below(self.root)[1:]
+        for part in parts:
+            called = any(name in part.name.lower() for name in LIMB_NAMES.get(noun, (noun,)))
+            if called and all(_is_on(part, side, parts) for side in sides):
+                return part if noun in ("thigh", "shin", "elbow") else self.ends(part)[0]
+        return None
+
+    def chain(self, part: BodyEntry) -> tuple[JointEntry, ...]:
+        """The joints between the root and a part, from the root on, without the root's own."""
+        assert self.root is not None
+        if part.id == self.root.id:
+            return ()
+        return (*self.chain(self.spec.bodies[part.parent]), *self.joints_of(part))
+
+    def middle(self, part: BodyEntry) -> Vec3:
+        """The middle of the part's shape, in its own frame."""
+        shapes = (geom.position for geom in self.spec.geoms if geom.body == part.name)
+        return next(shapes, (0.0, 0.0, 0.0))
+
+    def limb_length(self, part: BodyEntry) -> float:
+        """From the limb's farthest joint to the middle of the part."""
+        point = np.add(part.rest_position, self.middle(part))
+        distances = (np.linalg.norm(point - joint.anchor) for joint in self.chain(part))
+        return float(max(distances, default=0.0))
+
+    def usual_rise(self, part: BodyEntry) -> float:
+        """How high the middle of a part is over the root in the usual pose."""
+        assert self.root is not None
+        pose = usual_pose(self.spec.env_id)
+        if pose is None:
+            return part.rest_position[2] - self.root.rest_position[2]
+        w, x, y, z = pose[1][part.id]
+        vertical = (2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y))
+        lift = float(np.dot(vertical, self.middle(part)))
+        return float(pose[0][part.id, 2] - pose[0][self.root.id, 2]) + lift
+
+
+def _is_on(part: BodyEntry, side: str, parts: tuple[BodyEntry, ...]) -> bool:
+    name = part.name.lower()
+    words = re.split(r"[^a-z]+", name)
+    # Where only the left ones are marked, the others are the right ones.
+    unmarked = "left" not in words and any(o.name.lower() == f"{name}_left" for o in parts)
+    initial = name[0] == side[0] and name[1:] in ("thigh", "shin", "foot", "leg")
+    return (
+        side in words
+        or (side == "right" and unmarked)
+        or (side in ("front", "back") and initial)
+    )  # fmt: skip
+
+
+@cache
+def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Positions and orientations of all bodies after some seconds without any effort.
+
+    Of the first moment if it falls meanwhile; None if there is no MuJoCo behind it.
+    """
+    import gymnasium as gym
+
+    from p2p.training.envs.quiet_loading import quiet_loading
+
+    with quiet_loading():
+        env = gym.make(env_id)
+    try:
+        env.reset(seed=0)
+        data = getattr(env.unwrapped, "data", None)
+        if data is None:
+            return None
+        first = data.xpos.copy(), data.xquat.copy()
+        still = np.zeros(env.action_space.shape or ())
+        for _ in range(int(SETTLE_SECONDS / get_env_spec(env_id).dt)):
+            _, _, terminated, truncated, _ = env.step(still)
+            if terminated:
+                return first
+            if truncated:
+                break
+        return data.xpos.copy(), data.xquat.copy()
+    finally:
+        env.close()
+
+
+@cache
+def morphology_of(env_id: str) -> Morphology:
+    """Raises UnknownEnvironmentError and its like."""
+    return Morphology(get_env_spec(env_id))

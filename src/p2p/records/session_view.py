@@ -1,0 +1,368 @@
+"""A session as its files show it: one reading for agents, loop, terminal, API and benchmark.
+
+`SessionView(record)` has `iterations`, each an `IterationView` with `runs`, each a `RunView`. What
+is absent or cannot be read is None or empty, so that a session can be looked at in any state;
+lineage.json alone must be whole if it is there. A file is read when it is first asked for and kept:
+who wants to know what has changed makes a new view. Nothing here writes.
+
+The process that runs a session tells nobody what it does; it leaves a file after each phase. So
+the terminal, the dashboard and a second terminal all see the same, also after a restart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from p2p.analysis.series import number
+from p2p.analysis.training_dynamics import TrainingDynamics, analyze_training
+from p2p.config import LoopConfig, TrainConfig
+from p2p.contracts import (
+    AuthoredCode,
+    Intent,
+    IterationAggregation,
+    JudgmentResult,
+    Revision,
+    SessionResult,
+    StatusLiteral,
+)
+from p2p.event_log import last_event
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.lineage import Lineage
+from p2p.records.loop_files import BestRun, IterationPlan, SessionConfig, SteeringTaken
+from p2p.records.run_checks import step_of
+from p2p.records.statuses import ENDED
+
+Lines = list[dict[str, Any]]
+Phase = Literal["intent", "authoring", "training", "judging", "confirming", "revising", "ended"]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One training run."""
+
+    record: IterationRecord
+
+    @property
+    def run_id(self) -> str:
+        return self.record.iteration_id
+
+    @cached_property
+    def status(self) -> StatusLiteral:
+        return self.record.derive_status()
+
+    @cached_property
+    def error(self) -> str:
+        """Why it failed; empty if it did not."""
+        return _error(self.record)
+
+    @cached_property
+    def config(self) -> TrainConfig | None:
+        return self.record.config.read()
+
+    @property
+    def total_timesteps(self) -> int:
+        return self.config.total_timesteps if self.config else 0
+
+    @cached_property
+    def progress(self) -> float:
+        """The share that is done, 0 to 1."""
+        return self.record.compute_progress() or 0.0
+
+    @cached_property
+    def judgment(self) -> JudgmentResult | None:
+        """Of the checkpoint that stands for the run."""
+        return self.record.judgment.read()
+
+    @cached_property
+    def checkpoint_judgments(self) -> dict[int, JudgmentResult]:
+        """All judged checkpoints by step, `judgment` among them where it names its step."""
+        judgments = self.record.read_streaming()
+        if self.judgment is not None and self.judgment.step is not None:
+            judgments[self.judgment.step] = self.judgment
+        return dict(sorted(judgments.items()))
+
+    @property
+    def curve(self) -> tuple[tuple[int, float], ...]:
+        """(step, mean return) of every evaluation."""
+        points = ((step_of(line), line.get("mean_return")) for line in self._scalars[1])
+        return tuple(
+            (step, float(value))
+            for step, value in points
+            if step is not None and isinstance(value, int | float)
+        )
+
+    @property
+    def training_returns(self) -> tuple[float, ...]:
+        """Mean returns of the training episodes, one for each update that has one."""
+        lines = self._scalars[0]
+        return tuple(line["episodic_return"] for line in lines if "episodic_return" in line)
+
+    @property
+    def term_shares(self) -> dict[str, float]:
+        """Of each reward term in the sum of absolute terms, in the last evaluation."""
+        last = self._scalars[1][-1].get("reward_terms") if self._scalars[1] else None
+        terms = last if isinstance(last, Mapping) else {}
+        sizes = {name: abs(number(value)) for name, value in terms.items()}
+        sizes = {name: size for name, size in sizes.items() if math.isfinite(size)}
+        total = sum(sizes.values())
+        return {name: size / total for name, size in sizes.items()} if total > 0 else {}
+
+    def dynamics(self) -> TrainingDynamics:
+        """How PPO fared."""
+        return analyze_training(self._scalars[0])
+
+    @cached_property
+    def _scalars(self) -> tuple[Lines, Lines]:
+        return self.record.parse_scalars()
+
+
+@dataclass(frozen=True)
+class IterationView:
+    """One iteration: a reward, and the runs that were trained with it; or a single run."""
+
+    record: IterationRecord
+    number: int
+    train: TrainConfig
+    """The session's own, where the iteration's cannot be read."""
+
+    @cached_property
+    def plan(self) -> IterationPlan | None:
+        return self.record.plan.read()
+
+    @cached_property
+    def reward(self) -> AuthoredCode | None:
+        return self.record.reward.read()
+
+    @property
+    def reward_code(self) -> str:
+        """reward_fn.py, or what was drafted in vain; empty if there is none."""
+        return self.record.read_reward_source() or (self.reward.code if self.reward else "")
+
+    @property
+    def config(self) -> TrainConfig:
+        """The base of all its runs, before what the person's configurations change."""
+        if self.plan:
+            return self.plan.train
+        return (self.best_run.config if self.best_run else None) or self.train
+
+    @cached_property
+    def aggregation(self) -> IterationAggregation | None:
+        """Configurations x seeds, compared."""
+        return self.record.aggregation.read()
+
+    @cached_property
+    def runs(self) -> tuple[RunView, ...]:
+        """All its runs, by configuration and seed."""
+        records = self.record.runs()
+        if not records and self.record.config.exists():
+            records = [self.record]  # an iteration of `p2p train` is a run itself
+        return tuple(RunView(record) for record in records)
+
+    @cached_property
+    def best(self) -> BestRun | None:
+        """best_run.json."""
+        return self.record.best_run.read()
+
+    @cached_property
+    def best_run(self) -> RunView | None:
+        """The run that stands for the iteration: by best_run.json, or else by its return."""
+        aggregation = self.aggregation
+        run_id = self.best.run_id if self.best else aggregation and aggregation.best_run_id
+        chosen = (run for run in self.runs if run.run_id == run_id)
+        return next(chosen, next(iter(self.runs), None))
+
+    @cached_property
+    def judgment(self) -> JudgmentResult | None:
+        """The verdict: of its best run, with the confirmation and the person's score counted in."""
+        return self.record.judgment.read()
+
+    @cached_property
+    def confirmation(self) -> JudgmentResult | None:
+        return self.record.confirmation.read()
+
+    @cached_property
+    def revision(self) -> Revision | None:
+        """What the next iteration does differently."""
+        return self.record.revision.read()
+
+    @cached_property
+    def steering(self) -> SteeringTaken:
+        """The feedback taken up after this iteration."""
+        return self.record.steering.read() or SteeringTaken()
+
+    @property
+    def passed(self) -> bool:
+        return self.judgment is not None and self.judgment.passed
+
+    @property
+    def score(self) -> float | None:
+        """The verdict's; None: not judged."""
+        return self.judgment.intent_score if self.judgment else None
+
+    @property
+    def training_error(self) -> str:
+        """Why no run could be trained; empty if one could, or nobody tried yet."""
+        if self.reward is not None and not self.reward.valid:
+            return f"the reward could not be made to run: {self.reward.last_problem}"
+        if self.aggregation is None or self.aggregation.best_run_id is not None:
+            return ""
+        runs = [run for config in self.aggregation.configs for run in config.per_seed]
+        reasons = dict.fromkeys(run.error or f"the run is {run.status}" for run in runs)
+        return "; ".join(reasons) or "no run was trained"
+
+    @property
+    def error(self) -> str:
+        """Of its reward or its runs; empty if one of them came to its end."""
+        if any(run.status == "completed" for run in self.runs):
+            return ""
+        errors = [self.training_error, _error(self.record), *(run.error for run in self.runs)]
+        return next((error for error in errors if error), "")
+
+
+@dataclass(frozen=True)
+class SessionView:
+    """A session, finished or not.
+
+    Args:
+        record: its folder.
+        ended: how it ended, where that could not be written down: on a full disk.
+    """
+
+    record: SessionRecord
+    ended: SessionResult | None = None
+
+    @cached_property
+    def config(self) -> SessionConfig | None:
+        """What was asked for."""
+        return self.record.config.read()
+
+    @property
+    def loop(self) -> LoopConfig:
+        return self.config.loop if self.config else LoopConfig()
+
+    @cached_property
+    def intent(self) -> Intent | None:
+        """The rubric; None while there is none."""
+        return self.record.intent.read()
+
+    @cached_property
+    def judge(self) -> AuthoredCode | None:
+        return self.record.judge.read()
+
+    @property
+    def prompt(self) -> str:
+        asked = self.config or self.intent
+        return asked.prompt if asked else ""
+
+    @property
+    def env_id(self) -> str:
+        """The environment; empty while none is chosen."""
+        asked = self.intent or self.config
+        if asked is not None:
+            return asked.env_id
+        configs = (record.read_config() for record in self.record.iteration_records())
+        return str((next(configs, None) or {}).get("env_id", ""))  # of `p2p train`
+
+    @property
+    def env_reason(self) -> str:
+        """Why this environment was chosen; empty where the person has named it."""
+        return self.config.env_reason if self.config else ""
+
+    @cached_property
+    def status(self) -> StatusLiteral:
+        return self.ended.status if self.ended else self.record.derive_status()
+
+    @cached_property
+    def error(self) -> str:
+        """Why it ended early; empty if it did not."""
+        return self.ended.message if self.ended else _error(self.record)
+
+    @cached_property
+    def result(self) -> SessionResult | None:
+        return self.record.result.read() or self.ended
+
+    @property
+    def phase(self) -> Phase:
+        """What it is at."""
+        if self.status in ENDED:
+            return "ended"
+        if self.intent is None:
+            return "intent"
+        last = self.current
+        if last is None or last.reward is None:
+            return "revising" if len(self.iterations) > 1 else "authoring"
+        if last.judgment is None:
+            trained = last.runs and all(run.status in ENDED for run in last.runs)
+            return "judging" if trained else "training"
+        refuted = last.confirmation is not None and not last.confirmation.passed
+        # What follows a pass that holds is the end.
+        return "confirming" if last.judgment.passed and not refuted else "revising"
+
+    @property
+    def waiting(self) -> str:
+        """Why nothing happens just now, as when a provider asks to come back later."""
+        last = last_event(self.record.events_path) if self.status == "running" else None
+        return str(last.data.get("reason", "")) if last and last.event == "llm.wait" else ""
+
+    @cached_property
+    def iterations(self) -> dict[int, IterationView]:
+        """By number, in their order."""
+        train = self.loop.train
+        return {
+            record.number: IterationView(record, record.number, train)
+            for record in self.record.iteration_records()
+            if record.number is not None
+        }
+
+    @property
+    def current(self) -> IterationView | None:
+        """The last iteration."""
+        return next(reversed(self.iterations.values()), None)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """The tree of iterations; raises UnreadableError if lineage.json is torn or foreign."""
+        return Lineage.load(self.record.lineage.path)
+
+    @property
+    def best_score(self) -> float | None:
+        """The best score, also of a session that was killed; None: nothing is judged."""
+        if self.result is not None and self.result.status != "running":
+            return self.result.score
+        scores = (iteration.score for iteration in self.iterations.values())
+        return max((score for score in scores if score is not None), default=None)
+
+    # --- feedback ---------------------------------------------------------------------------------
+
+    @cached_property
+    def steering(self) -> tuple[SteeringTaken, ...]:
+        """The feedback taken up: before the first iteration, then after each of them."""
+        first = self.record.steering.read() or SteeringTaken()
+        return (first, *(iteration.steering for iteration in self.iterations.values()))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the person said since an agent has last made a revision."""
+        remarks = list(self.steering[0].remarks)
+        for iteration in self.iterations.values():
+            remarks += iteration.steering.remarks
+            revision = iteration.revision
+            if revision.author != "user" if revision else iteration != self.current:
+                remarks = []
+        return tuple(remarks)
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """TrainConfig fields that no revision moves: by the person or by all configurations."""
+        everywhere = set.intersection(*(set(config.params) for config in self.loop.configs))
+        changed = {name for taken in self.steering for name in taken.hp_changes}
+        return frozenset({*self.loop.fixed, *everywhere, *changed})
+
+
+def _error(record: IterationRecord | SessionRecord) -> str:
+    status = record.read_status()
+    return (status.error if status else None) or ""
