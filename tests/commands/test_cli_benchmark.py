@@ -94,14 +94,6 @@ def test_a_report_of_nothing_says_what_there_is(p2p: Cli) -> None:
     assert "there is no benchmark last" in p2p("benchmark", "report", "last").error
 
 
-def test_help_has_examples(p2p: Cli) -> None:
-    for command in (("benchmark",), ("benchmark", "report")):
-        shown = p2p(*command, "--help")
-        examples = [line for line in shown.out.splitlines() if " p2p benchmark" in line]
-        assert len(examples) >= 2
-        assert max(map(len, shown.out.splitlines())) <= 80
-
-
 def test_the_module_is_the_same_command(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "p2p.benchmark.benchmark_cli", "report", "last"],

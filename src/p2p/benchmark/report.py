@@ -117,7 +117,7 @@ class Findings(Record):
     gates: tuple[GateResult, ...] = ()
 
 
-class Report(Findings):
+class BenchmarkReport(Findings):
     """report.json."""
 
     benchmark: Benchmark
@@ -127,7 +127,7 @@ class Report(Findings):
 
 def make_report(
     benchmark: Benchmark, folder: Path, tell: Callable[[Case], None] = lambda _: None
-) -> Report:
+) -> BenchmarkReport:
     """Read all cases, measure what is not measured yet (`tell` is told before each), and count."""
     cases = []
     for case in benchmark.cases:
@@ -135,7 +135,7 @@ def make_report(
         cases.append(case_report(folder, case_status(benchmark, folder, case.number), measure))
     results = findings(benchmark, folder, cases)
     fields = {name: getattr(results, name) for name in Findings.model_fields}
-    return Report(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
+    return BenchmarkReport(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
 
 
 def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) -> Findings:

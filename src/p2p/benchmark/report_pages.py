@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
-from p2p.benchmark.report import CaseReport, Group, Rate, Report
+from p2p.benchmark.report import BenchmarkReport, CaseReport, Group, Rate
 from p2p.files import save_model, write_text
 
 GROUP_HEAD = (
@@ -48,7 +48,7 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
 
 
-def publish(report: Report, folder: Path) -> tuple[Path, ...]:
+def publish(report: BenchmarkReport, folder: Path) -> tuple[Path, ...]:
     """Write report.md, report.html and report.json; returns their paths."""
     files = tuple(folder / f"report.{kind}" for kind in ("md", "html", "json"))
     write_text(files[0], markdown(report))
@@ -60,7 +60,7 @@ def publish(report: Report, folder: Path) -> tuple[Path, ...]:
 # --- what a report says ---------------------------------------------------------------------------
 
 
-def sections(report: Report) -> list[Section]:
+def sections(report: BenchmarkReport) -> list[Section]:
     """All but the cases; those without content are left out."""
     tables = (
         ("All", [report.overall]),
@@ -140,7 +140,7 @@ def _truth(report: CaseReport) -> str:
     return f"{verdict}: {truth.truth} {truth.value:.3g} {truth.unit}, {target} asked"
 
 
-def _about(report: Report) -> list[str]:
+def _about(report: BenchmarkReport) -> list[str]:
     """What was run, and how to read it."""
     benchmark = report.benchmark
     options = [f"{name} {value}" for name, value in benchmark.options.items() if value != ""]
@@ -167,7 +167,7 @@ def _about(report: Report) -> list[str]:
     ]
 
 
-def agreement(report: Report) -> list[str]:
+def agreement(report: BenchmarkReport) -> list[str]:
     """Judge against ground truth."""
     counts = report.agreement
     if not counts.compared:
@@ -188,13 +188,13 @@ def agreement(report: Report) -> list[str]:
     ]
 
 
-def _names(report: Report, numbers: Sequence[int]) -> str:
+def _names(report: BenchmarkReport, numbers: Sequence[int]) -> str:
     cases = {each.case.number: each.case for each in report.cases}
     names = [f"{cases[n].env_id} {cases[n].instruction!r}" for n in numbers]
     return f"{len(names)}" + (f" ({'; '.join(names)})" if names else "")
 
 
-def _without_a_verdict(report: Report) -> list[str]:
+def _without_a_verdict(report: BenchmarkReport) -> list[str]:
     """Cases that do not count, and why; and errors, which do."""
     return [
         f"{each.case.env_id} {each.case.instruction!r}: {OUTCOMES[each.outcome]}"
@@ -204,7 +204,7 @@ def _without_a_verdict(report: Report) -> list[str]:
     ]
 
 
-def _gates(report: Report) -> list[str]:
+def _gates(report: BenchmarkReport) -> list[str]:
     lines = []
     for gate in report.gates:
         verdict = "the next one began" if gate.passed else "no further stage was started"
@@ -220,7 +220,7 @@ def _gates(report: Report) -> list[str]:
 # --- Markdown -------------------------------------------------------------------------------------
 
 
-def markdown(report: Report) -> str:
+def markdown(report: BenchmarkReport) -> str:
     """The report as Markdown."""
     cases = Section("Prompts", (), CASE_HEAD, [_case_row(case) for case in report.cases])
     parts = [f"# Benchmark {_plain(report.benchmark.benchmark_id)}", *map(_plain, _about(report))]
@@ -243,7 +243,7 @@ def _plain(value: str) -> str:
 # --- HTML -----------------------------------------------------------------------------------------
 
 
-def page(report: Report) -> str:
+def page(report: BenchmarkReport) -> str:
     """The report as a page."""
     style = (resources.files("p2p.benchmark") / "report.css").read_text(encoding="utf-8")
     title = html.escape(f"Benchmark {report.benchmark.benchmark_id}")
@@ -273,7 +273,7 @@ def page(report: Report) -> str:
     )
 
 
-def _tiles(report: Report) -> str:
+def _tiles(report: BenchmarkReport) -> str:
     group = report.overall
     tiles = [
         ("passed (judge)", rate(group.judged)),
@@ -300,7 +300,7 @@ def _list(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
 
 
-def _scatter(report: Report) -> str:
+def _scatter(report: BenchmarkReport) -> str:
     """Each prompt: the share of the ground truth's threshold attained, and the judge's score."""
     far = SIZE - MARGIN
     span = far - 10

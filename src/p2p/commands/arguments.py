@@ -138,7 +138,6 @@ def make_request(
 
     `settings` are the values of further flags, by the names of fields; None: not given.
     """
-    from p2p.commands.train import check_environment
     from p2p.session.request import SessionRequest, loop_config
 
     text, values = read_prompt(prompt), session_values(options, **settings)
@@ -166,6 +165,15 @@ def session_values(options: dict[str, Any], **settings: Any) -> dict[str, Any]:
     if "seeds" in values:
         values["seeds"] = _parse_seeds(values["seeds"])
     return values
+
+
+def check_environment(env_id: str) -> None:
+    """Raise UsageError, with near matches, for an environment that is not registered."""
+    from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
+    from p2p.training.simulator import get_simulator
+
+    if not get_simulator("mujoco").is_registered(env_id):
+        raise UsageError(f"--env: {UnknownEnvironmentError(env_id, list_env_ids())}")
 
 
 def read_prompt(prompt: str | None) -> str:

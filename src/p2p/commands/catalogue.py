@@ -10,6 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from p2p.commands.arguments import check_environment
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -20,7 +21,7 @@ from p2p.commands.console import (
     print_json,
     shown,
 )
-from p2p.commands.train import REWARD, EnvOption, check_environment, open_reward
+from p2p.commands.train import REWARD, EnvOption, open_reward
 
 if TYPE_CHECKING:
     from p2p.training.env_spec import EnvSpec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import RunsDirOption, parse_settings
+from p2p.commands.arguments import RunsDirOption, check_environment, parse_settings
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -138,15 +138,6 @@ def open_reward(name: str) -> RewardFile:
     if not code.strip():
         raise UsageError(f"reward: {path} is empty (`p2p rewards NAME` prints one to start from)")
     return RewardFile(path, code, declared_env(code))
-
-
-def check_environment(env_id: str) -> None:
-    """Raise UsageError, with near matches, for an environment that is not registered."""
-    from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
-    from p2p.training.simulator import get_simulator
-
-    if not get_simulator("mujoco").is_registered(env_id):
-        raise UsageError(f"--env: {UnknownEnvironmentError(env_id, list_env_ids())}")
 
 
 def _stored_run(record: IterationRecord) -> tuple[TrainConfig, str]:
