@@ -68,28 +68,32 @@ def policy_file(session: Path, result: SessionResult | None) -> Path | None:
     path = (session / result.policy).with_name("policy.safetensors")
     # result.json may have come from another machine: it names no file outside of the session.
     if not path.resolve().is_relative_to(session.resolve()):
-        raise NotPlayable(f"{session.name}: its policy is said to lie outside of it")
+        raise NotPlayable(f"{session.name}: its policy lies outside of it")
     return path
 
 
 def measure(
-    folder: Path, case: Case, result: SessionResult | None, seeds: tuple[int, ...] = SEEDS
+    folder: Path, case: Case, result: SessionResult | None, *, play: bool = True
 ) -> TruthResult | None:
     """Measure a case, or read what was measured of the same policy before.
 
-    None: there is no truth to compare with, or no policy. Raises NotPlayable.
+    None: there is no truth to compare with, or no policy. Raises NotPlayable, also for what is not
+    measured yet where nothing is to be played.
     """
     path = policy_file(case_record(folder, case.number).path, result)
     if path is None or case.truth is None or case.threshold is None:
         return None
     digest = _digest(path)
-    kept = _kept(folder, case, digest, seeds)
-    if kept is not None:
+    kept = read_model(truth_path(folder, case.number), TruthResult)
+    key = (case.truth, case.threshold, SEEDS, digest)
+    if kept is not None and (kept.truth, kept.threshold, kept.seeds, kept.policy) == key:
         return kept
+    if not play:
+        raise NotPlayable(NOT_YET)
     truth = TRUTHS.get(case.truth)
     if truth is None:
         raise NotPlayable(f"there is no truth {case.truth!r} in this version")
-    values = tuple(truth.measure(e) for e in play_policy(case.env_id, path, seeds))
+    values = tuple(truth.measure(e) for e in play_policy(case.env_id, path))
     value = statistics.fmean(values)
     measurement = TruthResult(
         truth=case.truth,
@@ -101,24 +105,11 @@ def measure(
         values=values,
         passed=truth.passes(value, case.threshold),
         attained=truth.attained(value, case.threshold),
-        seeds=seeds,
+        seeds=SEEDS,
         policy=digest,
     )
     save_model(truth_path(folder, case.number), measurement)
     return measurement
-
-
-def measured(
-    folder: Path, case: Case, result: SessionResult | None, seeds: tuple[int, ...] = SEEDS
-) -> TruthResult | None:
-    """As `measure`, but nothing is played: raises NotPlayable for what is not measured yet."""
-    path = policy_file(case_record(folder, case.number).path, result)
-    if path is None or case.truth is None or case.threshold is None:
-        return None
-    kept = _kept(folder, case, _digest(path), seeds)
-    if kept is None:
-        raise NotPlayable(NOT_YET)
-    return kept
 
 
 def _digest(path: Path) -> str:
@@ -126,13 +117,6 @@ def _digest(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise NotPlayable(f"{path}: {error.strerror}") from error
-
-
-def _kept(folder: Path, case: Case, digest: str, seeds: tuple[int, ...]) -> TruthResult | None:
-    kept = read_model(truth_path(folder, case.number), TruthResult)
-    asked = (case.truth, case.threshold, seeds, digest)
-    same = kept is not None and (kept.truth, kept.threshold, kept.seeds, kept.policy) == asked
-    return kept if same else None
 
 
 # --- playing --------------------------------------------------------------------------------------

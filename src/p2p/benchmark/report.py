@@ -19,10 +19,8 @@ from p2p.benchmark.records import (
     read_gate,
 )
 from p2p.benchmark.suite import DIFFICULTIES, Case
-from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
+from p2p.contracts import Record, StatusLiteral, utc_now
 from p2p.records.statuses import Outcome
-
-TruthOf = Callable[[Path, Case, SessionResult | None], TruthResult | None]
 
 
 class Rate(Record):
@@ -132,7 +130,7 @@ def make_report(
     cases = []
     for case in benchmark.cases:
         tell(case)
-        cases.append(case_report(folder, case_status(benchmark, folder, case.number), measure))
+        cases.append(case_report(folder, case_status(benchmark, folder, case.number)))
     results = findings(benchmark, folder, cases)
     fields = {name: getattr(results, name) for name in Findings.model_fields}
     return BenchmarkReport(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
@@ -151,12 +149,12 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
     )
 
 
-def case_report(folder: Path, now: CaseStatus, truth_of: TruthOf) -> CaseReport:
-    """What came of a case; `truth_of` is `measure`, or `measured` where nothing is to be played."""
+def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseReport:
+    """The result of a case; `play`: its policy is measured if it is not yet."""
     result, truth, note = now.result, None, ""
     if now.outcome in FINISHED:
         try:
-            truth = truth_of(folder, now.case, result)
+            truth = measure(folder, now.case, result, play=play)
         except NotPlayable as error:
             note = str(error)
     name = f"case{now.case.number}"
