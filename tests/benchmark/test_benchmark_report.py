@@ -181,7 +181,7 @@ def test_what_has_no_verdict_is_named_with_its_reason(told: tuple[BenchmarkRepor
     assert "Reacher-v5 'later': not run (it has not begun)" in text
     assert "Reacher-v5 'stopped': not finished" in text
     assert (
-        "False passes (the judge passed, the truth is missed): 1 (Reacher-v5 'reach the target')"
+        "False passes (the judge passed, the ground truth is missed): 1 (Reacher-v5 'reach the target')"
         in text
     )
 
