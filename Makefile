@@ -72,7 +72,7 @@ check: $(VENV)/.dev ## lint, formatting, types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(VENV)/.dev ## format the code and mend what the linter can
+format: $(VENV)/.dev ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
