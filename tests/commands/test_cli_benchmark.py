@@ -81,7 +81,7 @@ def test_every_bad_row_is_listed(p2p: Cli, tmp_path: Path) -> None:
     shown = p2p("benchmark", "--csv", path, "--model", "builtin")
     assert shown.status == 2
     assert "--csv: 2 mistakes; nothing was started" in shown.error
-    assert "bad.csv, line 3, column difficulty: 'tricky'" in shown.err
+    assert "bad.csv, line 3, column difficulty: Input should be 'easy'" in shown.err
     assert "bad.csv, line 4, column env_id:" in shown.err
 
 
