@@ -15,15 +15,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
-from p2p.contracts import describe_errors
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Model = TypeVar("Model", bound=BaseModel)
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 TEMPORARY_SUFFIX = ".tmp"
 """A writer that was killed leaves a file ending like this; no reader looks at it."""
@@ -243,6 +241,10 @@ def load_object(path: Path) -> dict[str, Any] | None:
 
 def load_model(path: Path, model: type[Model]) -> Model | None:
     """The record in the file, checked."""
+    from pydantic import ValidationError  # slow, and many who write files need no records
+
+    from p2p.contracts import describe_errors
+
     value = load_object(path)
     if value is None:
         return None

@@ -73,16 +73,9 @@ def slurm_place(folder: Path) -> Iterator[Place]:
     """A cluster of one node."""
     if why := slurm_cluster.missing():
         pytest.skip(why)
-    # Jobs there have nothing of our environment, and would wait for whoever holds all cores here.
-    python = folder / "python"
-    locks = f"export P2P_CORE_LOCKS=${{P2P_CORE_LOCKS:-'{folder}/slurm_cores'}}"
-    python.write_text(f"#!/bin/sh\n{locks}\nexec '{sys.executable}' \"$@\"\n")
-    python.chmod(0o755)
     with slurm_cluster.running_cluster() as cluster:
         base = str(folder / "slurm_base")
-        node = NodeConfig(
-            node_id="other", backend="slurm", cores=1, base_dir=base, python=str(python)
-        )
+        node = NodeConfig(node_id="other", backend="slurm", cores=1, base_dir=base)
         yield Place(node, {"SLURM_CONF": str(cluster.configuration)})
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from launches import Machine
 
-from p2p.scheduler import launching
-
 
 @pytest.fixture
 def own_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -25,6 +23,6 @@ def machine(tmp_path: Path, own_cores: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
     yield made
     for launch in made.launches:
-        launching.cancel(made.base, launch.launch_id)
+        made.at(launch).cancel()
     for launch in made.launches:
         made.end(launch)

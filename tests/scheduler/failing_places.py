@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from p2p.scheduler.backends import BackendError
 from p2p.scheduler.backends.local import LocalBackend
-from p2p.scheduler.records import Launch, LaunchReport
+from p2p.scheduler.launch import RunStatus
+from p2p.scheduler.records import Launch
 
 
 class ForgetsQueue(LocalBackend):
     """A place with a queue that it loses, once, and that knows what it has begun."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         lost = self.base / f"{launch.launch_id}.lost"
         if lost.exists():
-            await super().submit(launch, secrets)
+            return await super().submit(launch, secrets)
         lost.touch()
+        return RunStatus("waiting")
 
-    async def status(self, launch: Launch) -> LaunchReport:
-        report = await super().status(launch)
-        return report.model_copy(update={"never_began": report.state == "absent"})
+    async def status(self, launch: Launch) -> RunStatus:
+        status = await super().status(launch)
+        return replace(status, never_began=status.state == "absent")
 
 
 class AnswersTooLate(LocalBackend):
     """A place that starts what it is asked for, and never says so in time."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         await super().submit(launch, secrets)
         raise BackendError("no answer")
 
@@ -34,8 +37,8 @@ class AnswersTooLate(LocalBackend):
 class OutOfReach(LocalBackend):
     """A place that is gone for longer than any lease lasts."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         raise BackendError("no route")
 
-    async def status(self, launch: Launch) -> LaunchReport:
-        return LaunchReport(state="lost", message="no word for ages")
+    async def status(self, launch: Launch) -> RunStatus:
+        return RunStatus("lost", message="no word for ages")

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import json
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from p2p.scheduler import launching
-from p2p.scheduler.processes import marked
-from p2p.scheduler.records import Launch, LaunchReport, RunSpec
+from processes import is_there, wait_until
 
-T = TypeVar("T")
+from p2p.scheduler.launch import LaunchFolder, RunStatus, launch_file
+from p2p.scheduler.records import Launch, RunSpec
+
 OVER = ("exited", "cancelled", "lost")
-
-
-def until(look: Callable[[], T | None], *, patience: float = 60.0) -> T:
-    """Look until there is something to see."""
-    deadline = time.monotonic() + patience
-    while not (seen := look()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return seen
 
 
 def python_launch(
@@ -54,54 +44,51 @@ class Machine:
         options = {name: fields.pop(name) for name in ("lease_s", "grace_s") if name in fields}
         launch = python_launch(self.runs_dir, code, *arguments, **fields)
         self.launches.append(launch)
-        launching.start(self.base, launch, self.runs_dir, secrets or {}, sys.executable, **options)
+        self.launch(launch, secrets or {}, **options)
         return launch
+
+    def launch(
+        self,
+        launch: Launch,
+        secrets: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        **options: Any,
+    ) -> None:
+        file = launch_file(launch.spec, self.runs_dir, python, **options)
+        self.at(launch).start(file, secrets or {}, python)
+
+    def at(self, launch: Launch) -> LaunchFolder:
+        return LaunchFolder(self.base, launch.launch_id)
 
     def folder(self, launch: Launch) -> Path:
         return self.runs_dir / launch.spec.folder
 
     def control(self, launch: Launch) -> Path:
-        return self.base / "launches" / launch.launch_id
+        return self.at(launch).path
 
-    def report(self, launch: Launch) -> LaunchReport:
-        return launching.report(self.base, launch.launch_id)
+    def status(self, launch: Launch) -> RunStatus:
+        return self.at(launch).status()
 
-    def end(self, launch: Launch, *, patience: float = 60.0) -> LaunchReport:
-        def over() -> LaunchReport | None:
-            seen = self.report(launch)
+    def end(self, launch: Launch, *, seconds: float = 60.0) -> RunStatus:
+        def over() -> RunStatus | None:
+            seen = self.status(launch)
             return seen if seen.state in OVER else None
 
-        return until(over, patience=patience)
+        return wait_until(over, seconds)
 
     def file(self, launch: Launch, name: str) -> str:
         """What stands in a file of the run, as soon as there is something."""
         path = self.folder(launch) / name
-        return until(lambda: path.read_text() if path.exists() else "")
+        return wait_until(lambda: path.read_text() if path.exists() else "")
 
     def log(self, launch: Launch) -> str:
-        return launching.read_log(self.base, launch.launch_id).decode()
+        return self.at(launch).read_log().decode()
 
 
 def alive(pids: Sequence[int]) -> list[int]:
     """Those that still run."""
-    found = []
-    for pid in pids:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            continue
-        if stat.rpartition(")")[2].split()[0] not in "ZX":
-            found.append(pid)
-    return found
+    return [pid for pid in pids if is_there(pid)]
 
 
-def attendant_pid(control: Path) -> int:
-    import json
-
+def supervisor_pid(control: Path) -> int:
     return int(json.loads((control / "claim").read_text())["pid"])
-
-
-def marked_by(launch: Launch, base: Path) -> list[int]:
-    from p2p.scheduler.control import Control
-
-    return [pid for pid in marked(Control(base, launch.launch_id).marks) if pid != os.getpid()]

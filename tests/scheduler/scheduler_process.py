@@ -16,7 +16,7 @@ from failing_places import ForgetsQueue
 
 from p2p.scheduler import job_scheduler
 from p2p.scheduler.job_scheduler import work
-from p2p.scheduler.tending import Step
+from p2p.scheduler.run_monitor import SchedulerStep
 
 KILLED = -signal.SIGKILL
 
@@ -38,7 +38,7 @@ def main() -> None:
     fatal = rest[0] if rest else ""
     left = int(rest[1]) if len(rest) > 1 else 1
 
-    def step(name: Step) -> None:
+    def step(name: SchedulerStep) -> None:
         nonlocal left
         logging.getLogger("p2p").info("step: %s", name)
         left -= name == fatal

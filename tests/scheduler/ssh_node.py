@@ -11,7 +11,8 @@ from launches import OVER, python_launch
 from ssh_server import SSHServer
 
 from p2p.scheduler.backends.ssh import SSHBackend
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.scheduler.launch import RunStatus
+from p2p.scheduler.records import Launch, NodeConfig
 
 WAITS = """
 import os, time
@@ -65,11 +66,11 @@ class Node:
         return path.read_text()
 
 
-async def ended(backend: SSHBackend, launch: Launch) -> LaunchReport:
+async def ended(backend: SSHBackend, launch: Launch) -> RunStatus:
     async with asyncio.timeout(90):
-        while (report := await backend.status(launch)).state not in OVER:
+        while (status := await backend.status(launch)).state not in OVER:
             await asyncio.sleep(0.05)
-    return report
+    return status
 
 
 def with_backend(

@@ -9,22 +9,22 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from jobs_for_tests import job_of, launches, plain_job, saying, with_slots
-from launches import alive, attendant_pid, until
+from launches import alive, supervisor_pid
+from processes import wait_until
 from scheduler_process import KILLED, begin, schedule
 
-from p2p.scheduler.attend import TIME_LIMIT_CODE
 from p2p.scheduler.job_scheduler import Scheduler
-from p2p.scheduler.launching import read_log
+from p2p.scheduler.launch import LaunchFolder
 from p2p.scheduler.records import ENDED, RunRow, RunSpec
+from p2p.scheduler.run_monitor import SchedulerStep
 from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
 from p2p.scheduler.store import Store
-from p2p.scheduler.tending import Step
+from p2p.scheduler.supervisor import TIME_LIMIT_CODE
 
 pytestmark = pytest.mark.usefixtures("own_cores")
 
@@ -62,16 +62,16 @@ def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> N
         assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
 
 
-@pytest.mark.parametrize("step", get_args(Step))
+@pytest.mark.parametrize("step", get_args(SchedulerStep))
 def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
-    tmp_path: Path, step: Step
+    tmp_path: Path, step: SchedulerStep
 ) -> None:
     store = with_slots(tmp_path, 2)
     store.submit(job_of("j", [saying("a", seconds=0.3), saying("b"), saying("c")]))
     if step == "cancel sent":
         store.submit(job_of("k", [saying("d", seconds=300)], priority=1))
         process = begin(tmp_path, step)
-        until(lambda: is_live(store, "d"))
+        wait_until(lambda: is_live(store, "d"))
         store.cancel("k")
         assert process.wait(60) == KILLED
         assert the_run(store, "d").state in ("starting", "running")
@@ -87,7 +87,7 @@ def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
 
 
 @pytest.mark.parametrize("step", ["assigned", "submitted", "running noted"])
-def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: Step) -> None:
+def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: SchedulerStep) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=300), saying("b")]))
     assert schedule(tmp_path, step) == KILLED
@@ -99,25 +99,11 @@ def test_a_cancel_while_no_scheduler_lives_is_kept(tmp_path: Path, step: Step) -
     assert launches(tmp_path, "b") == []
 
 
-def test_a_run_that_lives_is_adopted_not_started_again(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 1)
-    store.submit(job_of("j", [saying("a", seconds=2)]))
-    process = begin(tmp_path)
-    until(lambda: is_live(store, "a"))
-    process.kill()
-    process.wait()
-    began = the_run(store, "a").started_at
-    assert schedule(tmp_path) == 0
-    run = the_run(store, "a")
-    assert (run.state, run.attempt, run.started_at) == ("succeeded", 1, began)
-    assert launches(tmp_path, "a") == ["a.1"]
-
-
 def test_a_scheduler_told_to_stop_leaves_its_runs_running(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", seconds=1.5)]))
     process = begin(tmp_path)
-    until(lambda: is_live(store, "a"))
+    wait_until(lambda: is_live(store, "a"))
     process.terminate()
     assert process.wait(30) == 0
     assert the_run(store, "a").state == "running"
@@ -131,8 +117,8 @@ def test_a_run_that_is_lost_is_tried_again_up_to_its_limit(tmp_path: Path) -> No
     store.submit(job_of("j", [saying("a", seconds=300, max_attempts=2)]))
     process = begin(tmp_path)
     for attempt in ("a.1", "a.2"):
-        until(lambda wanted=attempt: wanted in launches(tmp_path, "a"))  # type: ignore[misc]
-        os.kill(attendant_pid(store.folder / "launches" / attempt), signal.SIGKILL)
+        wait_until(lambda wanted=attempt: wanted in launches(tmp_path, "a"))  # type: ignore[misc]
+        os.kill(supervisor_pid(store.folder / "launches" / attempt), signal.SIGKILL)
     assert process.wait(60) == 0
     run = the_run(store, "a")
     assert (run.state, run.attempt) == ("failed", 2)
@@ -169,23 +155,6 @@ def test_exit_codes_say_what_becomes_of_a_run(tmp_path: Path) -> None:
     assert the_run(store, "slow").exit_code == TIME_LIMIT_CODE
 
 
-def test_no_more_at_once_than_the_job_allows(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 4)
-    store.submit(plain_job("j", 4, seconds=0.2, max_parallel=1))
-    run_all(store)
-    spans = sorted((run.started_at or 0, run.ended_at or 0) for run in store.runs("j"))
-    assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans))
-
-
-def test_the_urgent_job_starts_first(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 1)
-    store.submit(plain_job("later", 2))
-    store.submit(plain_job("urgent", 2, priority=5))
-    run_all(store)
-    order = sorted(store.runs(), key=lambda run: run.started_at or 0)
-    assert [run.job_id for run in order] == ["urgent", "urgent", "later", "later"]
-
-
 def test_a_program_that_cannot_be_started_fails_its_run_and_its_log_says_why(
     tmp_path: Path,
 ) -> None:
@@ -196,7 +165,7 @@ def test_a_program_that_cannot_be_started_fails_its_run_and_its_log_says_why(
     run = the_run(store, "a")
     assert run.state == "failed"
     assert run.exit_code == 127
-    assert b"/no/such/program" in read_log(store.folder, "a.1")
+    assert b"/no/such/program" in LaunchFolder(store.folder, "a.1").read_log()
 
 
 def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> None:
@@ -222,8 +191,8 @@ def test_a_scheduler_is_started_when_there_is_work_and_ends_when_there_is_none(
     for name in ("first", "second"):
         store.submit(plain_job(name, 1, seconds=0.3))
         ensure_scheduler(tmp_path)
-    until(lambda: all(run.state in ENDED for run in store.runs()))
-    until(lambda: not is_running(tmp_path))
+    wait_until(lambda: all(run.state in ENDED for run in store.runs()))
+    wait_until(lambda: not is_running(tmp_path))
     assert {run.state for run in store.runs()} == {"succeeded"}
     assert launches(tmp_path, "first-0") == ["first-0.1"]
     assert (store.folder / "jobs" / "second" / "manifest.json").is_file()
@@ -280,15 +249,5 @@ def test_a_scheduler_killed_twenty_times_finishes_fifty_runs_each_exactly_once(
     assert set(states(store, "j").values()) == {"succeeded"}
     for run in store.runs("j"):
         assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
-    pids = [attendant_pid(path) for path in (store.folder / "launches").iterdir()]
-    until(lambda: not alive(pids))
-
-
-@pytest.mark.slow
-def test_five_hundred_runs_of_a_second_on_four_slots(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 4)
-    store.submit(plain_job("j", 500, seconds=1.0))
-    assert begin(tmp_path).wait(1500) == 0
-    assert set(states(store, "j").values()) == {"succeeded"}
-    for run in store.runs("j"):
-        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    pids = [supervisor_pid(path) for path in (store.folder / "launches").iterdir()]
+    wait_until(lambda: not alive(pids))

@@ -1,4 +1,4 @@
-"""The backend of this machine, through the protocol that all of them have."""
+"""The backend of this machine: what is wrong with a node or a launch is said with its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from launches import OVER, python_launch
 
 from p2p.scheduler.backends import Backend, BackendError, make_backend
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.scheduler.launch import RunStatus
+from p2p.scheduler.records import Launch, NodeConfig
 from p2p.training.cpu_manager import default_pool
 
 
@@ -19,39 +20,11 @@ def backend(tmp_path: Path, own_cores: Path) -> Backend:
     return make_backend(node, tmp_path / "runs" / "scheduler")
 
 
-async def ended(backend: Backend, launch: Launch) -> LaunchReport:
+async def ended(backend: Backend, launch: Launch) -> RunStatus:
     async with asyncio.timeout(60):
         while (report := await backend.status(launch)).state not in OVER:
             await asyncio.sleep(0.02)
     return report
-
-
-def test_a_run_is_started_once_watched_read_and_collected(backend: Backend, tmp_path: Path) -> None:
-    launch = python_launch(tmp_path / "runs", "print('hello'); open('count', 'a').write('x')")
-
-    async def scenario() -> None:
-        assert (await backend.status(launch)).state == "absent"
-        await backend.submit(launch, {})
-        await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
-        assert await backend.logs(launch) == b"hello\n"
-        assert await backend.logs(launch, 3) == b"lo\n"
-        await backend.collect(launch)
-        await backend.close()
-
-    asyncio.run(scenario())
-    assert (tmp_path / "runs" / launch.spec.folder / "count").read_text() == "x"
-
-
-def test_a_cancel_ends_it(backend: Backend, tmp_path: Path) -> None:
-    launch = python_launch(tmp_path / "runs", "import time; time.sleep(1000)")
-
-    async def scenario() -> None:
-        await backend.submit(launch, {})
-        await backend.cancel(launch)
-        assert (await ended(backend, launch)).state == "cancelled"
-
-    asyncio.run(scenario())
 
 
 def test_what_keeps_a_run_from_starting_names_the_node(own_cores: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,61 +38,40 @@ def nodes(jobs: list[JobInLine], rooms: list[Room]) -> dict[str, str]:
     return {placed.run_id: placed.node_id for placed in place(in_order(jobs), rooms)}
 
 
-def test_the_more_urgent_job_goes_first() -> None:
-    assert runs([job("a", 1, 9), job("b", 2, 2, priority=1)], [room("n", 3)]) == ["b0", "b1", "a0"]
+@pytest.mark.parametrize(
+    ("jobs", "cores", "order"),
+    [
+        ([job("a", 1, 9), job("b", 2, 2, priority=1)], 3, ["b0", "b1", "a0"]),  # the more urgent
+        ([job("a", 1, 9), job("b", 2, 9)], 4, ["a0", "b0", "a1", "b1"]),  # equals share
+        ([job("a", 1, 9, cores_in_use=3, live=3), job("b", 2, 9)], 3, ["b0", "b1", "b2"]),
+        ([job("b", 2), job("a", 1)], 1, ["a0"]),  # the older
+        ([job("a", 1, 9, max_parallel=3, live=1)], 8, ["a0", "a1"]),
+        ([job("huge", 1, cores=99), job("small", 2, 2)], 2, ["small0", "small1"]),
+    ],
+)
+def test_who_goes_first(jobs: list[JobInLine], cores: int, order: list[str]) -> None:
+    assert runs(jobs, [room("n", cores)]) == order
 
 
-def test_jobs_of_equal_urgency_share() -> None:
-    assert sorted(runs([job("a", 1, 9), job("b", 2, 9)], [room("n", 4)])) == [
-        "a0",
-        "a1",
-        "b0",
-        "b1",
-    ]
-
-
-def test_what_a_job_has_already_counts() -> None:
-    jobs = [job("a", 1, 9, cores_in_use=3, live=3), job("b", 2, 9)]
-    assert runs(jobs, [room("n", 6, free=3)]) == ["b0", "b1", "b2"]
-
-
-def test_the_older_job_goes_first_among_equals() -> None:
-    assert runs([job("b", 2), job("a", 1)], [room("n", 1)]) == ["a0"]
-
-
-def test_no_more_at_once_than_a_job_allows() -> None:
-    assert runs([job("a", 1, 9, max_parallel=3, live=1)], [room("n", 8)]) == ["a0", "a1"]
-
-
-def test_a_job_stays_on_its_nodes() -> None:
-    found = nodes([job("a", 1, 4, nodes=frozenset({"m"}))], [room("n", 8), room("m", 2)])
-    assert found == {"a0": "m", "a1": "m"}
-
-
-def test_runs_spread_over_the_emptiest_nodes() -> None:
-    found = nodes([job("a", 1, 4)], [room("n", 2), room("m", 4)])
-    assert sorted(found.values()) == ["m", "m", "m", "n"]
+def test_a_job_stays_on_its_nodes_and_runs_spread_over_the_emptiest() -> None:
+    placed = nodes([job("a", 1, 4, nodes=frozenset({"m"}))], [room("n", 8), room("m", 2)])
+    assert placed == {"a0": "m", "a1": "m"}
+    placed = nodes([job("a", 1, 4)], [room("n", 2), room("m", 4)])
+    assert sorted(placed.values()) == ["m", "m", "m", "n"]
 
 
 def test_gpus_are_left_to_those_who_need_them() -> None:
     rooms = [room("gpu", 8, gpus=1), room("cpu", 2)]
-    found = nodes([job("a", 1, 2), job("b", 2, 2, gpus=1)], rooms)
-    assert found == {"a0": "cpu", "a1": "cpu", "b0": "gpu"}
+    placed = nodes([job("a", 1, 2), job("b", 2, 2, gpus=1)], rooms)
+    assert placed == {"a0": "cpu", "a1": "cpu", "b0": "gpu"}
 
 
 def test_small_runs_do_not_keep_a_large_one_out() -> None:
     rooms = [room("n", 4, free=2)]
     assert runs([job("large", 1, cores=4), job("small", 2, 9)], rooms) == []
     both = [room("n", 4, free=2), room("m", 2)]
-    found = nodes([job("large", 1, cores=4), job("small", 2, 9)], both)
-    assert found == {"small0": "m", "small1": "m"}
-
-
-def test_a_run_that_fits_nowhere_keeps_nobody_out() -> None:
-    assert runs([job("huge", 1, cores=99), job("small", 2, 2)], [room("n", 2)]) == [
-        "small0",
-        "small1",
-    ]
+    placed = nodes([job("large", 1, cores=4), job("small", 2, 9)], both)
+    assert placed == {"small0": "m", "small1": "m"}
 
 
 def test_nobody_is_asked_for_runs_when_all_is_full() -> None:

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from launches import until
+from processes import wait_until
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import RunConfigEntry
@@ -68,7 +68,7 @@ def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
     # What is complete on disk is not done again.
     assert train() == found
     assert len(store.jobs()) == 1
-    until(lambda: not is_running(store.runs_dir))
+    wait_until(lambda: not is_running(store.runs_dir))
 
 
 def test_a_reward_that_fails_ends_its_run_as_failed(
@@ -97,7 +97,7 @@ def test_cancelled_stops_them_and_they_are_cancelled_not_wrong(
     trainer = ScheduledTrainer(videos=False, cancelled=stop.is_set)
 
     def stop_when_it_runs() -> None:
-        until(IterationRecord(iteration / "plain_seed_1").scalars_path.exists)
+        wait_until(IterationRecord(iteration / "plain_seed_1").scalars_path.exists)
         stop.set()
 
     thread = threading.Thread(target=stop_when_it_runs)

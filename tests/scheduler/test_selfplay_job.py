@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from launches import until
+from processes import wait_until
 
 from p2p.scheduler.records import ENDED
 from p2p.scheduler.store import Store
@@ -64,7 +64,7 @@ def test_a_run_of_one_update_ends_with_its_checkpoint(own_cores: Path, tmp_path:
             run = store.run(asked["run_id"])
             return run is not None and run.state in ENDED
 
-        until(over, patience=300)
+        wait_until(over, 300)
         run = store.run(asked["run_id"])
         log = store.folder / "launches" / f"{asked['run_id']}.1" / "log.txt"
         assert run is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -12,15 +13,15 @@ from typing import Any
 
 import pytest
 import slurm_cluster
+from processes import is_there, wait_until
 from slurm_cluster import SlurmCluster
 
 from p2p.scheduler.backends import BackendError, make_backend
 from p2p.scheduler.backends import slurm as slurm_backend
 from p2p.scheduler.backends.slurm import SlurmBackend
-from p2p.scheduler.backends.slurm_entrance import Kind
-from p2p.scheduler.backends.slurm_queue import Place, read_queue
-from p2p.scheduler.control import Control
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig, RunSpec
+from p2p.scheduler.backends.slurm_queue import read_queue
+from p2p.scheduler.launch import LaunchFolder, RunStatus
+from p2p.scheduler.records import Launch, NodeConfig, RunSpec
 
 pytestmark = pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
 
@@ -61,75 +62,82 @@ def launch(tmp_path: Path, program: str, name: str = "run", **changes: Any) -> L
     return Launch(launch_id=f"{name}.1", spec=spec, runs_dir=tmp_path / "runs")
 
 
-async def until(backend: SlurmBackend, asked: Launch, *states: str) -> LaunchReport:
+async def until(backend: SlurmBackend, asked: Launch, *states: str) -> RunStatus:
     end = time.monotonic() + 60.0
-    while (report := await backend.status(asked)).state not in states:
-        assert time.monotonic() < end, f"still {report}"
+    while (status := await backend.status(asked)).state not in states:
+        assert time.monotonic() < end, f"still {status}"
         await asyncio.sleep(0.2)
-    return report
+    return status
 
 
 async def program_of(backend: SlurmBackend, asked: Launch) -> int:
     """Its process, once it has noted its start."""
     await until(backend, asked, "running")
-    while not await backend.logs(asked):
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
+        while not await backend.logs(asked):
+            await asyncio.sleep(0.05)
     return int(starts(asked)[-1])
 
 
-def control(backend: SlurmBackend, asked: Launch) -> Control:
-    return Control(backend.base, asked.launch_id)
+def control(backend: SlurmBackend, asked: Launch) -> LaunchFolder:
+    return LaunchFolder(backend.base, asked.launch_id)
 
 
 def starts(asked: Launch) -> list[str]:
     return (asked.runs_dir / asked.spec.folder / "starts.txt").read_text().split()
 
 
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+def end_of(pid: int) -> None:
+    wait_until(lambda: not is_there(pid), 30)
 
 
-def holding(folder: Path, text: str) -> list[Path]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return [path for path in files if text.encode() in path.read_bytes()]
-
-
-def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, tmp_path):
-    program = "import os; open('result.txt', 'w').write(os.environ['KEY']); print('done')"
-    launches = [launch(tmp_path, program, f"run{n}", secrets=("KEY",)) for n in range(3)]
+def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, cluster, tmp_path):
+    program = "open('result.txt', 'w').write('x'); print('done')"
+    launches = [launch(tmp_path, program, f"run{n}") for n in range(3)]
     assert do(backend.status(launches[0])).state == "absent"
 
     async def submit_all() -> None:
-        await asyncio.gather(*(backend.submit(each, {"KEY": SECRET}) for each in launches))
+        await asyncio.gather(*(backend.submit(each, {}) for each in launches))
 
     do(submit_all())
     for each in launches:
         assert do(until(backend, each, "exited")).exit_code == 0
-        assert (tmp_path / "runs" / each.spec.folder / "result.txt").read_text() == SECRET
+        assert (tmp_path / "runs" / each.spec.folder / "result.txt").read_text() == "x"
         assert do(backend.logs(each, 2)) == b"ne\n"
-    assert len(list((backend.base / "slurm").iterdir())) == 1
+    paths = (control(backend, each).path for each in launches)
+    notes = [json.loads((path / "slurm.json").read_text()) for path in paths]
+    assert len({note["job_id"] for note in notes}) == 1
+    assert sorted(note["index"] for note in notes) == [0, 1, 2]
+    assert list((cluster.folder / "cores").iterdir())  # theirs alone, else they wait for others
 
 
-def test_a_secret_reaches_the_program_and_no_disk(do, backend, cluster, tmp_path, monkeypatch):
+def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(
+    do, backend, cluster, tmp_path, monkeypatch
+):
     monkeypatch.setenv("UNRELATED_KEY", SECRET)
-    program = f"{NOTE_START}; print(len(os.environ['KEY']), os.environ.get('UNRELATED_KEY'))"
-    asked = launch(tmp_path, program, secrets=("KEY",), time_limit_s=60)
+    program = f"{NOTE_START}; print(os.environ.get('KEY'), os.environ.get('UNRELATED_KEY'))"
+    asked, refused = (
+        launch(tmp_path, program, name, secrets=("KEY",)) for name in ("asked", "refused")
+    )
+    provided = tmp_path / "base" / "secrets.env"
+    provided.parent.mkdir()
+    provided.write_text("OTHER=1\nKEY=of-the-cluster\n")
+    provided.chmod(0o600)
     cluster.call("scontrol", "update", "partitionname=main", "state=down")
     try:
-        do(backend.submit(asked, {"KEY": SECRET, "OTHER": SECRET}))
+        do(backend.submit(asked, {"KEY": SECRET}))
         assert "PartitionDown" in do(until(backend, asked, "waiting")).message
-        places = (cluster.folder / "state", tmp_path)
-        assert [found for place in places for found in holding(place, SECRET)] == []
-        assert holding(cluster.folder / "state", "P2P_SECRET_HALF")  # where it would have been
+        for folder in (cluster.folder / "state", tmp_path):
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     finally:
         cluster.call("scontrol", "update", "partitionname=main", "state=up")
     do(until(backend, asked, "exited"))
-    assert do(backend.logs(asked)) == f"{len(SECRET)} None\n".encode()
-    assert list(control(backend, asked).path.glob("half*")) == []
-    assert holding(tmp_path, SECRET) == []
+    assert do(backend.logs(asked)) == b"of-the-cluster None\n"
+    provided.chmod(0o644)
+    do(backend.submit(refused, {"KEY": SECRET}))
+    status = do(until(backend, refused, "exited"))
+    assert (status.exit_code, "chmod 600" in status.message) == (125, True)
 
 
 def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
@@ -139,15 +147,13 @@ def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
         await asyncio.gather(*(backend.submit(each, {}) for each in group))
 
     do(submit_all())
-    (jobs,) = (backend.base / "slurm").iterdir()
     for each in group:
-        report = do(until(backend, each, "exited"))
-        assert jobs.exists()
+        status = do(until(backend, each, "exited"))
         do(backend.release(each))
         left = {path.name for path in control(backend, each).path.iterdir()}
         assert left == {"claim", "exit.json"}
         do(backend.submit(each, {}))
-        assert do(backend.status(each)) == report
+        assert do(backend.status(each)) == status
         assert len(starts(each)) == 1
 
 
@@ -157,8 +163,8 @@ def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
     do(backend.submit(failing, {}))
     do(backend.submit(endless, {}))
     assert do(until(backend, failing, "exited")).exit_code == 7
-    report = do(until(backend, endless, "exited"))
-    assert (report.exit_code, "time limit" in report.message) == (124, True)
+    status = do(until(backend, endless, "exited"))
+    assert (status.exit_code, "time limit" in status.message) == (124, True)
 
 
 def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, cluster, tmp_path):
@@ -166,17 +172,17 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, 
     do(backend.submit(asked, {}))
     do(backend.submit(asked, {}))
     # As after a crash between sbatch and the note of its number, with the queue out of sight.
-    do(backend._entrance.hand_in_all(Kind(1, 0, None, ()), [control(backend, asked)]))
+    do(backend.submit_job([control(backend, asked)], []))
     program = do(program_of(backend, asked))
     other = new_backend(tmp_path)
     assert do(other.status(asked)).state == "running"
     do(other.submit(asked, {}))
-    while len(cluster.call("squeue", "--noheader").splitlines()) > 1:
-        time.sleep(0.1)  # the second job takes its leave
+    # The second job takes its leave.
+    wait_until(lambda: len(cluster.call("squeue", "--noheader").splitlines()) == 1, 60)
     assert starts(asked) == [str(program)]
     do(other.cancel(asked))
     assert do(until(backend, asked, "cancelled")).state == "cancelled"
-    assert gone(program)
+    end_of(program)
 
 
 def test_cancelled_in_the_queue_or_before_it_never_starts(do, backend, cluster, tmp_path):
@@ -203,22 +209,21 @@ def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
     program = do(program_of(backend, by_hand))
     cluster.call("scancel", f"--name=p2p-{backend.base.name}-by_hand.1")
     assert "by scancel" in do(until(backend, by_hand, "cancelled")).message
-    assert gone(program)
+    end_of(program)
 
     do(backend.submit(by_node, {}))
     program = do(program_of(backend, by_node))
     cluster.call("scontrol", "update", f"nodename={cluster.host}", "state=down", "reason=test")
-    report = do(until(backend, by_node, "lost"))
-    while not gone(program):
-        time.sleep(0.05)
-    cluster.wait_until_idle()  # its daemon reports for duty again
-    assert report.message
-    assert do(new_backend(tmp_path).status(by_node)) == report
+    status = do(until(backend, by_node, "lost"))
+    end_of(program)
+    cluster.wait_until_idle()  # its daemon statuss for duty again
+    assert status.message
+    assert do(new_backend(tmp_path).status(by_node)) == status
     do(backend.submit(by_node, {}))  # only a new attempt starts it again
     assert do(backend.status(by_node)).state == "lost"
 
 
-def test_a_job_that_is_killed_with_its_attendant_is_lost(do, backend, tmp_path):
+def test_a_job_that_is_killed_with_its_supervisor_is_lost(do, backend, tmp_path):
     asked = launch(tmp_path, SLEEP)
     do(backend.submit(asked, {}))
     program = do(program_of(backend, asked))
@@ -226,7 +231,7 @@ def test_a_job_that_is_killed_with_its_attendant_is_lost(do, backend, tmp_path):
     assert claim is not None
     os.kill(claim["pid"], signal.SIGKILL)
     assert "FAILED" in do(until(backend, asked, "lost")).message
-    assert gone(program)
+    end_of(program)
 
 
 def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, monkeypatch):
@@ -243,6 +248,6 @@ def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, mon
 def test_of_several_jobs_for_one_launch_the_living_one_counts():
     text = "a.1|N/A|5|FAILED|NonZeroExitCode\na.1|N/A|6|RUNNING|None\na.1|N/A|7|PENDING|Priority\n"
     queue = read_queue(text + "p2p-1|3|8_3|STRANGE|a|b\n")
-    assert str(queue[Place("a.1")]) == "Slurm job 6: RUNNING"
-    assert queue[Place("p2p-1", 3)].stage == "running"
-    assert str(queue[Place("p2p-1", 3)]) == "Slurm job 8_3: STRANGE (a|b)"
+    assert str(queue["a.1", None]) == "Slurm job 6: RUNNING"
+    assert queue["p2p-1", 3].stage == "running"
+    assert str(queue["p2p-1", 3]) == "Slurm job 8_3: STRANGE (a|b)"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launches import alive, attendant_pid, until
+from launches import alive
+from processes import wait_until
 from ssh_node import WAITS, Node, ended, with_backend
 from ssh_server import WHY_NOT, SSHServer, make_key
-from test_launching import FAMILY
+from test_launch import FAMILY
 
 from p2p.scheduler.backends import BackendError, ssh
 from p2p.scheduler.backends.ssh import SSHBackend
-from p2p.scheduler.package_wheel import build_wheel
-from p2p.scheduler.records import LaunchReport
+from p2p.scheduler.launch import RunStatus
+from p2p.scheduler.package import build_package
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
@@ -33,7 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SSHServer]:
 
 
 @pytest.fixture
-def node(server: SSHServer, tmp_path: Path) -> Node:
+def node(server: SSHServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(ssh, "FRESH_S", 0.0)
     if server.process is None:
         server.start()
     return Node(server, tmp_path / "runs")
@@ -54,7 +55,7 @@ def test_a_run_there_has_its_folder_and_its_results_come_home(node: Node) -> Non
         assert (await ended(backend, launch)).exit_code == 0
         await backend.collect(launch)
         there = node.there(launch)
-        package = node.server.base_dir / "packages" / build_wheel().digest
+        package = node.server.base_dir / "packages" / build_package().digest
         said = (
             f"{package}/p2p/__init__.py {there} {[str(there), str(node.control(launch) / 'runs')]}"
         )
@@ -93,12 +94,6 @@ def test_a_run_outlives_the_link_and_is_found_again(node: Node) -> None:
         with pytest.raises(BackendError, match=r"node other .*its runs go on"):
             await backend.status(launch)
         assert (await backend.status(launch)).state == "running"
-        node.server.break_connections()
-        # Once the end of the connection is known here, the next request makes a new one.
-        agent = backend.link._agent
-        assert agent is not None
-        await agent.wait_closed()
-        assert (await backend.status(launch)).state == "running"
         (node.there(launch) / "go").touch()
         restarted = node.backend()
         assert (await ended(restarted, launch)).exit_code == 0
@@ -120,14 +115,14 @@ def test_when_nobody_comes_back_the_node_ends_it_by_itself(node: Node) -> None:
             await backend.status(launch)
         with pytest.raises(BackendError, match="cannot be reached"):
             await backend.status(launch)
-        until((node.control(launch) / "exit.json").exists)
+        wait_until((node.control(launch) / "exit.json").exists)
         assert alive(pids) == []
         node.server.start()
-        report = await backend.status(launch)
-        assert report.state == "lost"
-        assert "nobody asked" in report.message
+        status = await backend.status(launch)
+        assert status.state == "lost"
+        assert "nobody asked" in status.message
         await backend.submit(launch, {})
-        assert await backend.status(launch) == report
+        assert await backend.status(launch) == status
 
     with_backend(node, scenario, lease_s=5)
 
@@ -144,12 +139,12 @@ def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over
         await backend.submit(launch, {})
         await backend.status(launch)
         node.server.stop()
-        report = await until_lost(backend)
-        assert "longer than its lease" in report.message
+        status = await until_lost(backend)
+        assert "longer than its lease" in status.message
         await backend.cancel(launch)  # nothing is left to cancel
         assert (node.control(launch) / "exit.json").exists()
 
-    async def until_lost(backend: SSHBackend) -> LaunchReport:
+    async def until_lost(backend: SSHBackend) -> RunStatus:
         async with asyncio.timeout(60):
             while True:
                 try:
@@ -174,82 +169,16 @@ def test_a_cancel_kills_everything_there(node: Node) -> None:
     with_backend(node, scenario)
 
 
-def test_a_cancel_before_the_start_is_kept_there(node: Node) -> None:
-    launch = node.launch(SLEEPS.format(0))
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.cancel(launch)
-        await backend.submit(launch, {})
-        assert (await backend.status(launch)).state == "cancelled"
-        assert not (node.there(launch) / "count").exists()
-
-    with_backend(node, scenario)
-
-
-def test_when_the_attendant_there_is_killed_the_run_is_lost(node: Node) -> None:
-    launch = node.launch(FAMILY + "time.sleep(1000)")
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        pids = [int(word) for word in (await node.file_there(backend, launch, "pids")).split()]
-        os.kill(attendant_pid(node.control(launch)), signal.SIGKILL)
-        assert (await ended(backend, launch)).state == "lost"
-        assert alive(pids) == []
-
-    with_backend(node, scenario)
-
-
-def test_a_file_that_grows_comes_home_piece_by_piece_while_the_run_goes_on(node: Node) -> None:
-    code = (
-        "import os, time\n"
-        "for n in range(3):\n"
-        "    open('metrics.jsonl', 'a').write('%d' % n * 1000 + '\\n')\n"
-        "    open(f'step{n}', 'w').write('1')\n"
-        "    while not os.path.exists(f'go{n}'): time.sleep(0.02)\n"
-    )
-    launch = node.launch(code)
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        came: list[int] = []
-        asking = backend.link.request
-
-        async def counting(*arguments: object) -> object:
-            answer = await asking(*arguments)  # type: ignore[arg-type]
-            came.append(len(answer[1]))
-            return answer
-
-        backend.link.request = counting  # type: ignore[assignment, method-assign]
-        for number in range(3):
-            await node.file_there(backend, launch, f"step{number}")
-            came.clear()
-            await backend.collect(launch)
-            lines = (node.here(launch) / "metrics.jsonl").read_text().split()
-            assert lines == [str(n) * 1000 for n in range(number + 1)]
-            assert sum(came) == 1001 + 1
-            (node.there(launch) / f"go{number}").touch()
-        assert (await ended(backend, launch)).exit_code == 0
-
-    with_backend(node, scenario)
-
-
-def test_what_a_person_orders_here_reaches_the_run_there_once(node: Node) -> None:
+def test_feedback_given_here_reaches_the_run_there(node: Node) -> None:
     launch = node.launch(WAITS)
-    orders = node.here(launch) / "steering"
+    steering = node.here(launch) / "steering"
 
     async def scenario(backend: SSHBackend) -> None:
         await backend.submit(launch, {})
-        orders.mkdir(parents=True)
-        (orders / ".lock").touch()
-        for number in (1, 2):
-            (orders / f"000{number}.json").write_text(f"order {number}")
-            await backend.collect(launch)
-            there = node.there(launch) / "steering"
-            assert (there / f"000{number}.json").read_text() == f"order {number}"
-            (there / f"000{number}.json").write_text("as it was taken")
+        steering.mkdir(parents=True)
+        (steering / "0001.json").write_text("lower")
         await backend.collect(launch)
-        assert (orders / "0001.json").read_text() == "as it was taken"
-        assert sorted(path.name for path in there.iterdir()) == ["0001.json", "0002.json"]
+        assert (node.there(launch) / "steering" / "0001.json").read_text() == "lower"
         (node.there(launch) / "go").touch()
         await ended(backend, launch)
 
@@ -257,18 +186,18 @@ def test_what_a_person_orders_here_reaches_the_run_there_once(node: Node) -> Non
 
 
 def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> None:
-    launch, other = node.launch(SLEEPS.format(0)), node.launch(WAITS)
+    launch, other, third = (node.launch(code) for code in (SLEEPS.format(0), WAITS, ""))
 
     async def scenario(backend: SSHBackend) -> None:
         await backend.submit(launch, {})
         await backend.submit(other, {})
-        report = await ended(backend, launch)
+        status = await ended(backend, launch)
         await backend.collect(launch)
         for each in (launch, launch):
             await backend.release(each)
         assert {path.name for path in node.control(launch).iterdir()} == {"claim", "exit.json"}
         await backend.submit(launch, {})
-        assert await backend.status(launch) == report
+        assert await backend.status(launch) == status
         assert await backend.logs(launch) == b""
         with pytest.raises(BackendError, match="has not ended"):
             await backend.release(other)
@@ -279,8 +208,7 @@ def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> N
         await ended(backend, other)
         for each in (launch, other):
             os.utime(node.control(each), (0, 0))
-        await backend.link.close()
-        await backend.status(other)
+        await backend.release(third)
         assert not node.control(launch).exists()
         assert (node.there(other) / "count").exists()
 
@@ -331,28 +259,19 @@ def test_a_host_key_that_is_not_the_known_one_is_refused(node: Node, tmp_path: P
     assert node.server.log.count("Accepted") == before
 
 
-def test_without_known_hosts_nothing_is_trusted(node: Node, tmp_path: Path) -> None:
-    async def scenario(backend: SSHBackend) -> None:
-        with pytest.raises(BackendError, match=r"there is no .*nowhere"):
-            await backend.check()
+def test_what_is_wrong_with_a_node_is_said(node: Node, tmp_path: Path) -> None:
+    problems = {
+        r"there is no .*nowhere": {"known_hosts": str(tmp_path / "nowhere")},
+        "set `user` and `key_file`": {"key_file": str(make_key(tmp_path / "stranger"))},
+        "does not start with /no/python": {"python": "/no/python"},
+    }
+    for message, fields in problems.items():
 
-    with_backend(node, scenario, known_hosts=str(tmp_path / "nowhere"))
+        async def scenario(backend: SSHBackend, message: str = message) -> None:
+            with pytest.raises(BackendError, match=message):
+                await backend.check()
 
-
-def test_a_key_that_is_not_let_in_is_said_to_be_so(node: Node, tmp_path: Path) -> None:
-    async def scenario(backend: SSHBackend) -> None:
-        with pytest.raises(BackendError, match="set `user` and `key_file`"):
-            await backend.check()
-
-    with_backend(node, scenario, key_file=str(make_key(tmp_path / "stranger")))
-
-
-def test_a_python_that_is_not_there_is_said_to_be_so(node: Node) -> None:
-    async def scenario(backend: SSHBackend) -> None:
-        with pytest.raises(BackendError, match="does not start with /no/python"):
-            await backend.check()
-
-    with_backend(node, scenario, python="/no/python")
+        with_backend(node, scenario, **fields)
 
 
 def test_a_node_says_what_it_is(node: Node) -> None:
@@ -366,31 +285,29 @@ def test_a_node_says_what_it_is(node: Node) -> None:
 
 
 def test_what_a_login_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:
-    noise = 'ForceCommand echo "Welcome 12 34"; eval "$SSH_ORIGINAL_COMMAND"\n'
+    noise = (
+        'ForceCommand case "$SSH_ORIGINAL_COMMAND" in *sftp) exec /usr/lib/openssh/sftp-server;; '
+        '*) echo "Welcome 12 34"; eval "$SSH_ORIGINAL_COMMAND";; esac\n'
+    )
     server = SSHServer(tmp_path / "noisy", more=noise)
     server.start()
     try:
-        node = Node(server, tmp_path / "runs")
 
         async def scenario(backend: SSHBackend) -> None:
             assert "cores" in await backend.check()
 
-        with_backend(node, scenario)
+        with_backend(Node(server, tmp_path / "runs"), scenario)
     finally:
         server.stop()
 
 
-HOSTILE_AGENT = """
+HOSTILE_NODE = """
 
-def _hostile_scan(request):
+def _hostile_scan(*_, **__):
     names = ["../../../evil", "/tmp/evil", "a/../../evil", "good", "new\\nline"]
-    return {"stamps": {name: [4, 1] for name in names}}, b""
+    return {name: [4, 1, ""] for name in names}
 
-def _hostile_pieces(request):
-    names = ["../../../evil", "good"]
-    return {"pieces": [[name, 0, 4, 1, 4] for name in names], "settled": 99}, b"evilgood"
-
-_OPERATIONS |= {"scan": _hostile_scan, "pieces": _hostile_pieces}
+OPERATIONS["scan"] = _hostile_scan
 """
 
 
@@ -399,53 +316,20 @@ def test_names_from_a_hostile_node_lead_nowhere(tmp_path: Path) -> None:
     server.start()
     try:
         node = Node(server, tmp_path / "a" / "b" / "runs")
+        launch = node.launch("")
 
         async def scenario(backend: SSHBackend) -> None:
             await backend.check()
-            agent = server.base_dir / "packages" / build_wheel().digest / "p2p/scheduler"
-            with (agent / "node_agent.py").open("a") as stream:
-                stream.write(HOSTILE_AGENT)
-            await backend.close()
-            await backend.collect(node.launch(""))
+            package = server.base_dir / "packages" / build_package().digest
+            source = package / "p2p" / "scheduler" / "node.py"
+            head, main, tail = source.read_text().partition("\ndef main")
+            source.write_text(head + HOSTILE_NODE + main + tail)
+            node.there(launch).mkdir(parents=True)
+            (node.there(launch) / "good").write_text("good")
+            await backend.collect(launch)
 
         with_backend(node, scenario)
     finally:
         server.stop()
     assert [path.name for path in node.runs_dir.rglob("*") if path.is_file()] == ["good"]
     assert not list(tmp_path.glob("**/evil"))
-
-
-@pytest.mark.slow
-def test_long_lists_and_long_logs_come_whole(node: Node) -> None:
-    code = (
-        "for n in range(12_000): open(f'{n:05}' + 'x' * 180, 'w').close()\nprint('y' * 20_000_000)"
-    )
-    launch = node.launch(code)
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
-        where = {"launch_id": launch.launch_id, "folder": launch.spec.folder}
-        fields, _ = await backend.link.request("scan", where)
-        assert len(fields["stamps"]) == 12_000
-        assert len(await backend.logs(launch)) == 20_000_001
-
-    with_backend(node, scenario)
-
-
-def test_a_request_that_is_given_up_does_not_spoil_the_next(node: Node) -> None:
-    launch = node.launch(SLEEPS.format(0))
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.check()
-        asking = asyncio.create_task(backend.submit(launch, {}))
-        await asyncio.sleep(0.01)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert (await backend.status(launch)).state != "lost"
-        await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
-
-    with_backend(node, scenario)
-    assert (node.there(launch) / "count").read_text() == "x"

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launches import until
+from processes import wait_until
 from ssh_node import WAITS, Node, ended, with_backend
 from ssh_server import WHY_NOT, SSHServer
 
-from p2p.scheduler import ssh_link
-from p2p.scheduler.backends import BackendError
+from p2p.scheduler.backends import BackendError, ssh, ssh_connection
 from p2p.scheduler.backends.ssh import SSHBackend
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -77,9 +76,10 @@ def node(cable: Cable, tmp_path: Path) -> Iterator[Node]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a test does not wait for minutes; nothing else is different."""
-    monkeypatch.setattr(ssh_link, "KEEPALIVE_S", 2.0)
-    monkeypatch.setattr(ssh_link, "CONNECT_S", 10.0)
-    monkeypatch.setattr(ssh_link, "REQUEST_S", 10.0)
+    monkeypatch.setattr(ssh, "FRESH_S", 0.0)
+    monkeypatch.setattr(ssh_connection, "KEEPALIVE_S", 2.0)
+    monkeypatch.setattr(ssh_connection, "CONNECT_S", 10.0)
+    monkeypatch.setattr(ssh_connection, "REQUEST_S", 10.0)
 
 
 def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -> None:
@@ -93,7 +93,7 @@ def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -
             with pytest.raises(BackendError, match="node other"):
                 await backend.status(launch)
         (node.there(launch) / "go").touch()
-        until((node.control(launch) / "exit.json").exists)
+        wait_until((node.control(launch) / "exit.json").exists)
         cable.plug_in()
         async with asyncio.timeout(60):
             while True:
@@ -118,11 +118,11 @@ def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable)
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
             await backend.status(launch)
-        until((node.control(launch) / "exit.json").exists)
+        wait_until((node.control(launch) / "exit.json").exists)
         cable.plug_in()
-        report = await ended(node.backend(), launch)
-        assert report.state == "lost"
-        assert "nobody asked" in report.message
+        status = await ended(node.backend(), launch)
+        assert status.state == "lost"
+        assert "nobody asked" in status.message
 
     with_backend(node, scenario, lease_s=15)
 
@@ -135,7 +135,9 @@ def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> Non
         await backend.submit(launch, {})
         assert (await ended(backend, launch)).exit_code == 0
         collecting = asyncio.create_task(backend.collect(launch))
-        part = await asyncio.to_thread(until, lambda: list(node.here(launch).glob(".*.part.tmp")))
+        part = await asyncio.to_thread(
+            wait_until, lambda: list(node.here(launch).glob(".*.part.tmp"))
+        )
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
             await collecting

@@ -47,27 +47,6 @@ def test_this_machine_is_a_node_from_the_beginning(tmp_path: Path) -> None:
     assert node.cores >= 1
 
 
-def test_a_node_that_was_removed_stays_away(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.remove_node("local")
-    assert Store(tmp_path).nodes() == []
-
-
-def test_a_job_reads_back_as_it_was_given(tmp_path: Path) -> None:
-    run = saying("r1", cores=2, gpus=1, secrets=("OPENAI_API_KEY",), tags={"a": "b"})
-    store = Store(tmp_path)
-    store.submit(job_of("j", [run], title="hällo", priority=3))
-    assert store.spec("r1") == run
-    job = store.job("j")
-    assert job is not None
-    assert (job.title, job.priority, job.state, job.counts) == (
-        "hällo",
-        3,
-        "pending",
-        {"pending": 1},
-    )
-
-
 def test_a_name_that_is_taken_is_refused_and_nothing_is_kept_of_the_job(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.submit(plain_job("j", 2))
@@ -379,3 +358,18 @@ def test_another_versions_database_is_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match="another version"):
         Store(tmp_path)
+
+
+def test_a_run_that_names_its_nodes_goes_there_and_the_rest_of_its_job_where_the_job_may(
+    tmp_path: Path,
+) -> None:
+    store = with_slots(tmp_path, 2)
+    store.add_node(NodeConfig(node_id="other", cores=2))
+    runs = [saying("case"), saying("gate", nodes=("local",))]
+    store.submit(job_of("job", runs, nodes=("other",)))
+    writer = Writer(store)
+    writer.take_jobs()
+    assert {run.run_id: run.node_id for run in writer.assign()} == {
+        "case": "other",
+        "gate": "local",
+    }

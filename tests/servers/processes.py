@@ -7,47 +7,51 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
+def wait_until(look: Callable[[], T], seconds: float = 240, what: str = "") -> T:
+    """Look until there is something to see; what was seen."""
     deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for {what or look}"
         time.sleep(0.01)
+    return seen
 
 
 def is_there(pid: int) -> bool:
     """Whether it runs: not gone, and not ended while its parent does not know yet."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
 
 
 def kill_process(title: str, below: int | None = None) -> int:
     """Kill -9 the one process below this one whose command line has the title; its id."""
-    found = [pid for pid in descendants(below or os.getpid()) if title in command_line(pid)]
-    assert len(found) == 1, (title, found)
-    os.kill(found[0], signal.SIGKILL)
-    return found[0]
+    pids = [pid for pid in descendants(below or os.getpid()) if title in command_line(pid)]
+    assert len(pids) == 1, (title, pids)
+    os.kill(pids[0], signal.SIGKILL)
+    return pids[0]
 
 
 def command_line(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return "\0".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
         return ""
 
 
 def descendants(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
     try:
-        children = [int(child) for task in tasks for child in task.read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
         return []
-    return [*children, *(below for child in children for below in descendants(child))]
 
 
 @contextmanager

@@ -42,6 +42,7 @@ SchedulerParameters=sched_interval=1,batch_sched_delay=0
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
+TaskProlog={folder}/task_prolog
 SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=1000 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
@@ -105,6 +106,11 @@ def running_cluster() -> Iterator[SlurmCluster]:
     key = folder / "munge.key"
     key.touch(0o600)
     key.write_bytes(secrets.token_bytes(128))
+    # Jobs have nothing of our environment: without locks of their own they would wait for whoever
+    # holds the cores of this machine.
+    prolog = folder / "task_prolog"
+    prolog.write_text(f"#!/bin/sh\necho export P2P_CORE_LOCKS={folder}/cores\n")
+    prolog.chmod(0o755)
     controller_port, daemon_port = _free_ports(2)
     cluster.configuration.write_text(
         CONFIGURATION.format(

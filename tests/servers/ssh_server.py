@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 WHY_NOT = "" if SSHD else "there is no sshd: run scripts/ssh_packages.sh as root"
 
@@ -67,7 +69,7 @@ class SSHServer:
             f"AuthorizedKeysFile {keys}\nPidFile none\nStrictModes no\nUsePAM no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             "PermitRootLogin prohibit-password\nAllowAgentForwarding no\nLogLevel VERBOSE\n"
-            f"SetEnv P2P_CORE_LOCKS={folder / 'cores'}\n{more}"
+            f"SetEnv P2P_CORE_LOCKS={folder / 'cores'}\nSubsystem sftp internal-sftp\n{more}"
         )
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -92,8 +94,7 @@ class SSHServer:
     def serving(self) -> list[int]:
         """The processes that serve connections: each a child of the server."""
         assert self.process
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(word) for word in children.read_text().split()]
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
 
     def break_connections(self) -> None:
         """Kill what serves connections, as if the line had been cut; it still takes new ones."""

@@ -1,13 +1,4 @@
-"""Bringing what changed in a folder to another machine, as plain data over any channel.
-
-The side that has the files tells their stamps (`scan`); the other says what it lacks (`wanted`),
-is sent pieces (`pieces`), and puts them in place (`put`):
-
-    wants = wanted(here, stamps_from_there)
-    while wants:
-        answer = pieces(there, wants)         # over there
-        put(here, answer)
-        wants = still_wanted(here, wants, answer)
+"""Bringing what changed in a folder from machine to machine.
 
 A file is the same if its size and time of change are, which a copy takes over from its original.
 Of a log only what is new is sent, and a large file goes on where it was broken off, if what is
@@ -18,71 +9,61 @@ left out, and nothing is ever deleted.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from p2p.files import TEMPORARY_SUFFIX
-from p2p.scheduler import folder_files
 
 logger = logging.getLogger(__name__)
 
 GROWING = (".jsonl", ".log", ".txt")
 """Files that are usually appended to."""
-LEFT_OUT = (TEMPORARY_SUFFIX, ".lock", ".sock")
+NOT_COPIED = (TEMPORARY_SUFFIX, ".lock", ".sock")
 """What means something on its own machine only."""
-ORDERS = "steering"
-"""In the folder of a session: see `p2p.session.steering`."""
-PIECES_BYTES = 16 * 2**20
-"""What one answer carries at most."""
-_IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+PART_SUFFIX = f".part{TEMPORARY_SUFFIX}"
+"""Beside a file, what has come of it waits for the rest."""
+FEEDBACK = "steering/"
+"""In the folder of a session; see `p2p.session.steering`."""
+CHUNK_BYTES = 8 * 2**20
+FILES_AT_ONCE = 16
+_IN_THE_WAY = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EEXIST)
 """A link, a folder or something special where a file or a folder should be."""
 
 
-class Stamp(NamedTuple):
-    """How a file looks from outside."""
+class FileStamp(NamedTuple):
+    """How a file looks from outside, and the digest of as many first bytes as were asked for."""
 
     size: int
     mtime_ns: int
-
-
-@dataclass(frozen=True)
-class Want:
-    """A file that is asked for, from `have` bytes on if the first ones have this digest."""
-
-    path: str
-    have: int = 0
     digest: str = ""
 
-
-@dataclass(frozen=True)
-class Piece:
-    """Part of a file, and how the whole looked when it was read."""
-
-    path: str
-    offset: int
-    stamp: Stamp
-    data: bytes
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the file is whole with it."""
-        return self.offset + len(self.data) >= self.stamp.size
+    def is_same(self, other: FileStamp | None) -> bool:
+        return other is not None and other[:2] == self[:2]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Pieces of the first `settled` files that were wanted; of one that is gone there is none."""
+class RemoteFolder(Protocol):
+    """A folder on another machine."""
 
-    pieces: tuple[Piece, ...]
-    settled: int
+    async def scan(self, held: Mapping[str, FileStamp]) -> dict[str, FileStamp]:
+        """All its files, as `scan` has them there."""
+        ...
+
+    async def read(self, path: str, offset: int, length: int) -> bytes:
+        """Part of a file; less where it ends before, nothing if it is gone."""
+        ...
+
+    async def put(self, folder: Path, stamps: Mapping[str, FileStamp]) -> None:
+        """Bring these files of a folder of ours there."""
+        ...
 
 
 def is_safe(path: str) -> bool:
@@ -92,14 +73,29 @@ def is_safe(path: str) -> bool:
         path.isprintable()
         and len(path) <= 1024
         and "\\" not in path
-        and all(part not in ("", ".", "..") and len(part.encode()) <= 255 for part in parts)
-        and not path.endswith(LEFT_OUT)
+        and all(part not in ("", ".", "..") and len(part.encode()) <= 240 for part in parts)
+        and not path.endswith(NOT_COPIED)
     )
 
 
-def scan(folder: Path) -> dict[str, Stamp]:
-    """All files of a folder by their names below it; nothing if there is no such folder."""
-    found: dict[str, Stamp] = {}
+def scan(folder: Path, held: Mapping[str, FileStamp] | None = None) -> dict[str, FileStamp]:
+    """All files of a folder by their names below it; nothing if there is no such folder.
+
+    Of one that is in `held` and looks otherwise, with the digest of its first `held` bytes.
+    """
+    stamps: dict[str, FileStamp] = {}
+    for path, seen in _walk(folder):
+        if is_safe(path):
+            stamp = FileStamp(seen.st_size, seen.st_mtime_ns)
+            have = (held or {}).get(path)
+            if have is not None and not stamp.is_same(have) and have.size <= stamp.size:
+                stamp = stamp._replace(digest=_digest(folder / path, have.size))
+            stamps[path] = stamp
+    return stamps
+
+
+def _walk(folder: Path) -> list[tuple[str, os.stat_result]]:
+    files = []
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -108,157 +104,168 @@ def scan(folder: Path) -> dict[str, Stamp]:
                 path = below + entry.name
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(path + "/")
-                elif entry.is_file(follow_symlinks=False) and is_safe(path):
+                elif entry.is_file(follow_symlinks=False):
                     with suppress(FileNotFoundError):
-                        seen = entry.stat(follow_symlinks=False)
-                        found[path] = Stamp(seen.st_size, seen.st_mtime_ns)
-    return found
+                        files.append((path, entry.stat(follow_symlinks=False)))
+    return files
 
 
-def wanted(folder: Path, stamps: Mapping[str, Stamp]) -> list[Want]:
-    """What is to be asked for so that the folder becomes like the one with these stamps."""
-    here = scan(folder)
-    wants = []
-    for path, stamp in stamps.items():
-        if not is_safe(path):
-            logger.warning("%r is not copied to %s: a name it must not have", path[:200], folder)
-        elif here.get(path) != stamp:
-            wants.append(_want(folder, path))
-    return wants
+def _digest(path: Path, length: int) -> str:
+    """Of the first bytes of a file; empty if they cannot be read."""
+    digest = hashlib.blake2b(digest_size=16)
+    offset = 0
+    while offset < length and (data := read_chunk(path, offset, min(length - offset, 2**20))):
+        digest.update(data)
+        offset += len(data)
+    return "" if offset < length else digest.hexdigest()
 
 
-def new_orders(folder: Path, stamps: Mapping[str, Stamp]) -> list[Want]:
-    """What people have ordered here since a run went there: files of ORDERS that are not there.
+def place(folder: Path, path: str, source: Path, mtime_ns: int) -> None:
+    """Move a file that has come whole to its place in a folder."""
+    target = _inside(folder, path)
+    os.utime(source, ns=(mtime_ns, mtime_ns))
+    source.replace(target)
 
-    The one thing that travels to a run on its way. An order never changes.
+
+def _inside(folder: Path, path: str) -> Path:
+    """A path below a folder, its parents made; raises OSError if a link is on the way."""
+    if not is_safe(path):
+        raise ValueError(f"{path[:200]!r} is a name it must not have")
+    target = folder / path
+    if target.parent.resolve() != folder.resolve() / os.path.dirname(path):  # noqa: PTH120
+        raise OSError(errno.ELOOP, "a link is on the way", str(target))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+async def send(remote: RemoteFolder, folder: Path) -> None:
+    """Make the folder there like this one."""
+    there = await remote.scan({})
+    here = await asyncio.to_thread(scan, folder)
+    changed = {path: stamp for path, stamp in here.items() if not stamp.is_same(there.get(path))}
+    await remote.put(folder, changed)
+
+
+async def collect(remote: RemoteFolder, folder: Path) -> None:
+    """Bring what changed there to this folder, and new feedback of people there.
+
+    Feedback is the one thing that travels to a run on its way; a file of it never changes.
     """
-    here = (f"{ORDERS}/{path}" for path in scan(folder / ORDERS))
-    return [Want(path) for path in here if path not in stamps]
-
-
-def still_wanted(folder: Path, wants: Sequence[Want], answer: Answer) -> list[Want]:
-    """What is left after an answer was put in place."""
-    # Each time something comes or is settled, however strange the answer.
-    broken_off = [
-        _want(folder, piece.path)
-        for piece in answer.pieces
-        if is_safe(piece.path) and piece.data and not piece.is_last
-    ]
-    return [*broken_off, *wants[max(1, answer.settled) :]]
-
-
-def _want(folder: Path, path: str) -> Want:
-    names = [_part_name(path)]
-    if path.endswith(GROWING):
-        names.append(path)
-    for name in names:
-        with suppress(OSError), folder_files.opened(folder, name, os.O_RDONLY) as descriptor:
-            size = os.fstat(descriptor).st_size
-            return Want(path, size, folder_files.digest(descriptor, size))
-    return Want(path)
-
-
-def pieces(folder: Path, wants: Sequence[Want], limit: int = PIECES_BYTES) -> Answer:
-    """The next pieces of what is wanted, `limit` bytes in all."""
-    found: list[Piece] = []
-    left = limit
-    settled = 0
-    for want in wants:
-        if left <= 0:
-            break
-        settled += 1
-        if not is_safe(want.path):
-            continue
-        with suppress(OSError), folder_files.opened(folder, want.path, os.O_RDONLY) as descriptor:
-            piece = _piece(descriptor, want, left)
-            found.append(piece)
-            left -= len(piece.data)
-    return Answer(tuple(found), settled)
-
-
-def _piece(descriptor: int, want: Want, limit: int) -> Piece:
-    seen = os.fstat(descriptor)
-    goes_on = (
-        0 < want.have <= seen.st_size and folder_files.digest(descriptor, want.have) == want.digest
-    )
-    offset = want.have if goes_on else 0
-    data = folder_files.read(descriptor, offset, min(limit, seen.st_size - offset))
-    # Cut short meanwhile: what there is of it is whole, and its new stamp brings the next round.
-    size = seen.st_size if len(data) == min(limit, seen.st_size - offset) else offset + len(data)
-    return Piece(want.path, offset, Stamp(size, seen.st_mtime_ns), data)
-
-
-def put(folder: Path, answer: Answer) -> int:
-    """Put pieces in place; returns their bytes. One that does not fit is left out."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(whole, fcntl.LOCK_EX)  # two that collect must not add the same piece
-        return sum(_put(folder, piece) for piece in answer.pieces)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two must not add the same bytes
+        here = await asyncio.to_thread(scan, folder)
+        held = await asyncio.to_thread(_held, folder)
+        there = await remote.scan(held)
+        new = {p: s for p, s in here.items() if p.startswith(FEEDBACK) and p not in there}
+        await remote.put(folder, new)
+        changed = {p: stamp for p, stamp in there.items() if not stamp.is_same(here.get(p))}
+        large = await _fetch_all(remote, folder, changed, held)
+        if large:
+            # What came in several chunks may have changed on the way: it must not be a mixture.
+            again = await remote.scan({p: FileStamp(changed[p].size, 0) for p in large})
+            for path in large:
+                part = _part(folder, path)
+                if path in again and again[path].digest == _digest(part, changed[path].size) != "":
+                    place(folder, path, part, changed[path].mtime_ns)
     finally:
-        os.close(whole)
+        os.close(lock)
 
 
-def _put(folder: Path, piece: Piece) -> int:
-    if not is_safe(piece.path):
-        logger.warning("%r is not copied to %s: a name it must not have", piece.path[:200], folder)
-        return 0
-    try:
-        if piece.offset and piece.path.endswith(GROWING) and _append(folder, piece.path, piece):
-            return len(piece.data)
-        if not _append(folder, _part_name(piece.path), piece, make=True):
-            return 0
-        if piece.is_last:
-            _rename(folder, _part_name(piece.path), piece.path)
-    except OSError as error:
-        if error.errno not in _IN_THE_WAY:
-            raise
-        logger.warning("%s is not copied to %s: %s", piece.path, folder, error)
-        return 0
-    return len(piece.data)
+def _held(folder: Path) -> dict[str, FileStamp]:
+    """Of which files there is a beginning here: logs, and what was broken off."""
+    held: dict[str, FileStamp] = {}
+    for path, seen in _walk(folder):
+        above, slash, name = path.rpartition("/")
+        if name.startswith(".") and name.endswith(PART_SUFFIX):
+            whole = above + slash + name[1 : -len(PART_SUFFIX)]
+            held[whole] = FileStamp(seen.st_size, 0)
+        elif path.endswith(GROWING):
+            held.setdefault(path, FileStamp(seen.st_size, seen.st_mtime_ns))
+    return held
 
 
-def _append(folder: Path, name: str, piece: Piece, *, make: bool = False) -> bool:
-    """Add a piece to a file if it goes on there; a first piece begins it anew."""
-    flags = os.O_RDWR | (os.O_CREAT if make else 0)
-    try:
-        with folder_files.opened(folder, name, flags) as descriptor:
-            if piece.offset == 0:
-                os.ftruncate(descriptor, 0)
-            elif os.fstat(descriptor).st_size != piece.offset:
-                return False
-            written = 0
-            while written < len(piece.data):
-                place = piece.offset + written
-                written += os.pwrite(descriptor, memoryview(piece.data)[written:], place)
-            os.fsync(descriptor)
-            if piece.is_last:
-                os.utime(descriptor, ns=(piece.stamp.mtime_ns, piece.stamp.mtime_ns))
-    except OSError as error:
-        if make or error.errno not in (*_IN_THE_WAY, errno.ENOENT):
-            raise
+async def _fetch_all(
+    remote: RemoteFolder,
+    folder: Path,
+    changed: Mapping[str, FileStamp],
+    held: Mapping[str, FileStamp],
+) -> list[str]:
+    """Fetch files; returns those that came in several chunks, and wait to be put in place."""
+    large: list[str] = []
+    paths = [path for path in changed if is_safe(path)]
+    for path in changed.keys() - set(paths):
+        logger.warning("%r is not copied to %s: a name it must not have", path[:200], folder)
+    for start in range(0, len(paths), FILES_AT_ONCE):
+        batch = paths[start : start + FILES_AT_ONCE]
+        fetching = (_fetch(remote, folder, path, changed[path], held.get(path)) for path in batch)
+        results = await asyncio.gather(*fetching, return_exceptions=True)
+        for path, result in zip(batch, results, strict=True):
+            if isinstance(result, OSError) and result.errno in _IN_THE_WAY:
+                logger.warning("%s is not copied to %s: %s", path, folder, result)
+            elif isinstance(result, BaseException):
+                raise result
+            elif result:
+                large.append(path)
+    return large
+
+
+async def _fetch(
+    remote: RemoteFolder, folder: Path, path: str, stamp: FileStamp, held: FileStamp | None
+) -> bool:
+    """Fetch a file; True if it came in several chunks.
+
+    One that changes meanwhile is left to the next look.
+    """
+    target, part = _inside(folder, path), _part(folder, path)
+    grows = held is not None and held.mtime_ns > 0  # a log, not what was broken off
+    beginning = target if grows else part
+    offset = held.size if held and stamp.digest == _digest(beginning, held.size) != "" else 0
+    if not offset and stamp.size <= CHUNK_BYTES:
+        data = await remote.read(path, 0, stamp.size + 1)  # more than it had: it was replaced
+        if path.endswith(GROWING):
+            data = data[: stamp.size]
+        if len(data) == stamp.size:
+            await asyncio.to_thread(write_chunk, part, data, 0)
+            place(folder, path, part, stamp.mtime_ns)
         return False
-    return True
+    into = target if grows and offset else part
+    while offset < stamp.size:
+        data = await remote.read(path, offset, min(CHUNK_BYTES, stamp.size - offset))
+        if not data:
+            return False
+        await asyncio.to_thread(write_chunk, into, data, offset)
+        offset += len(data)
+    if into == target:
+        os.utime(target, ns=(stamp.mtime_ns, stamp.mtime_ns))
+    return into == part
 
 
-def _rename(folder: Path, old: str, new: str) -> None:
-    with folder_files.parent(folder, new) as (parent, last):
-        os.rename(old.rpartition("/")[2], last, src_dir_fd=parent, dst_dir_fd=parent)
+def read_chunk(path: Path, offset: int, length: int) -> bytes:
+    """Part of a plain file; nothing if it is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        stream.seek(offset)
+        return stream.read(length)
 
 
-def _part_name(path: str) -> str:
-    """Beside the file, where what has come of it waits for the rest."""
-    before, slash, name = path.rpartition("/")
-    short = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
-    return f"{before}{slash}.{short}.part{TEMPORARY_SUFFIX}"
+def write_chunk(path: Path, data: bytes, offset: int) -> None:
+    """Add to a plain file that goes on there; a first chunk begins it anew."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags if offset else flags | os.O_TRUNC, 0o644)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.seek(offset)
+        stream.write(data)
+        stream.flush()
+        os.fsync(descriptor)
 
 
-def copy_folder(source: Path, target: Path) -> int:
-    """Bring what changed from one folder to another of this machine; returns the bytes sent."""
-    wants = wanted(target, scan(source))
-    sent = 0
-    while wants:
-        answer = pieces(source, wants)
-        sent += put(target, answer)
-        wants = still_wanted(target, wants, answer)
-    return sent
+def _part(folder: Path, path: str) -> Path:
+    target = folder / path
+    return target.with_name(f".{target.name}{PART_SUFFIX}")

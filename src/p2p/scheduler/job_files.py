@@ -10,7 +10,7 @@ from typing import Any
 
 from p2p.files import write_json
 from p2p.scheduler.backends import BackendError, make_backend
-from p2p.scheduler.records import JobRow, Launch, RunRow
+from p2p.scheduler.records import JobRow, RunRow
 from p2p.scheduler.store import Store
 
 MANIFEST_PAUSE_S = 2.0
@@ -82,14 +82,13 @@ def read_output(store: Store, run: RunRow, attempt: int, offset: int = 0) -> byt
 
     Raises BackendError if its node has to be asked and cannot be.
     """
-    launch_id = f"{run.run_id}.{attempt}"
-    saved = saved_log(store, launch_id)
+    saved = saved_log(store, f"{run.run_id}.{attempt}")
     if saved.exists():
         return saved.read_bytes()[offset:]
     node = store.node(run.node_id or "local")
     if node is None:
         return b""
-    launch = Launch(launch_id=launch_id, spec=store.spec(run.run_id), runs_dir=store.runs_dir)
+    launch = store.launch(run, attempt)
 
     async def ask() -> bytes:
         backend = make_backend(node, store.folder)

@@ -13,32 +13,25 @@ import signal
 import sqlite3
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.backends import Backend, BackendError, make_backend
 from p2p.scheduler.job_files import Exporter, saved_log
-from p2p.scheduler.records import Launch
-from p2p.scheduler.secret_values import secret_values
+from p2p.scheduler.notify import listen
+from p2p.scheduler.records import NodeConfig, RunRow
+from p2p.scheduler.run_monitor import RunMonitor, SchedulerStep
 from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy, only_scheduler
 from p2p.scheduler.store import Store, StoreError
-from p2p.scheduler.tending import Tender
-from p2p.scheduler.wake import listen
 from p2p.scheduler.writer import LEASE_S, Writer
+from p2p.settings import get_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from p2p.scheduler.backends import Backend
-    from p2p.scheduler.records import NodeConfig, RunRow
-    from p2p.scheduler.tending import Step
-
-LOOK_S = 1.0
-"""Between looks at the store for which nobody has rung."""
-AVOIDED_S = 300.0
+POLL_S = 1.0
+"""Between looks at the store for which nobody poked."""
+AVOID_S = 300.0
 """So long no further run goes to a node that could not be reached for as long as a lease lasts."""
-TOLD_EVERY_S = 5.0
+EXPLAIN_EVERY_S = 5.0
 """How often runs that wait are told what for."""
 
 _logger = logging.getLogger("p2p.scheduler")
@@ -59,25 +52,25 @@ class Scheduler:
         *,
         job_id: str | None = None,
         lease_s: float = LEASE_S,
-        step: Callable[[Step], None] = lambda _: None,
+        step: Callable[[SchedulerStep], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.job_id = job_id
         self.step = step
         self.lease_s = lease_s
         self.stopped = False
-        self._wake = asyncio.Event()
-        self._tenders: dict[str, Tender] = {}
+        self._wake_up = asyncio.Event()
+        self._monitors: dict[str, RunMonitor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backends: dict[str, tuple[NodeConfig, Backend]] = {}
         self._avoided: dict[str, float] = {}
-        self._told_at = float("-inf")
+        self._explained_at = float("-inf")
         self._exporter = Exporter(store)
 
     def stop(self) -> None:
         """End soon; runs go on, and the next scheduler finds them."""
         self.stopped = True
-        self._wake.set()
+        self._wake_up.set()
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop`, or until nothing is left to do."""
@@ -86,14 +79,14 @@ class Scheduler:
         try:
             with ExitStack() as stack:
                 if self.job_id is None:
-                    stack.callback(self._listen())
+                    stack.enter_context(self._listening())
                 while not self.stopped:
-                    self._wake.clear()
+                    self._wake_up.clear()
                     self._look(writer)
-                    if until_idle and not self._tenders and not self._has_work():
+                    if until_idle and not self._monitors and not self._has_work():
                         break
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), LOOK_S)
+                        await asyncio.wait_for(self._wake_up.wait(), POLL_S)
         finally:
             await self._leave(renewal)
             writer.close()
@@ -108,26 +101,26 @@ class Scheduler:
     def _look(self, writer: Writer) -> None:
         """Do what is to be done now. A disk that is full or a lock that is held will pass."""
         try:
-            self._give_out(writer)
+            self._assign(writer)
             self._exporter.export(self.job_id)
         except (sqlite3.OperationalError, OSError) as error:
             _logger.warning("trying again: %s", error)
 
-    def _give_out(self, writer: Writer) -> None:
+    def _assign(self, writer: Writer) -> None:
         """Take what nobody has, see what was asked for, start what there is room for."""
         writer.take_jobs(self.job_id)
         for run in writer.live_runs():
-            tender = self._tenders.get(run.launch_id)
-            if tender is None:
-                self._tend(run, writer)
+            monitor = self._monitors.get(run.launch_id)
+            if monitor is None:
+                self._monitor(run, writer)
             elif run.cancel_requested:
-                tender.cancel()
+                monitor.cancel()
         for run in writer.assign(avoided=self._out_of_reach()):
             _logger.info("%s goes to %s", run.launch_id, run.node_id)
             self.step("assigned")
-            self._tend(run, writer)
-        if time.monotonic() - self._told_at > TOLD_EVERY_S:
-            self._told_at = time.monotonic()
+            self._monitor(run, writer)
+        if time.monotonic() - self._explained_at > EXPLAIN_EVERY_S:
+            self._explained_at = time.monotonic()
             writer.explain_unplaceable()
 
     def _out_of_reach(self) -> frozenset[str]:
@@ -136,8 +129,7 @@ class Scheduler:
         self._avoided = {node: until for node, until in self._avoided.items() if until > now}
         return frozenset(self._avoided)
 
-    def _tend(self, run: RunRow, writer: Writer) -> None:
-        spec = self.store.spec(run.run_id)
+    def _monitor(self, run: RunRow, writer: Writer) -> None:
         node = self.store.node(run.node_id or "")
         if node is None:
             writer.try_again(run, f"its node {run.node_id} is not there any more")
@@ -147,56 +139,54 @@ class Scheduler:
         except (BackendError, ImportError) as error:
             writer.note(run, f"node {node.node_id}: {error}")
             return  # looked at again with the next look
-        tender = Tender(
+        monitor = RunMonitor(
             run=run,
-            launch=Launch(launch_id=run.launch_id, spec=spec, runs_dir=self.store.runs_dir),
+            launch=self.store.launch(run),
             backend=backend,
             writer=writer,
-            secrets=lambda: secret_values(spec.secrets),
             is_here=node.backend == "local",
             log_path=saved_log(self.store, run.launch_id),
             step=self.step,
         )
-        self._tenders[run.launch_id] = tender
-        task = asyncio.create_task(tender.tend(), name=run.launch_id)
+        self._monitors[run.launch_id] = monitor
+        task = asyncio.create_task(monitor.watch(), name=run.launch_id)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        tender = self._tenders.pop(task.get_name(), None)
-        if tender is not None and tender.unreached and tender.run.node_id is not None:
-            self._avoided[tender.run.node_id] = time.monotonic() + AVOIDED_S
-        self._wake.set()
+        monitor = self._monitors.pop(task.get_name(), None)
+        if monitor is not None and monitor.unreached and monitor.run.node_id is not None:
+            self._avoided[monitor.run.node_id] = time.monotonic() + AVOID_S
+        self._wake_up.set()
 
-    def _listen(self) -> Callable[[], None]:
-        """Look at once when poked; returns how to leave off."""
-        loop, bell = asyncio.get_running_loop(), listen(self.store.folder)
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Look at once when poked."""
 
         def hear() -> None:
             with suppress(BlockingIOError):
-                while bell.recv(64):
+                while listener.recv(64):
                     pass
-            # Who pokes is on this machine: an attendant whose program has ended, or a command.
-            for tender in self._tenders.values():
-                if tender.is_here:
-                    tender.look.set()
-            self._wake.set()
+            # Who pokes is on this machine: a supervisor whose program has ended, or a command.
+            for monitor in self._monitors.values():
+                if monitor.is_here:
+                    monitor.look.set()
+            self._wake_up.set()
 
-        def leave() -> None:
-            loop.remove_reader(bell)
-            bell.close()
-
-        loop.add_reader(bell, hear)
-        return leave
+        loop = asyncio.get_running_loop()
+        with listen(self.store.folder) as listener:
+            loop.add_reader(listener, hear)
+            yield
+            loop.remove_reader(listener)
 
     def _backend(self, node: NodeConfig) -> Backend:
-        known = self._backends.get(node.node_id)
-        if known is None or known[0] != node:
+        config, backend = self._backends.get(node.node_id, (None, None))
+        if backend is None or config != node:
             # One whose settings changed is left to those who still use it.
-            known = (node, make_backend(node, self.store.folder))
-            self._backends[node.node_id] = known
-        return known[1]
+            backend = make_backend(node, self.store.folder)
+            self._backends[node.node_id] = (node, backend)
+        return backend
 
     async def _renew(self, writer: Writer) -> None:
         while True:
@@ -223,7 +213,7 @@ def work(
     *,
     job_id: str | None = None,
     until_idle: bool = False,
-    step: Callable[[Step], None] = lambda _: None,
+    step: Callable[[SchedulerStep], None] = lambda _: None,
 ) -> None:
     """Be the scheduler of a runs folder, until a signal to stop or until idle.
 
@@ -247,7 +237,7 @@ def work(
 
 
 async def _until_signal(
-    store: Store, job_id: str | None, until_idle: bool, step: Callable[[Step], None]
+    store: Store, job_id: str | None, until_idle: bool, step: Callable[[SchedulerStep], None]
 ) -> bool:
     scheduler = Scheduler(store, job_id=job_id, step=step)
     loop = asyncio.get_running_loop()
@@ -255,19 +245,6 @@ async def _until_signal(
         loop.add_signal_handler(number, scheduler.stop)
     await scheduler.run(until_idle=until_idle)
     return scheduler.stopped
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m p2p.scheduler.job_scheduler",
-        description="Run the jobs of a runs folder. Ctrl-C ends the scheduler, not the runs.",
-        epilog="exit status: 0 done or told to stop, 2 bad arguments, 9 there is one already",
-    )
-    made.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs)")
-    made.add_argument("--job-id", help="work on this job only")
-    made.add_argument("--until-idle", action="store_true", help="end when nothing is left to do")
-    return made
 
 
 def log_to_stderr() -> None:
@@ -280,19 +257,22 @@ def log_to_stderr() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    from p2p.settings import get_settings
-
-    arguments = parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m p2p.scheduler.job_scheduler",
+        description="Run the jobs of a runs folder. Ctrl-C ends the scheduler, not the runs.",
+        epilog="exit status: 0 done or told to stop, 2 bad arguments, 9 there is one already",
+    )
+    parser.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs)")
+    parser.add_argument("--job-id", help="work on this job only")
+    parser.add_argument("--until-idle", action="store_true", help="end when nothing is left to do")
+    arguments = parser.parse_args(argv)
     log_to_stderr()
     runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
     try:
         work(runs_dir, job_id=arguments.job_id, until_idle=arguments.until_idle)
-    except SchedulerBusy as error:
+    except (SchedulerBusy, StoreError) as error:
         _logger.error("error: %s", error)  # noqa: TRY400 - no traceback: nothing is broken
-        return EXIT_BUSY
-    except StoreError as error:
-        _logger.error("error: %s", error)  # noqa: TRY400
-        return 2
+        return EXIT_BUSY if isinstance(error, SchedulerBusy) else 2
     return 0
 
 

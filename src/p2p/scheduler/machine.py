@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import platform
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from p2p.training.cpu_manager import CPUManager, lock_folder
+from p2p.training.cpu_manager import CPUManager, default_pool, lock_folder
 
 
 def gpu_numbers() -> tuple[int, ...]:
@@ -31,3 +36,22 @@ def gpu_manager() -> CPUManager:
     # Slurm shares them out itself, and may number them from 0 in each of its jobs.
     name = f"gpus-{job}" if (job := os.environ.get("SLURM_JOB_ID")) else "gpus"
     return CPUManager(numbers, lock_folder() / name)
+
+
+def machine(requirements: Iterable[str] = ()) -> dict[str, Any]:
+    """What it is and has, and which of these requirements its Python lacks; extras aside."""
+    missing = []
+    for requirement in requirements:
+        name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+        try:
+            if "extra ==" not in requirement:
+                importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return {
+        "name": platform.node(),
+        "cores": len(default_pool()),
+        "gpus": len(gpu_numbers()),
+        "python": platform.python_version(),
+        "missing": missing,
+    }

@@ -183,21 +183,6 @@ class Launch(Record):
         return self.runs_dir / self.spec.folder
 
 
-class LaunchReport(Record):
-    """How a launch stands, as its backend itself knows."""
-
-    state: Literal["absent", "waiting", "running", "exited", "cancelled", "lost"]
-    """absent: never started. waiting: started, but there are no free cores or the queue is long.
-    lost: it was there, and is gone without a word."""
-    never_began: bool = False
-    """Only where it is absent: nothing of it has begun, so that the same launch may be submitted
-    again. A place that knows a launch by its files alone cannot say so: they may have been removed.
-    """
-    exit_code: int | None = None
-    message: str = ""
-    """For people: why it was lost, which time limit it ran into, its process or job number."""
-
-
 class RunRow(NamedTuple):
     """A run in the store; a plain tuple, because lists have tens of thousands of them."""
 

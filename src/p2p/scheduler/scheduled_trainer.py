@@ -97,12 +97,12 @@ class ScheduledTrainer:
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
                 self._wait(store, earlier[0].job_id)
-            wanted = self._queue(jobs, reward_code, iteration_dir, problems)
-            if wanted and not self.cancelled():
+            unfinished = self._queue(jobs, reward_code, iteration_dir, problems)
+            if unfinished and not self.cancelled():
                 job_id = f"{name}.{len(earlier) + 1}"
-                store.submit(self._job(job_id, wanted, folder, store))
+                store.submit(self._job(job_id, unfinished, folder, store))
                 self._wait(store, job_id)
-        for job in wanted:
+        for job in unfinished:
             IterationRecord(iteration_dir / job.run_id).set_status_if("cancelled", UNFINISHED)
         return results_of(configs, seeds, problems, iteration_dir)
 
@@ -114,7 +114,7 @@ class ScheduledTrainer:
         problems: dict[str, str],
     ) -> list[RunJob]:
         """Those that are still to be done, each with what it needs in its folder."""
-        wanted: list[RunJob] = []
+        unfinished: list[RunJob] = []
         for job in jobs:
             record = IterationRecord(iteration_dir / job.run_id)
             try:
@@ -124,17 +124,17 @@ class ScheduledTrainer:
                 continue
             if not done:
                 put_in_queue(record, job.config, reward_code)
-                wanted.append(job)
-        return wanted
+                unfinished.append(job)
+        return unfinished
 
-    def _job(self, job_id: str, wanted: Sequence[RunJob], folder: str, store: Store) -> JobSpec:
+    def _job(self, job_id: str, unfinished: Sequence[RunJob], folder: str, store: Store) -> JobSpec:
         flags = [] if self.videos else ["--no-videos"]
         flags += ["--unsafe-local"] if self.unsafe_local else []
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
         runs = [
             executor_run(f"{job_id}.{number}", f"{folder}/{job.run_id}", options, flags)
-            for number, job in enumerate(wanted, 1)
+            for number, job in enumerate(unfinished, 1)
         ]
         return JobSpec(
             job_id=job_id,
@@ -148,25 +148,25 @@ class ScheduledTrainer:
 
     def _wait(self, store: Store, job_id: str) -> None:
         """Until all its runs have ended; leaves none behind when interrupted."""
-        asked, looked = False, 0.0
+        cancelled, looked = False, 0.0
         try:
             while (job := store.job(job_id)) and job.state in ("pending", "running"):
                 if time.monotonic() - looked > LOOK_AFTER_S:
                     ensure_scheduler(store.runs_dir)
                     looked = time.monotonic()
-                if not asked and self.cancelled():
-                    asked = True
+                if not cancelled and self.cancelled():
+                    cancelled = True
                     store.cancel(job_id)
                     ensure_scheduler(store.runs_dir)
                 time.sleep(POLL_S)
-                self._tell(store, job_id)
+                self._report_progress(store, job_id)
         except BaseException:
             store.cancel(job_id)
             ensure_scheduler(store.runs_dir)
             raise
         self._note_ends(store, job_id)
 
-    def _tell(self, store: Store, job_id: str) -> None:
+    def _report_progress(self, store: Store, job_id: str) -> None:
         shares = {}
         for run in store.runs(job_id):
             record = IterationRecord(store.runs_dir / run.folder)
@@ -181,11 +181,10 @@ class ScheduledTrainer:
             if run.state == "cancelled":
                 record.set_status_if("cancelled", UNFINISHED)
                 continue
-            why = run.message or f"it is {run.state}"
-            told = (
-                f"the run ended before it finished: {why}; see p2p jobs logs {job_id} {run.run_id}"
-            )
-            record.set_status_if("error", UNFINISHED, told)
+            reason = run.message or f"it is {run.state}"
+            hint = f"see p2p jobs logs {job_id} {run.run_id}"
+            message = f"the run ended before it finished: {reason}; {hint}"
+            record.set_status_if("error", UNFINISHED, message)
 
 
 def _runs_dir_of(iteration_dir: Path) -> Path:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
+from p2p.scheduler.notify import poke
 from p2p.scheduler.store import StoreError, scheduler_folder
-from p2p.scheduler.wake import poke
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 EXIT_BUSY = 9
-START_PATIENCE_S = 30.0
+START_TIMEOUT_S = 30.0
 
 
 class SchedulerBusy(Exception):
@@ -37,15 +37,12 @@ def log_path(runs_dir: Path) -> Path:
 @contextmanager
 def only_scheduler(runs_dir: Path) -> Iterator[None]:
     """Be the one scheduler of the folder; raises SchedulerBusy if there is one."""
-    lock = locked(lock_path(runs_dir), patience_s=1.0)
-    try:
-        lock.__enter__()
-    except TimeoutError:
-        raise SchedulerBusy(f"a scheduler works on {runs_dir} already") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(lock_path(runs_dir), patience_s=1.0))
+        except TimeoutError:
+            raise SchedulerBusy(f"a scheduler works on {runs_dir} already") from None
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def is_running(runs_dir: Path) -> bool:
@@ -75,7 +72,7 @@ def ensure_scheduler(runs_dir: Path) -> None:
             stderr=stream,
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_PATIENCE_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     while not is_running(runs_dir) and time.monotonic() < deadline:
         # One that was quicker than this look, or that found another one at work, is no failure.
         if process.poll() in (0, EXIT_BUSY):

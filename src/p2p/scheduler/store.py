@@ -14,7 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p2p.scheduler.records import ENDED, OWN_FOLDER, JobRow, JobSpec, NodeConfig, RunRow, RunSpec
+from p2p.scheduler.records import (
+    ENDED,
+    OWN_FOLDER,
+    JobRow,
+    JobSpec,
+    Launch,
+    NodeConfig,
+    RunRow,
+    RunSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -303,6 +312,11 @@ class Store:
         if row is None:
             raise StoreError(f"there is no run {run_id}")
         return RunSpec.model_validate_json(row[0])
+
+    def launch(self, run: RunRow, attempt: int | None = None) -> Launch:
+        """An attempt at a run, by default its present one."""
+        launch_id = f"{run.run_id}.{attempt or run.attempt}"
+        return Launch(launch_id=launch_id, spec=self.spec(run.run_id), runs_dir=self.runs_dir)
 
     # --- what people ask for ----------------------------------------------------------------------
 

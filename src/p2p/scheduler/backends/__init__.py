@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import secrets as random_numbers
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from p2p import files
 
 if TYPE_CHECKING:
-    from p2p.scheduler.records import BackendName, Launch, LaunchReport, NodeConfig
+    from p2p.scheduler.launch import RunStatus
+    from p2p.scheduler.records import BackendName, Launch, NodeConfig
 
 
 class BackendError(Exception):
-    """The place cannot be reached or refuses to work; the message names the node and what to do.
+    """The node cannot be reached or refuses to work; the message names it and what to do.
 
     It says nothing about the runs there: they count as they did before.
     """
@@ -22,15 +27,15 @@ class Backend(Protocol):
     """A place to run things. Every method may be called again after a crash, with the same effect.
 
     A launch is known by its id alone, so nothing has to be remembered between calls: the process,
-    the unit, the Ray actor or the Slurm job is found again by that name.
+    the Ray actor or the Slurm job is found again by that name.
     """
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         """Start it, unless it was started or cancelled before. Sends its folder there first."""
         ...
 
-    async def status(self, launch: Launch) -> LaunchReport:
-        """How it stands; also renews its lease where there is one."""
+    async def status(self, launch: Launch) -> RunStatus:
+        """What has become of it; also renews its lease where there is one."""
         ...
 
     async def cancel(self, launch: Launch) -> None:
@@ -73,10 +78,36 @@ def make_backend(node: NodeConfig, scheduler_dir: Path) -> Backend:
     """The backend of a node; `scheduler_dir` is where the scheduler keeps its own files."""
     module, name = BACKENDS[node.backend]
     try:
-        made: Callable[[NodeConfig, Path], Backend] = getattr(import_module(module), name)
+        backend: Backend = getattr(import_module(module), name)(node, scheduler_dir)
     except ModuleNotFoundError as error:
         raise BackendError(
             f"node {node.node_id}: the backend {node.backend} needs {error.name}, which is not "
             "installed: pip install 'prompt2policy[cluster]'"
         ) from error
-    return made(node, scheduler_dir)
+    return backend
+
+
+def described(node: NodeConfig, machine: Mapping[str, Any]) -> str:
+    """A machine in a line; raises BackendError if it has less than the node is said to have."""
+    line = f"{machine['cores']} cores, {machine['gpus']} GPUs, Python {machine['python']}"
+    if machine["cores"] < node.cores or machine["gpus"] < node.gpus:
+        raise BackendError(
+            f"node {node.node_id} is said to have {node.cores} cores and {node.gpus} GPUs; "
+            f"{machine['name']} has {line}. Add it again with those"
+        )
+    return f"{machine['name']}: {line}"
+
+
+def cluster_owner(scheduler_dir: Path) -> str:
+    """A name for this runs folder, drawn once: on a shared cluster, whose launches they are."""
+    path = scheduler_dir / "owner"
+    if not path.exists():
+        drawn = path.with_name(f".owner.{random_numbers.token_hex(6)}{files.TEMPORARY_SUFFIX}")
+        files.write_text(drawn, random_numbers.token_hex(4))
+        try:
+            os.link(drawn, path)
+        except FileExistsError:
+            pass  # another process was quicker: its name counts
+        finally:
+            drawn.unlink()
+    return path.read_text(encoding="utf-8")

@@ -3,49 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from p2p.scheduler import launching
-from p2p.scheduler.backends import BackendError
-from p2p.scheduler.machine import gpu_numbers
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
-from p2p.training.cpu_manager import default_pool
+from p2p.scheduler.backends import BackendError, described
+from p2p.scheduler.launch import LaunchError, LaunchFolder, RunStatus, launch_file
+from p2p.scheduler.machine import machine
+from p2p.scheduler.records import Launch, NodeConfig
 
 T = TypeVar("T")
 
 
 class LocalBackend:
-    """Programs on cores of their own, which wait while none is free; see `p2p.scheduler.attend`."""
+    """Programs on cores of their own, which wait while none is free; see `launch`."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
         self.node = node
         self.base = scheduler_dir.absolute()
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
-        """Start it, unless it was started or cancelled before."""
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         python = self.node.python or sys.executable
-        await self._do(launching.start, launch, launch.runs_dir, secrets, python)
+        folder = LaunchFolder(self.base, launch.launch_id)
+        file = launch_file(launch.spec, launch.runs_dir.absolute(), python)
+        await self._do(folder.start, file, secrets, python)
+        return await self.status(launch)
 
-    async def status(self, launch: Launch) -> LaunchReport:
-        """How it stands."""
-        return await self._do(launching.report, launch.launch_id)
+    async def status(self, launch: Launch) -> RunStatus:
+        return await self._do(LaunchFolder(self.base, launch.launch_id).status)
 
     async def cancel(self, launch: Launch) -> None:
-        """End it with all its processes; one that was never started never will be."""
-        await self._do(launching.cancel, launch.launch_id)
+        await self._do(LaunchFolder(self.base, launch.launch_id).cancel)
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        """What it wrote to standard output and error, from this byte on."""
-        return await self._do(launching.read_log, launch.launch_id, offset)
+        return await self._do(LaunchFolder(self.base, launch.launch_id).read_log, offset)
 
     async def _do(self, function: Callable[..., T], *arguments: object) -> T:
         try:
-            return await asyncio.to_thread(function, self.base, *arguments)
-        except (launching.LaunchError, OSError, ValueError) as error:
+            return await asyncio.to_thread(function, *arguments)
+        except (LaunchError, OSError, ValueError) as error:
             raise BackendError(f"node {self.node.node_id}: {error}") from error
 
     async def collect(self, launch: Launch) -> None:
@@ -55,15 +52,7 @@ class LocalBackend:
         """Nothing to do: what it wrote has its place here."""
 
     async def check(self) -> str:
-        """What this machine is, in a line."""
-        cores, gpus = len(default_pool()), len(gpu_numbers())
-        has = f"{cores} cores, {gpus} GPUs, Python {platform.python_version()}"
-        if cores < self.node.cores or gpus < self.node.gpus:
-            raise BackendError(
-                f"node {self.node.node_id} is said to have {self.node.cores} cores and "
-                f"{self.node.gpus} GPUs; this machine has {has}. Add it again with those"
-            )
-        return f"{platform.node()}: {has}"
+        return described(self.node, machine())
 
     async def close(self) -> None:
         """Nothing is held."""

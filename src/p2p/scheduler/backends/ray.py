@@ -1,104 +1,209 @@
-"""Runs on a Ray cluster that is already there: a detached actor for each, found by its name.
+"""Runs on a Ray cluster that is already there: a detached actor for each, named by its launch.
 
-Folders travel through Ray's object store, to the node and back. Everything that touches Ray is in
-a process of its own; see `ray_bridge`. What is known of a launch after its actor is gone lies with
-the scheduler's files.
+Ray lets only one actor have a name, so asking twice starts once, and whoever comes later finds it.
+The actor waits in Ray's queue until a node has room; then the launch's folder is sent there and the
+program is started under a supervisor, as everywhere. A folder of the launch here (see `launch`)
+keeps what Ray forgets with the actor: that it was started or cancelled, its end and its log.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
+import multiprocessing
 import os
-import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
+from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
 
-from p2p.scheduler.backends import BackendError
-from p2p.scheduler.backends.line_process import LineError, LineProcess, LineSilence
-from p2p.scheduler.backends.owner import owner
-from p2p.scheduler.backends.ray_actors import Cluster
-from p2p.scheduler.backends.ray_notes import Notes
-from p2p.scheduler.launching import launch_environment
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.scheduler import copying
+from p2p.scheduler.backends import BackendError, cluster_owner
+from p2p.scheduler.backends.ray_cluster import (
+    PROGRAM_LEASE_S,
+    ActorBusy,
+    ActorGone,
+    ClusterError,
+    RayCluster,
+)
+from p2p.scheduler.launch import LaunchFolder, RunStatus, launch_file
+from p2p.scheduler.package import build_package
+from p2p.scheduler.records import Launch, NodeConfig
 
-ASK_S = 120.0
-"""Connecting to a cluster takes a while; what takes longer than this hangs."""
 CHECK_S = 15.0
 """For whoever waits at a terminal."""
-COLLECT_S = 3600.0
+CALLS_AT_ONCE = 32
+LOG_BYTES = 4 * 2**20
+QUEUED = RunStatus("waiting", message="waits for room in the Ray cluster")
+NEVER_BEGAN = RunStatus("absent", never_began=True)
+
+
+class _RayProcess(BaseManager):
+    """A process that uses Ray for us.
+
+    Ray ends a process whose cluster has gone, connects it to one cluster only, and writes to its
+    terminal. None of that must happen to a scheduler.
+    """
+
+
+_RayProcess.register("cluster", RayCluster)
+
+
+def _set_up_ray_process() -> None:
+    os.setsid()  # Ctrl-C is for the scheduler
+    os.environ.pop("RAY_ADDRESS", None)  # the node's own counts
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(nothing, number)
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(0)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 class RayBackend:
     """A cluster by its address: `host:6379` from a machine of it, `ray://host:10001` from any."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
-        assert node.address is not None
         self.node = node
-        self._notes = (scheduler_dir / "ray" / node.node_id).absolute()
-        cluster = Cluster(
-            address=node.address,
-            namespace=f"p2p-{owner(scheduler_dir)}",
-            notes=str(self._notes),
-            base_dir=node.base_dir,
-            python=node.python,
-            silence_s=node.lease_s,
-        )
-        module = "p2p.scheduler.backends.ray_bridge"
-        self._bridge = LineProcess(
-            [sys.executable, "-m", module, json.dumps(asdict(cluster))], _bridge_environment()
-        )
+        self.base = (scheduler_dir / "ray" / node.node_id).absolute()
+        self._cluster_arguments = (
+            node.address, f"p2p-{cluster_owner(scheduler_dir)}", node.base_dir, node.lease_s
+        )  # fmt: skip
+        self._secrets: dict[str, dict[str, str]] = {}
+        """Of launches that wait for room."""
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="ray")
+        self._starting = threading.Lock()
+        self._process: _RayProcess | None = None
+        self._cluster: Any = None
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
-        """Put it into Ray's queue, unless it was there or cancelled before."""
-        given = {name: secrets[name] for name in launch.spec.secrets if name in secrets}
-        await self._ask("submit", launch=launch.model_dump(mode="json"), secrets=given)
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+        spec = launch.spec
+        if LaunchFolder(self.base, launch.launch_id).read_claim() is None:
+            named = {name: secrets[name] for name in spec.secrets if name in secrets}
+            self._secrets[launch.launch_id] = named
+            await self._ask("make", launch.launch_id, spec.cores, spec.gpus)
+        return await self.status(launch)
 
-    async def status(self, launch: Launch) -> LaunchReport:
-        """How it stands; renews its lease."""
-        return LaunchReport(**await self._ask("status", launch_id=launch.launch_id))
+    async def status(self, launch: Launch) -> RunStatus:
+        folder = LaunchFolder(self.base, launch.launch_id)
+        if (end := folder.read_end()) is not None:
+            return end
+        if folder.read_claim() is None:
+            return await self._begin(launch, folder)
+        reason = "whoever was to start it died"
+        try:
+            status = RunStatus(**await self._call(launch, "status"))
+            if status.state != "absent":
+                return status
+            if folder.claim_is_held():
+                return QUEUED  # it is being started
+            await self._ask("remove", launch.launch_id)
+        except ActorGone as error:
+            reason = str(error)[:500]
+        cancelled = folder.cancel_requested()
+        end = RunStatus("cancelled") if cancelled else RunStatus("lost", message=reason)
+        folder.write_end(end)
+        return end
+
+    async def _begin(self, launch: Launch, folder: LaunchFolder) -> RunStatus:
+        """Start it, if there is room for its actor by now."""
+        try:
+            base, python = await self._call(launch, "ready")
+        except ActorBusy:
+            return QUEUED
+        except ActorGone:
+            return NEVER_BEGAN
+        secrets = self._secrets.get(launch.launch_id)
+        if secrets is None:
+            # Whoever was to start it died before. It must not keep its room.
+            await self._ask("remove", launch.launch_id)
+            return NEVER_BEGAN
+        python = self.node.python or python
+        package = await asyncio.to_thread(build_package)
+        if not await self._call(launch, "install", package.digest, None):
+            await self._call(launch, "install", package.digest, package.data)
+        await copying.send(self._remote(launch), launch.folder)
+        runs_dir = LaunchFolder(Path(base), launch.launch_id).runs_dir
+        file = launch_file(launch.spec, runs_dir, python, lease_s=PROGRAM_LEASE_S)
+        folder.make()
+        claim = folder.take_claim(begun=True)  # either this or a cancel is first
+        if claim is None:
+            return await self.status(launch)
+        try:
+            await self._call(launch, "start", asdict(file), secrets, python)
+        finally:
+            os.close(claim)
+            del self._secrets[launch.launch_id]
+        return await self.status(launch)
 
     async def cancel(self, launch: Launch) -> None:
-        """End it with all its processes; one that was never started never will be."""
-        await self._ask("cancel", launch_id=launch.launch_id)
+        folder = LaunchFolder(self.base, launch.launch_id)
+        if folder.cancel():
+            await self._ask("remove", launch.launch_id)
+        elif folder.read_end() is None:
+            try:
+                await self._call(launch, "cancel")
+            except ActorGone:
+                return  # as its status will say
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        """What it wrote to standard output and error, from this byte on."""
-        notes = Notes(self._notes, launch.launch_id)
-        if notes.end() is not None:
-            return await asyncio.to_thread(notes.read_log, offset)
-        parts: list[bytes] = []
-        while True:
-            text = await self._ask("logs", launch_id=launch.launch_id, offset=offset)
-            part = base64.b64decode(text)
-            if not part:
+        folder = LaunchFolder(self.base, launch.launch_id)
+        if folder.read_end() is None and folder.read_claim() is not None:
+            parts: list[bytes] = []
+            try:
+                while data := await self._call(launch, "log", offset, LOG_BYTES):
+                    parts.append(data)
+                    offset += len(data)
                 return b"".join(parts)
-            parts.append(part)
-            offset += len(part)
+            except ActorGone:
+                pass
+        return await asyncio.to_thread(folder.read_log, offset)
 
     async def collect(self, launch: Launch) -> None:
         """Bring what is new; after its end, its actor and its files there are removed."""
-        await self._ask("collect", COLLECT_S, launch=launch.model_dump(mode="json"))
+        folder = LaunchFolder(self.base, launch.launch_id)
+        if folder.read_claim() is None or folder.read_end() is not None:
+            return
+        try:
+            # First, so that all of one that is over comes with it.
+            status = RunStatus(**await self._call(launch, "status"))
+            if status.state == "absent":
+                return
+            await copying.collect(self._remote(launch), launch.folder)
+            with folder.log.open("ab") as stream:
+                while data := await self._call(launch, "log", stream.tell(), LOG_BYTES):
+                    stream.write(data)
+            if status.is_over:
+                folder.write_end(status)
+                await self._call(launch, "clean")
+                await self._ask("remove", launch.launch_id)
+        except ActorGone:
+            return  # as its status will say
+        except OSError as error:
+            raise BackendError(f"node {self.node.node_id}: {error}") from error
 
     async def release(self, launch: Launch) -> None:
         """Nothing to do: `collect` leaves nothing in the cluster."""
 
     async def check(self) -> str:
-        """What the cluster has at this moment; raises BackendError if it cannot be used."""
-        await self._ask("ready")  # importing Ray is slow, and says nothing about the cluster
+        await self._ask("load")
         try:
-            has = await self._bridge.ask("check", CHECK_S)
-        except LineSilence:
+            async with asyncio.timeout(CHECK_S):
+                has = await self._ask("resources")
+        except TimeoutError:
             raise BackendError(
                 f"node {self.node.node_id}: something listens at {self.node.address}, but no Ray "
                 f"cluster answered within {CHECK_S:g} s; see `ray status` there, and the port: "
                 "6379 from a machine of the cluster, ray://HOST:10001 from any other"
             ) from None
-        except (LineError, OSError) as error:
-            raise BackendError(f"node {self.node.node_id}: {error}") from error
         line = f"{has['nodes']} nodes, {has['cores']} cores, {has['gpus']} GPUs"
         if has["cores"] < self.node.cores or has["gpus"] < self.node.gpus:
             # No error: some clusters grow when there is work.
@@ -106,20 +211,68 @@ class RayBackend:
         return f"Ray {has['version']} at {self.node.address}: {line}"
 
     async def close(self) -> None:
-        """End the bridge; runs go on."""
-        await self._bridge.close()
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(process.shutdown)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, method: str, patience_s: float = ASK_S, **arguments: Any) -> Any:
+    async def _call(self, launch: Launch, method: str, *arguments: Any, **named: Any) -> Any:
+        """What a method of the launch's actor returns; raises ActorGone and ActorBusy."""
+        return await self._ask("call", launch.launch_id, method, arguments, named)
+
+    def _remote(self, launch: Launch) -> _Folder:
+        return _Folder(partial(self._call, launch, folder=launch.spec.folder))
+
+    async def _ask(self, method: str, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
         try:
-            return await self._bridge.ask(method, patience_s, **arguments)
-        except (LineError, OSError) as error:
-            raise BackendError(f"node {self.node.node_id}: {error}") from error
+            return await loop.run_in_executor(self._threads, self._request, method, *arguments)
+        except ClusterError as error:
+            raise type(error)(f"node {self.node.node_id}: {error}") from error
+
+    def _request(self, method: str, *arguments: Any) -> Any:
+        """Ask the Ray process, which the first request starts, and the next one after its end."""
+        for last in (False, True):
+            with self._starting:
+                if self._process is None:
+                    self._process = _RayProcess(ctx=multiprocessing.get_context("spawn"))
+                    self._process.start(_set_up_ray_process)
+                    make = getattr(self._process, "cluster")  # noqa: B009 - made by `register`
+                    self._cluster = make(*self._cluster_arguments)
+                cluster = self._cluster
+            try:
+                return getattr(cluster, method)(*arguments)
+            except (EOFError, OSError) as error:
+                with self._starting:
+                    if self._cluster is cluster:
+                        self._process = None
+                if last:
+                    raise ClusterError(f"the process that uses Ray has ended: {error!r}") from error
+        raise AssertionError
 
 
-def _bridge_environment() -> dict[str, str]:
-    """What Ray needs, and no key of anybody."""
-    given = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-    given.pop("RAY_ADDRESS", None)  # the node's own counts
-    usual = launch_environment()
-    paths = (str(Path(__file__).resolve().parents[3]), usual.get("PYTHONPATH"))
-    return {**usual, **given, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+class _Folder:
+    """The folder of a run on its node."""
+
+    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+        self._call = call
+
+    async def scan(self, held: Mapping[str, copying.FileStamp]) -> dict[str, copying.FileStamp]:
+        stamps: dict[str, copying.FileStamp] = await self._call("scan", held)
+        return stamps
+
+    async def read(self, path: str, offset: int, length: int) -> bytes:
+        data: bytes = await self._call("read", path, offset, length)
+        return data
+
+    async def put(self, folder: Path, stamps: Mapping[str, copying.FileStamp]) -> None:
+        for path, stamp in stamps.items():
+            offset = 0
+            while True:
+                data = copying.read_chunk(folder / path, offset, copying.CHUNK_BYTES)
+                is_last = offset + len(data) >= stamp.size or not data
+                mtime_ns = stamp.mtime_ns if is_last else None
+                await self._call("write", path, data, offset, mtime_ns)
+                offset += len(data)
+                if is_last:
+                    break

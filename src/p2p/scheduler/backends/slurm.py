@@ -1,9 +1,9 @@
-"""Runs on a Slurm cluster, through submitit. Base folder and runs folder are seen by all nodes.
+"""Runs on a Slurm cluster. Base folder and runs folder are seen by all of its machines.
 
-Each run is a job with its attendant in it; runs that are submitted together and ask for the same
-become one array. Whether a launch has begun and how it ended stands in its control folder, never
-in Slurm's memory: accounting need not be there. A second job for the same launch finds the first
-one's claim and goes away, so a submit that may have got lost is simply made again.
+Each run is a job with its supervisor in it; runs that are submitted together and ask for the same
+become one array. Whether a launch has begun and how it ended stands in its folder, never in Slurm's
+memory: accounting need not be there. A second job for the same launch finds the first one's claim
+and goes away, so a submit that may have got lost is simply made again.
 
 Jobs are never requeued by Slurm. One that it ends (its node fails, it is preempted, the
 partition's time is up) is lost, and the scheduler, which counts attempts, starts it anew.
@@ -12,30 +12,55 @@ partition's time is up) is lost, and the scheduler, which counts attempts, start
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import math
 import os
+import secrets as random_numbers
+import shlex
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from p2p.scheduler import halves, launching
-from p2p.scheduler.backends import BackendError
-from p2p.scheduler.backends.owner import owner
-from p2p.scheduler.backends.slurm_entrance import (
-    GRACE_S,
-    Entrance,
-    forget_job,
-    place_of,
-    read_note,
+from p2p import files
+from p2p.scheduler.backends import BackendError, cluster_owner
+from p2p.scheduler.backends.slurm_queue import SlurmError, SlurmJob, SlurmQueue, call
+from p2p.scheduler.launch import (
+    LaunchError,
+    LaunchFolder,
+    RunStatus,
+    forget_released,
+    launch_environment,
+    launch_file,
 )
-from p2p.scheduler.backends.slurm_queue import QueuedJob, SlurmError, SlurmQueue, call
-from p2p.scheduler.control import Control, Exit
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
+from p2p.scheduler.package import build_package, unpack
+from p2p.scheduler.records import Launch, NodeConfig
 
 LAG_S = 10.0
-"""What a node wrote may be seen here so much later, on a shared file system."""
+"""What a machine wrote may be seen here so much later, on a shared file system."""
+TOGETHER_S = 0.05
+"""What is submitted within this time may share an array."""
+MAX_ARRAY = 1000
+"""Slurm's own default is 1001."""
+GRACE_S = 20.0
+"""Less than Slurm's KillWait, 30 s by default, after which it kills the supervisor, too."""
+SECRETS_FILE = "secrets.env"
+"""In the base folder: what the cluster itself provides. Slurm would write secrets to its disk."""
+LOCAL_VARIABLES = {
+    "XDG_RUNTIME_DIR", "TMPDIR", "CUDA_VISIBLE_DEVICES", "P2P_LAUNCH_ID", "P2P_CORE_LOCKS",
+    "PYTHONPATH",
+}  # fmt: skip
+"""What means nothing on another machine."""
+NOTE = "slurm.json"
+"""In the launch's folder: the name of its job, its index in an array, and its number once known."""
+SCRIPT = """#!/bin/bash
+launches=({launch_ids})
+launch=${{launches[${{SLURM_ARRAY_TASK_ID:-0}}]}}
+exec >> {base}/launches/$launch/supervisor.log 2>&1
+export PYTHONPATH={package}
+exec {python} -m p2p.scheduler.supervisor {base} $launch
+"""
 
 
 class SlurmBackend:
@@ -44,141 +69,186 @@ class SlurmBackend:
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
         assert node.base_dir is not None
         self.node = node
-        self.base = Path(node.base_dir) / owner(scheduler_dir)
+        self.base = Path(node.base_dir) / cluster_owner(scheduler_dir)
+        self.python = node.python or sys.executable
         self._queue = SlurmQueue()
-        self._entrance = Entrance(self.base, node)
+        self._groups: dict[tuple[str, ...], tuple[list[LaunchFolder], asyncio.Task[None]]] = {}
         self._gone_since: dict[str, float] = {}
-        self._tidied = False
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
-        """Queue it, unless it was queued, started or cancelled before."""
-        python = self._entrance.python
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:  # noqa: ARG002
+        """Queue it, unless it was queued, started or cancelled before.
+
+        Its secrets come from the cluster itself, as nothing that Slurm passes on stays off disks.
+        """
+        folder = self._folder(launch)
+        file = launch_file(
+            launch.spec,
+            launch.runs_dir.absolute(),
+            self.python,
+            grace_s=GRACE_S,
+            secrets_file=str(self.base.parent / SECRETS_FILE),
+        )
         try:
-            control = await asyncio.to_thread(
-                launching.prepare, self.base, launch, launch.runs_dir, python, grace_s=GRACE_S
-            )
-            if control is not None and not await self._is_queued(control):
-                await self._entrance.hand_in(control, launch.spec, secrets)
+            if await asyncio.to_thread(folder.prepare, file) and not await self._is_queued(folder):
+                await self._submit_together(folder, self._options(launch))
+            return await self._status(folder)
         except (SlurmError, OSError) as error:
             raise self._error(error) from error
 
-    async def _is_queued(self, control: Control) -> bool:
-        note = read_note(control)
-        if note is None:
-            return False
-        job = (await self._queue.jobs(at_once=True)).get(place_of(note))
+    def _options(self, launch: Launch) -> tuple[str, ...]:
+        """What its job asks Slurm for; launches with the same can share an array."""
+        spec = launch.spec
+        options = [f"--cpus-per-task={spec.cores}"]
+        if spec.gpus:
+            options.append(f"--gpus-per-node={spec.gpus}")
+        if spec.time_limit_s is not None:
+            # Enough for the supervisor to keep the limit itself.
+            options.append(f"--time={math.ceil((spec.time_limit_s + GRACE_S) / 60) + 1}")
+        if self.node.partition:
+            options.append(f"--partition={self.node.partition}")
+        return tuple(options)
+
+    async def _is_queued(self, folder: LaunchFolder) -> bool:
+        job = await self._job_of(folder, at_once=True)
         return job is not None and job.stage != "ended"
 
-    async def status(self, launch: Launch) -> LaunchReport:
-        """How it stands, as its folder and the queue say."""
-        control = Control(self.base, launch.launch_id)
+    async def _submit_together(self, folder: LaunchFolder, options: tuple[str, ...]) -> None:
+        """Returns when the job that this launch is part of was submitted; raises what that did."""
+        if options not in self._groups:
+            task = asyncio.create_task(self._submit_later(options))
+            self._groups[options] = ([], task)
+        group, task = self._groups[options]
+        group.append(folder)
+        if len(group) == MAX_ARRAY:
+            del self._groups[options]
+        await asyncio.shield(task)  # one that gives up does not stop the others
+
+    async def _submit_later(self, options: tuple[str, ...]) -> None:
+        group, task = self._groups[options]
+        await asyncio.sleep(TOGETHER_S)
+        if self._groups.get(options, (None, None))[1] is task:
+            del self._groups[options]
+        await self.submit_job(group, options)
+
+    async def submit_job(self, group: Sequence[LaunchFolder], options: Sequence[str]) -> None:
+        """Submit launches that ask for the same as one job."""
+        group = list({folder.launch_id: folder for folder in group}.values())
+        package = await asyncio.to_thread(build_package)
+        script = SCRIPT.format(
+            launch_ids=" ".join(folder.launch_id for folder in group),
+            base=shlex.quote(str(self.base)),
+            package=shlex.quote(str(await asyncio.to_thread(unpack, self.base, *package))),
+            python=shlex.quote(self.python),
+        )
+        name = f"p2p-{self.base.name}-{group[0].launch_id}"
+        notes: list[dict[str, Any]] = [{"name": name, "index": None}]
+        array: list[str] = []
+        if len(group) > 1:
+            name = f"p2p-{self.base.name}-array-{random_numbers.token_hex(6)}"
+            notes = [{"name": name, "index": index} for index in range(len(group))]
+            array = [f"--array=0-{len(group) - 1}"]
+        # Noted before the job is there, so that it is found by its name after a crash.
+        for folder, note in zip(group, notes, strict=True):
+            files.write_json(folder.path / NOTE, note)
+        usual = launch_environment()
+        variables = {name: usual[name] for name in usual.keys() - LOCAL_VARIABLES}
+        cluster = {k: v for k, v in os.environ.items() if k.startswith(("SLURM_", "SBATCH_"))}
+        number = await call(
+            "sbatch", "--parsable", f"--job-name={name}", *array, *options,
+            "--ntasks=1", "--output=/dev/null", "--error=/dev/null", "--chdir=/",
+            f"--export={','.join(variables) or 'NONE'}",
+            # A launch runs once: who wants it again makes it a new attempt.
+            "--no-requeue",
+            text=script, variables={**variables, **cluster},
+        )  # fmt: skip
+        for folder, note in zip(group, notes, strict=True):
+            files.write_json(folder.path / NOTE, {**note, "job_id": number.strip()})
+
+    async def status(self, launch: Launch) -> RunStatus:
         try:
-            return await self._status(control)
+            return await self._status(self._folder(launch))
         except (SlurmError, OSError) as error:
             raise self._error(error) from error
 
-    async def _status(self, control: Control) -> LaunchReport:
-        if (known := launching.known_end(control)) is not None:
-            halves.sweep(control.path)
-            return await self._if_by_hand(control) or known
-        note = read_note(control)
+    async def _status(self, folder: LaunchFolder) -> RunStatus:
+        """What the launch's folder and the queue say."""
+        if (end := folder.read_end()) is not None:
+            return await self._if_by_hand(folder, end) or end
+        note = files.load_object(folder.path / NOTE)
         if note is None:
-            return LaunchReport(state="absent")
-        job = (await self._queue.jobs()).get(place_of(note))
+            return RunStatus("absent")
+        job = await self._job_of(folder)
         if job is not None and job.stage != "ended":
-            self._gone_since.pop(control.launch_id, None)
-            begun = job.stage == "running" and control.read_process() is not None
-            return LaunchReport(state="running" if begun else "waiting", message=str(job))
-        if job is None and "job_id" not in note and control.read_claim() is None:
-            return LaunchReport(state="absent")
-        return self._after_the_job(control, job)
+            self._gone_since.pop(folder.launch_id, None)
+            if job.stage == "running" and folder.read_process() is not None:
+                return RunStatus("running", message=str(job))
+            waits = ", waits for free cores" if folder.read_claim() is not None else ""
+            return RunStatus("waiting", message=f"{job}{waits}")
+        if job is None and "job_id" not in note and folder.read_claim() is None:
+            return RunStatus("absent")
+        return self._after_the_job(folder, job)
 
-    async def _if_by_hand(self, control: Control) -> LaunchReport | None:
-        """The report on a job that was ended by a person with scancel, who does not want it back.
+    async def _if_by_hand(self, folder: LaunchFolder, end: RunStatus) -> RunStatus | None:
+        """The end of a job that a person ended with scancel, who does not want it back.
 
-        What ended the attendant is known as long as the job is in the queue, some minutes.
+        What ended the supervisor is known as long as the job is in the queue, some minutes.
         """
-        ended, note = control.read_exit(), read_note(control)
-        if ended is None or ended.how != "terminated" or note is None:
-            return None
-        job = (await self._queue.jobs()).get(place_of(note))
+        job = await self._job_of(folder) if end.state == "lost" else None
         if job is None or job.state != "CANCELLED":
             return None
-        ended = replace(ended, how="cancelled", message=f"{job}, by scancel")
-        control.write_exit(ended)
-        return launching.as_report(ended)
+        end = replace(end, state="cancelled", message=f"{job}, by scancel")
+        folder.write_end(end)
+        return end
 
-    def _after_the_job(self, control: Control, job: QueuedJob | None) -> LaunchReport:
+    def _after_the_job(self, folder: LaunchFolder, job: SlurmJob | None) -> RunStatus:
         """The job is over; its folder has the last word, or will have it in a moment."""
-        if (known := launching.known_end(control)) is not None:
-            return known
+        if (end := folder.read_end()) is not None:
+            return end
         now = time.monotonic()
-        if now - self._gone_since.setdefault(control.launch_id, now) < LAG_S:
-            begun = control.read_process() is not None
-            return LaunchReport(
-                state="running" if begun else "waiting",
+        if now - self._gone_since.setdefault(folder.launch_id, now) < LAG_S:
+            begun = folder.read_process() is not None
+            return RunStatus(
+                "running" if begun else "waiting",
                 message="its job is over; waiting for its last word",
             )
         # Nothing that starts late gets in any more.
-        if (tombstone := control.take_claim(gone=True)) is not None:
-            os.close(tombstone)
-        by_hand = control.cancel_asked() or (job is not None and job.state == "CANCELLED")
-        message = f"{job or 'its job is no longer in the queue'}; see {self.base / 'slurm'}"
-        ended = Exit(
-            "cancelled" if by_hand else "lost", None, datetime.now(UTC).isoformat(), message
-        )
-        control.write_exit(ended)
-        return launching.as_report(ended)
+        if (claim := folder.take_claim(gone=True)) is not None:
+            os.close(claim)
+        by_hand = folder.cancel_requested() or (job is not None and job.state == "CANCELLED")
+        message = f"{job or 'its job is no longer in the queue'}; see {folder.path}"
+        end = RunStatus("cancelled" if by_hand else "lost", message=message)
+        folder.write_end(end)
+        return end
 
     async def cancel(self, launch: Launch) -> None:
-        """End it, in the queue or with all its processes; it never begins after this."""
-        control = Control(self.base, launch.launch_id)
+        folder = self._folder(launch)
         try:
-            await asyncio.to_thread(launching.cancel, self.base, launch.launch_id)
-            halves.sweep(control.path)
-            note = read_note(control)
-            if note is None:
-                return
-            job = (await self._queue.jobs(at_once=True)).get(place_of(note))
+            await asyncio.to_thread(folder.cancel)
+            job = await self._job_of(folder, at_once=True)
             if job is not None and job.stage != "ended":
                 await call("scancel", job.job_id)
         except (SlurmError, OSError) as error:
             raise self._error(error) from error
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        """What it wrote to standard output and error, from this byte on."""
-        return await asyncio.to_thread(launching.read_log, self.base, launch.launch_id, offset)
+        return await asyncio.to_thread(self._folder(launch).read_log, offset)
 
     async def collect(self, launch: Launch) -> None:
-        """Nothing to do: it works in the runs folder, which all nodes see."""
+        """Nothing to do: it works in the runs folder, which all machines see."""
 
     async def release(self, launch: Launch) -> None:
-        """Remove its output, and what submitit keeps of its job."""
         try:
-            await asyncio.to_thread(self._remove, Control(self.base, launch.launch_id))
-        except (launching.LaunchError, OSError) as error:
+            await asyncio.to_thread(self._folder(launch).release)
+            await asyncio.to_thread(forget_released, self.base)
+        except (LaunchError, OSError) as error:
             raise self._error(error) from error
-
-    def _remove(self, control: Control) -> None:
-        note = read_note(control)
-        launching.release(self.base, control.launch_id)
-        if note is not None and "job_id" in note:
-            forget_job(self.base, note)
-        if not self._tidied:
-            self._tidied = True
-            launching.forget_released(self.base)
 
     async def check(self) -> str:
         """Which Slurm it is, and what the partition has."""
-        if importlib.util.find_spec("submitit") is None:
-            raise BackendError(
-                f"node {self.node.node_id}: submitit is not installed: "
-                "pip install 'prompt2policy[cluster]'"
-            )
+        partition = [f"--partition={self.node.partition}"] if self.node.partition else []
         try:
             await asyncio.to_thread(self.base.mkdir, mode=0o700, parents=True, exist_ok=True)
             version = (await call("sinfo", "--version")).strip()
-            partition = [f"--partition={self.node.partition}"] if self.node.partition else []
             text = await call("sinfo", "--noheader", "--format=%R|%a|%D|%C", *partition)
         except (SlurmError, OSError) as error:
             raise self._error(error) from error
@@ -195,6 +265,17 @@ class SlurmBackend:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+    async def _job_of(self, folder: LaunchFolder, *, at_once: bool = False) -> SlurmJob | None:
+        """Its job; `at_once`: as it is now, not a moment ago. None long after its end."""
+        note = files.load_object(folder.path / NOTE)
+        if note is None:
+            return None
+        jobs = await self._queue.jobs(at_once=at_once)
+        return jobs.get((note["name"], note["index"]))
+
+    def _folder(self, launch: Launch) -> LaunchFolder:
+        return LaunchFolder(self.base, launch.launch_id)
 
     def _error(self, error: Exception) -> BackendError:
         return BackendError(f"node {self.node.node_id}: {error}")

@@ -1,9 +1,8 @@
-"""Slurm's queue as it shows itself: no accounting, so what ended a while ago is not in it."""
+"""Slurm's commands and its queue: no accounting, so what ended a while ago is not in it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,19 +10,19 @@ from typing import Literal
 
 FRESH_S = 1.0
 """One look at the queue serves everybody who asks within this time."""
-PATIENCE_S = 60.0
+COMMAND_S = 60.0
 """For one of Slurm's commands; a busy controller takes its time."""
-
-Stage = Literal["queued", "running", "ended"]
-_QUEUED = {
+QUEUED = {
     "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
     "RESV_DEL_HOLD", "POWER_UP_NODE",
 }  # fmt: skip
-_ENDED = {
+ENDED = {
     "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
     "BOOT_FAIL", "DEADLINE", "REVOKED",
 }  # fmt: skip
-_FORMAT = "%j|%K|%i|%T|%r"
+
+Place = tuple[str, int | None]
+"""Where a launch is in the queue: the name of its job, and its index if that is an array."""
 
 
 class SlurmError(Exception):
@@ -31,15 +30,7 @@ class SlurmError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a launch is in the queue: the name of its job, and its index if that is an array."""
-
-    name: str
-    index: int | None = None
-
-
-@dataclass(frozen=True)
-class QueuedJob:
+class SlurmJob:
     """A line of the queue."""
 
     job_id: str
@@ -47,32 +38,32 @@ class QueuedJob:
     reason: str
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> Literal["queued", "running", "ended"]:
         """What its state comes to; one that we do not know is a kind of running."""
-        if self.state in _QUEUED:
+        if self.state in QUEUED:
             return "queued"
-        return "ended" if self.state in _ENDED else "running"
+        return "ended" if self.state in ENDED else "running"
 
     def __str__(self) -> str:
         why = f" ({self.reason})" if self.reason not in ("None", "") else ""
         return f"Slurm job {self.job_id}: {self.state}{why}"
 
 
-def read_queue(text: str) -> dict[Place, QueuedJob]:
+def read_queue(text: str) -> dict[Place, SlurmJob]:
     """What squeue wrote; of several jobs for one launch, the one that got furthest and lives."""
     rank = {"ended": 0, "queued": 1, "running": 2}
-    found: dict[Place, QueuedJob] = {}
+    jobs: dict[Place, SlurmJob] = {}
     for line in text.splitlines():
         name, index, job_id, state, reason = line.split("|", 4)
-        place = Place(name, int(index) if index.isdigit() else None)
-        job = QueuedJob(job_id, state, reason)
-        if place not in found or rank[job.stage] >= rank[found[place].stage]:
-            found[place] = job
-    return found
+        place = (name, int(index) if index.isdigit() else None)
+        job = SlurmJob(job_id, state, reason)
+        if place not in jobs or rank[job.stage] >= rank[jobs[place].stage]:
+            jobs[place] = job
+    return jobs
 
 
-async def call(*command: str, given: str = "", variables: Mapping[str, str] | None = None) -> str:
-    """Output of a command; raises SlurmError."""
+async def call(*command: str, text: str = "", variables: Mapping[str, str] | None = None) -> str:
+    """Output of one of Slurm's commands; raises SlurmError."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -87,17 +78,16 @@ async def call(*command: str, given: str = "", variables: Mapping[str, str] | No
             "cluster?"
         ) from None
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            output, complaints = await process.communicate(given.encode())
+        async with asyncio.timeout(COMMAND_S):
+            output, complaint = await process.communicate(text.encode())
     except TimeoutError:
-        raise SlurmError(f"{command[0]} did not answer for {PATIENCE_S:g} s") from None
+        raise SlurmError(f"{command[0]} did not answer for {COMMAND_S:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        said = complaints.decode(errors="replace").strip()
-        raise SlurmError(f"{os.path.basename(command[0])}: {said[-1000:]}")  # noqa: PTH119
+        raise SlurmError(f"{command[0]}: {complaint.decode(errors='replace').strip()[-1000:]}")
     return output.decode(errors="replace")
 
 
@@ -105,19 +95,19 @@ class SlurmQueue:
     """This user's jobs, looked at as seldom as possible."""
 
     def __init__(self) -> None:
-        self._seen: dict[Place, QueuedJob] = {}
+        self._jobs: dict[Place, SlurmJob] = {}
         self._seen_at = float("-inf")
         self._looking = asyncio.Lock()
 
-    async def jobs(self, *, at_once: bool = False) -> dict[Place, QueuedJob]:
+    async def jobs(self, *, at_once: bool = False) -> dict[Place, SlurmJob]:
         """Those that wait, run or ended lately; `at_once`: as it is now, not a moment ago."""
         asked_at = time.monotonic()
         async with self._looking:
-            wanted = asked_at if at_once else asked_at - FRESH_S
-            if self._seen_at < wanted:
+            if self._seen_at < (asked_at if at_once else asked_at - FRESH_S):
                 looked_at = time.monotonic()
                 text = await call(
-                    "squeue", "--me", "--array", "--states=all", "--noheader", f"--format={_FORMAT}"
-                )
-                self._seen, self._seen_at = read_queue(text), looked_at
-            return self._seen
+                    "squeue", "--me", "--array", "--states=all", "--noheader",
+                    "--format=%j|%K|%i|%T|%r",
+                )  # fmt: skip
+                self._jobs, self._seen_at = read_queue(text), looked_at
+            return self._jobs

@@ -1,75 +1,92 @@
-"""Runs on a machine reached over SSH. They go on without the link, as long as their lease lasts."""
+"""Runs on a machine reached over SSH. They go on without it, as long as their lease lasts.
+
+Files travel over SFTP; everything else is a command there of its own (see `p2p.scheduler.node`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from p2p.scheduler import copying
-from p2p.scheduler.backends import BackendError
-from p2p.scheduler.launching import GRACE_S
-from p2p.scheduler.node_agent import pieces_as_fields, pieces_from_fields
-from p2p.scheduler.records import Launch, LaunchReport, NodeConfig
-from p2p.scheduler.ssh_link import SSHLink
+from p2p.scheduler.backends import BackendError, described
+from p2p.scheduler.backends.ssh_connection import SSHConnection
+from p2p.scheduler.launch import GRACE_S, LaunchFolder, RunStatus, launch_file
+from p2p.scheduler.records import Launch, NodeConfig
 
+FRESH_S = 1.0
+"""One look at all runs there serves everybody who asks within this time."""
 LEASE_MARGIN_S = 60.0
 """More than clocks that should run alike differ by."""
+DISTRIBUTION = "prompt2policy"
 
 
 class SSHBackend:
-    """A node with an agent on it for as long as somebody is connected; see `node_agent`."""
+    """A node with an SSH server; connects when it has to."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:  # noqa: ARG002
         self.node = node
-        self.link = SSHLink(node)
+        self.connection = SSHConnection(node)
+        self.base = self.connection.base
+        self._asking = asyncio.Lock()
+        self._statuses: dict[str, RunStatus] = {}
+        self._asked_at = float("-inf")
         self._heard: dict[str, float] = {}
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> None:
-        """Start it, unless it was started or cancelled before. Sends its folder there first."""
-        where = _where(launch)
-        folder = launch.runs_dir / launch.spec.folder
-        stamps = await asyncio.to_thread(copying.scan, folder)
-        asked, _ = await self.link.request("wanted", {**where, "stamps": stamps})
-        await self._send(launch, [copying.Want(**want) for want in asked["wants"]])
-        start = {
-            "launch": launch.model_dump(mode="json"),
-            "secrets": {name: secrets[name] for name in launch.spec.secrets if name in secrets},
-            "lease_s": self.node.lease_s,
-        }
-        await self.link.request("start", start)
+    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+        async with self.connection.errors():
+            launch_id, spec = launch.launch_id, launch.spec
+            self._statuses.pop(launch_id, None)  # what is known of it changes
+            status = RunStatus(**await self.connection.call("prepare", launch_id=launch_id))
+            if status.state != "absent":
+                return status  # what its folder there holds is newer than ours
+            await copying.send(_Folder(self.connection, launch), launch.folder)
+            runs_dir = LaunchFolder(self.base, launch_id).runs_dir
+            file = launch_file(spec, runs_dir, self.connection.python(), lease_s=self.node.lease_s)
+            return RunStatus(
+                **await self.connection.call(
+                    "start",
+                    launch_id=launch_id,
+                    launch=asdict(file),
+                    secrets={name: secrets[name] for name in spec.secrets if name in secrets},
+                )
+            )
 
-    async def _send(self, launch: Launch, wants: Sequence[copying.Want]) -> None:
-        """Bring files of its folder there."""
-        folder = launch.runs_dir / launch.spec.folder
-        while wants:
-            answer = await asyncio.to_thread(copying.pieces, folder, wants)
-            fields, data = pieces_as_fields(answer)
-            asked = {"wants": [asdict(want) for want in wants]}
-            left, _ = await self.link.request("put", {**_where(launch), **asked, **fields}, data)
-            wants = [copying.Want(**want) for want in left["wants"]]
-
-    async def status(self, launch: Launch) -> LaunchReport:
-        """How it stands; renews its lease. Lost once the node must have ended it by itself."""
+    async def status(self, launch: Launch) -> RunStatus:
+        """Its status; lost once the node must have ended it by itself."""
         try:
-            fields, _ = await self.link.request("report", _where(launch))
+            async with self._asking, self.connection.errors():
+                status = await self._look(launch.launch_id)
         except BackendError as error:
             silence = self._silence(launch)
             if silence < self._longest_silence:
                 raise
-            return LaunchReport(
-                state="lost",
+            return RunStatus(
+                "lost",
                 message=f"no word for {silence:.0f} s, longer than its lease lasts: {error}",
             )
-        self._heard[launch.launch_id] = time.monotonic()
-        return LaunchReport.model_validate(fields["report"])
+        self._heard[launch.launch_id] = self._asked_at
+        return status
+
+    async def _look(self, launch_id: str) -> RunStatus:
+        """Ask after this launch, and after all others that run there, unless it was just done."""
+        if launch_id not in self._statuses or time.monotonic() - self._asked_at > FRESH_S:
+            asked_at = time.monotonic()
+            names = {name for name, status in self._statuses.items() if not status.is_over}
+            answers = await self.connection.call("statuses", launch_ids=sorted({launch_id, *names}))
+            self._statuses = {name: RunStatus(**fields) for name, fields in answers.items()}
+            self._asked_at = asked_at
+        return self._statuses[launch_id]
 
     async def cancel(self, launch: Launch) -> None:
-        """End it with all its processes; one that was never started never will be."""
         try:
-            await self.link.request("cancel", _where(launch))
+            async with self.connection.errors():
+                self._statuses.pop(launch.launch_id, None)
+                await self.connection.call("cancel", launch_id=launch.launch_id)
         except BackendError:
             if self._silence(launch) < self._longest_silence:
                 raise
@@ -84,63 +101,51 @@ class SSHBackend:
         return now - self._heard.setdefault(launch.launch_id, now)
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        """What it wrote to standard output and error, from this byte on."""
-        parts: list[bytes] = []
-        while True:
-            _, part = await self.link.request("log", {**_where(launch), "offset": offset})
-            parts.append(part)
-            offset += len(part)
-            if len(part) < copying.PIECES_BYTES:
-                return b"".join(parts)
+        async with self.connection.errors():
+            return await self.connection.read(LaunchFolder(self.base, launch.launch_id).log, offset)
 
     async def collect(self, launch: Launch) -> None:
-        """Bring what is new in its folder to the scheduler's runs folder, and orders there."""
-        where = _where(launch)
-        folder = launch.runs_dir / launch.spec.folder
-        try:
-            there = (await self.link.request("scan", where))[0]["stamps"]
-            stamps = {path: copying.Stamp(*stamp) for path, stamp in there.items()}
-            await self._send(launch, await asyncio.to_thread(copying.new_orders, folder, stamps))
-            wants = await asyncio.to_thread(copying.wanted, folder, stamps)
-            while wants:
-                asked = [asdict(want) for want in wants]
-                fields, data = await self.link.request("pieces", {**where, "wants": asked})
-                answer = pieces_from_fields(fields, data)
-                await asyncio.to_thread(copying.put, folder, answer)
-                wants = await asyncio.to_thread(copying.still_wanted, folder, wants, answer)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise BackendError(
-                f"node {self.node.node_id}: its answer makes no sense ({error}); is it ours?"
-            ) from error
-        except OSError as error:
-            raise BackendError(
-                f"node {self.node.node_id}: what came cannot be written here: {error}"
-            ) from error
+        async with self.connection.errors():
+            await copying.collect(_Folder(self.connection, launch), launch.folder)
 
     async def release(self, launch: Launch) -> None:
-        """Remove its folder and its output there."""
-        await self.link.request("release", _where(launch))
+        async with self.connection.errors():
+            await self.connection.call("release", launch_id=launch.launch_id)
 
     async def check(self) -> str:
-        """What the node is, in a line; raises BackendError if it cannot be used."""
-        has, _ = await self.link.request("machine")
-        if has["lacks"]:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+        async with self.connection.errors():
+            machine = await self.connection.call("machine", requirements=requirements)
+        if machine["missing"]:
             raise BackendError(
-                f"node {self.node.node_id}: its Python lacks {', '.join(has['lacks'])}; install "
-                "them there, or set `python` of the node to one that has them"
+                f"node {self.node.node_id}: its Python lacks {', '.join(machine['missing'])}; "
+                "install them there, or set `python` of the node to one that has them"
             )
-        line = f"{has['cores']} cores, {has['gpus']} GPUs, Python {has['python']}"
-        if has["cores"] < self.node.cores or has["gpus"] < self.node.gpus:
-            raise BackendError(
-                f"node {self.node.node_id} is said to have {self.node.cores} cores and "
-                f"{self.node.gpus} GPUs; it has {line}. Add it again with those"
-            )
-        return f"{has['name']}: {line}"
+        return described(self.node, machine)
 
     async def close(self) -> None:
-        """Let go of the connection; runs go on."""
-        await self.link.close()
+        await self.connection.close()
 
 
-def _where(launch: Launch) -> dict[str, str]:
-    return {"launch_id": launch.launch_id, "folder": launch.spec.folder}
+class _Folder:
+    """The folder of a run on the node."""
+
+    def __init__(self, connection: SSHConnection, launch: Launch) -> None:
+        self._connection = connection
+        self._where = {"launch_id": launch.launch_id, "folder": launch.spec.folder}
+        self._launch = LaunchFolder(connection.base, launch.launch_id)
+
+    async def scan(self, held: Mapping[str, copying.FileStamp]) -> dict[str, copying.FileStamp]:
+        stamps = await self._connection.call("scan", **self._where, held=held)
+        return {path: copying.FileStamp(*stamp) for path, stamp in stamps.items()}
+
+    async def read(self, path: str, offset: int, length: int) -> bytes:
+        folder = self._launch.runs_dir / self._where["folder"]
+        return await self._connection.read(folder / path, offset, length)
+
+    async def put(self, folder: Path, stamps: Mapping[str, copying.FileStamp]) -> None:
+        files = {str(n): (path, stamp.mtime_ns) for n, (path, stamp) in enumerate(stamps.items())}
+        for name, (path, _) in files.items():
+            await self._connection.put(folder / path, self._launch.path / "incoming" / name)
+        if files:
+            await self._connection.call("place", **self._where, files=files)

@@ -10,19 +10,19 @@ from failing_places import AnswersTooLate, ForgetsQueue, OutOfReach
 from jobs_for_tests import job_of, launches, saying, with_slots
 from scheduler_process import KILLED, schedule
 
-from p2p.scheduler import job_scheduler, tending
+from p2p.scheduler import job_scheduler, run_monitor
 from p2p.scheduler.backends.local import LocalBackend
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.records import NodeConfig
+from p2p.scheduler.run_monitor import SchedulerStep
 from p2p.scheduler.store import Store
-from p2p.scheduler.tending import Step
 
 pytestmark = pytest.mark.usefixtures("own_cores")
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tending, "LOCAL_POLL_S", (0.02, 0.05))
+    monkeypatch.setattr(run_monitor, "LOCAL_POLL_S", (0.02, 0.05))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **places: type[LocalBackend]) -> None:
@@ -60,7 +60,7 @@ def test_what_never_began_is_submitted_again_without_a_new_attempt(
     ("step", "times"), [("submitted", 1), ("running noted", 1), ("submitted", 2), ("end seen", 1)]
 )
 def test_a_scheduler_killed_around_a_second_submit_starts_nothing_twice(
-    tmp_path: Path, step: Step, times: int
+    tmp_path: Path, step: SchedulerStep, times: int
 ) -> None:
     store = with_slots(tmp_path, 1)
     store.submit(job_of("j", [saying("a", max_attempts=1)]))

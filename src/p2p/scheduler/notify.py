@@ -1,19 +1,16 @@
 """A tap on the scheduler's shoulder: something has ended, look now instead of in a while.
 
 A datagram to a socket beside the scheduler's files. It carries nothing and may get lost; whoever
-listens looks at the files, and looks now and then without being woken.
+listens looks at the files, and looks now and then without being poked.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 SOCKET_NAME = "wake.sock"
 
@@ -32,23 +29,19 @@ def listen(base: Path) -> socket.socket:
     """A socket that becomes readable when it is poked; takes the place of one left behind."""
     base.mkdir(parents=True, exist_ok=True)
     (base / SOCKET_NAME).unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        listening.setblocking(False)
-        with _short_address(base) as address:
-            listening.bind(address)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.setblocking(False)
+    with _short_address(base) as address:
+        listener.bind(address)
+    return listener
 
 
 def poke(base: Path) -> None:
     """Wake whoever listens; nothing happens if nobody does."""
     with (
         suppress(OSError),
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as calling,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
         _short_address(base) as address,
     ):
-        calling.setblocking(False)
-        calling.sendto(b"!", address)
+        sender.setblocking(False)
+        sender.sendto(b"!", address)

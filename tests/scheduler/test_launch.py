@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -13,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from launches import Machine, alive, attendant_pid, marked_by, python_launch, until
+from launches import Machine, alive, python_launch, supervisor_pid
+from processes import wait_until
 
-from p2p.scheduler import launching, wake
-from p2p.scheduler.control import Control
+from p2p.scheduler import notify
+from p2p.scheduler.launch import LaunchError, LaunchFolder
 from p2p.scheduler.records import Launch
 from p2p.training.cpu_manager import CPUManager
 
@@ -45,45 +45,37 @@ def pids_of(machine: Machine, launch: Launch) -> list[int]:
 def test_a_program_runs_in_its_folder_and_its_code_and_words_are_kept(machine: Machine) -> None:
     code = "import os, sys; print(os.getcwd(), sys.argv[1:]); print('oh', file=sys.stderr); exit(3)"
     launch = machine.start(code, "{folder}", "{runs_dir}", "{python}")
-    report = machine.end(launch)
-    assert (report.state, report.exit_code) == ("exited", 3)
+    status = machine.end(launch)
+    assert (status.state, status.exit_code) == ("exited", 3)
     folder = str(machine.folder(launch))
     said = machine.log(launch)
     assert said.startswith(f"{folder} {[folder, str(machine.runs_dir), sys.executable]}")
     assert "oh\n" in said
-    assert launching.read_log(machine.base, launch.launch_id, len(said) - 2).decode() == said[-2:]
+    assert machine.at(launch).read_log(len(said) - 2).decode() == said[-2:]
 
 
-def test_a_launch_is_never_absent_once_start_has_returned(machine: Machine) -> None:
-    assert launching.report(machine.base, "run.1").state == "absent"
-    launch = machine.start(FOREVER)
-    assert machine.report(launch).state in ("waiting", "running")
-
-
-def test_a_second_start_finds_the_first(machine: Machine) -> None:
-    launch = machine.start(COUNTS)
-    machine.start(COUNTS)
-    machine.end(launch)
-    machine.start(COUNTS)
-    assert machine.report(launch).state == "exited"
-    assert machine.file(launch, "count") == "x"
-
-
-def test_of_many_starts_at_once_one_wins(machine: Machine) -> None:
+def test_of_many_starts_one_wins_and_later_ones_and_cancels_change_nothing(
+    machine: Machine,
+) -> None:
     launch = python_launch(machine.runs_dir, COUNTS)
+    assert machine.status(launch).state == "absent"
     machine.launches.append(launch)
     together = threading.Barrier(5)
 
     def start() -> None:
         together.wait()
-        launching.start(machine.base, launch, machine.runs_dir, {}, sys.executable)
+        machine.launch(launch)
 
     threads = [threading.Thread(target=start) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert machine.status(launch).state != "absent"
     assert machine.end(launch).exit_code == 0
+    machine.launch(launch)
+    machine.at(launch).cancel()
+    assert machine.status(launch).exit_code == 0
     assert machine.file(launch, "count") == "x"
 
 
@@ -91,7 +83,7 @@ def test_a_cancel_ends_the_whole_family(machine: Machine) -> None:
     launch = machine.start(FAMILY + "time.sleep(1000)")
     pids = pids_of(machine, launch)
     assert len(alive(pids)) == 4
-    launching.cancel(machine.base, launch.launch_id)
+    machine.at(launch).cancel()
     assert machine.end(launch).state == "cancelled"
     assert alive(pids) == []
 
@@ -104,18 +96,11 @@ def test_a_program_that_is_over_leaves_nothing_running(machine: Machine) -> None
 
 def test_a_cancel_before_the_start_is_kept(machine: Machine) -> None:
     launch = python_launch(machine.runs_dir, COUNTS)
-    launching.cancel(machine.base, launch.launch_id)
-    launching.cancel(machine.base, launch.launch_id)
+    machine.at(launch).cancel()
+    machine.at(launch).cancel()
     machine.start(COUNTS)
-    assert machine.report(launch).state == "cancelled"
+    assert machine.status(launch).state == "cancelled"
     assert not (machine.folder(launch) / "count").exists()
-
-
-def test_a_cancel_after_the_end_changes_nothing(machine: Machine) -> None:
-    launch = machine.start("exit(0)")
-    machine.end(launch)
-    launching.cancel(machine.base, launch.launch_id)
-    assert machine.report(launch).exit_code == 0
 
 
 def test_a_program_may_end_in_its_own_way_when_it_is_cancelled(machine: Machine) -> None:
@@ -126,7 +111,7 @@ def test_a_program_may_end_in_its_own_way_when_it_is_cancelled(machine: Machine)
     )
     launch = machine.start(code)
     machine.file(launch, "up")
-    launching.cancel(machine.base, launch.launch_id)
+    machine.at(launch).cancel()
     assert machine.end(launch).state == "cancelled"
     assert machine.log(launch) == "saved\n"
 
@@ -134,9 +119,9 @@ def test_a_program_may_end_in_its_own_way_when_it_is_cancelled(machine: Machine)
 def test_one_that_ignores_the_request_is_killed_after_its_grace(machine: Machine) -> None:
     launch = machine.start(IGNORES_TERM, grace_s=0.5)
     machine.file(launch, "up")
-    launching.cancel(machine.base, launch.launch_id)
-    report = machine.end(launch)
-    assert (report.state, report.exit_code) == ("cancelled", -signal.SIGKILL)
+    machine.at(launch).cancel()
+    status = machine.end(launch)
+    assert (status.state, status.exit_code) == ("cancelled", -signal.SIGKILL)
 
 
 def test_one_that_somebody_else_kills_is_lost_not_failed(machine: Machine) -> None:
@@ -144,25 +129,25 @@ def test_one_that_somebody_else_kills_is_lost_not_failed(machine: Machine) -> No
     machine.file(launch, "up")
     process = json.loads(until_process(machine, launch).read_text())
     os.kill(process["pid"], signal.SIGKILL)
-    report = machine.end(launch)
-    assert (report.state, report.exit_code) == ("lost", None)
-    assert "killed from outside" in report.message
+    status = machine.end(launch)
+    assert (status.state, status.exit_code) == ("lost", None)
+    assert "killed from outside" in status.message
 
 
 def test_a_time_limit_ends_it_with_a_code_of_its_own(machine: Machine) -> None:
     launch = machine.start(FOREVER, time_limit_s=0.2)
-    report = machine.end(launch)
-    assert (report.state, report.exit_code) == ("exited", 124)
-    assert "time limit of 0.2 s" in report.message
+    status = machine.end(launch)
+    assert (status.state, status.exit_code) == ("exited", 124)
+    assert "time limit of 0.2 s" in status.message
 
 
 def test_without_anybody_asking_the_lease_runs_out(machine: Machine) -> None:
     launch = machine.start(FOREVER, lease_s=1.0)
     exit_file = machine.control(launch) / "exit.json"
-    until(exit_file.exists)
-    report = machine.report(launch)
-    assert report.state == "lost"
-    assert "nobody asked" in report.message
+    wait_until(exit_file.exists)
+    status = machine.status(launch)
+    assert status.state == "lost"
+    assert "nobody asked" in status.message
 
 
 def test_whoever_asks_renews_the_lease(machine: Machine) -> None:
@@ -170,52 +155,52 @@ def test_whoever_asks_renews_the_lease(machine: Machine) -> None:
     assert machine.end(launch).exit_code == 0
 
 
-def test_when_the_attendant_is_killed_the_run_is_lost_and_nothing_of_it_lives(
+def test_when_the_supervisor_is_killed_the_run_is_lost_and_nothing_of_it_lives(
     machine: Machine,
 ) -> None:
     launch = machine.start(FAMILY + "time.sleep(1000)")
     pids = pids_of(machine, launch)
-    os.kill(attendant_pid(machine.control(launch)), signal.SIGKILL)
-    report = machine.end(launch)
-    assert report.state == "lost"
-    assert "attendant died" in report.message
+    os.kill(supervisor_pid(machine.control(launch)), signal.SIGKILL)
+    status = machine.end(launch)
+    assert status.state == "lost"
+    assert "supervisor died" in status.message
     assert alive(pids) == []
-    assert machine.report(launch) == report
+    assert machine.status(launch) == status
 
 
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(machine: Machine) -> None:
     launch = machine.start(FOREVER)
     machine.file(launch, "up")
-    attendant = attendant_pid(machine.control(launch))
-    os.kill(attendant, signal.SIGSTOP)
-    launching.cancel(machine.base, launch.launch_id)
-    os.kill(attendant, signal.SIGKILL)
+    supervisor = supervisor_pid(machine.control(launch))
+    os.kill(supervisor, signal.SIGSTOP)
+    machine.at(launch).cancel()
+    os.kill(supervisor, signal.SIGKILL)
     assert machine.end(launch).state == "cancelled"
 
 
-def test_an_attendant_that_is_told_to_stop_ends_the_run_as_lost(machine: Machine) -> None:
+def test_an_supervisor_that_is_told_to_stop_ends_the_run_as_lost(machine: Machine) -> None:
     launch = machine.start(FAMILY + "time.sleep(1000)")
     pids = pids_of(machine, launch)
-    os.kill(attendant_pid(machine.control(launch)), signal.SIGTERM)
-    report = machine.end(launch)
-    assert report.state == "lost"
-    assert "SIGTERM" in report.message
+    os.kill(supervisor_pid(machine.control(launch)), signal.SIGTERM)
+    status = machine.end(launch)
+    assert status.state == "lost"
+    assert "SIGTERM" in status.message
     assert alive(pids) == []
 
 
-def test_a_process_with_a_dead_attendants_number_is_neither_believed_nor_harmed(
+def test_a_process_with_a_dead_supervisors_number_is_neither_believed_nor_harmed(
     machine: Machine,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]) as innocent:
-        control = Control(machine.base, "run.1")
+        control = LaunchFolder(machine.base, "run.1")
         control.make()
         claim = control.take_claim(pid=innocent.pid)
         assert claim is not None
         control.write_process(pid=innocent.pid, cores=[0], gpus="")
-        assert launching.report(machine.base, "run.1").state == "running"
+        assert LaunchFolder(machine.base, "run.1").status().state == "running"
         os.close(claim)
-        launching.cancel(machine.base, "run.1")
-        assert launching.report(machine.base, "run.1").state == "cancelled"
+        LaunchFolder(machine.base, "run.1").cancel()
+        assert LaunchFolder(machine.base, "run.1").status().state == "cancelled"
         assert innocent.poll() is None
         innocent.kill()
 
@@ -229,12 +214,11 @@ def test_a_launch_of_the_same_name_elsewhere_is_left_alone(
     try:
         machine.file(mine, "up")
         other.file(theirs, "up")
-        os.kill(attendant_pid(machine.control(mine)), signal.SIGKILL)
+        os.kill(supervisor_pid(machine.control(mine)), signal.SIGKILL)
         assert machine.end(mine).state == "lost"
-        assert other.report(theirs).state == "running"
-        assert marked_by(theirs, other.base)
+        assert other.status(theirs).state == "running"
     finally:
-        launching.cancel(other.base, theirs.launch_id)
+        other.at(theirs).cancel()
         other.end(theirs)
 
 
@@ -245,10 +229,10 @@ def test_it_waits_while_the_cores_are_taken_and_can_be_cancelled_then(
     with manager.try_allocate(len(manager.pool)) or pytest.fail("the cores are taken"):
         waits = machine.start(COUNTS, launch_id="waits.1")
         given_up = machine.start(COUNTS, launch_id="given_up.1")
-        assert machine.report(waits).state == "waiting"
-        launching.cancel(machine.base, given_up.launch_id)
+        assert machine.status(waits).state == "waiting"
+        machine.at(given_up).cancel()
         assert machine.end(given_up).state == "cancelled"
-        assert machine.report(waits).state == "waiting"
+        assert machine.status(waits).state == "waiting"
     assert machine.end(waits).exit_code == 0
     assert not (machine.folder(given_up) / "count").exists()
 
@@ -268,23 +252,20 @@ def test_a_run_has_its_core_to_itself_and_shares_it_out_among_its_own(machine: M
 
 def until_process(machine: Machine, launch: Launch) -> Path:
     path = machine.control(launch) / "process.json"
-    until(path.exists)
+    wait_until(path.exists)
     return path
 
 
-def test_more_cores_than_there_are_is_refused_at_once(machine: Machine) -> None:
-    report = machine.end(machine.start(COUNTS, cores=4000))
-    assert (report.state, report.exit_code) == ("exited", 125)
-    assert "4000 cores" in report.message
-
-
-def test_more_gpus_than_there_are_is_refused_at_once(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fields", "reason"), [({"cores": 4000}, "4000 cores"), ({"gpus": 1}, "GPU")]
+)
+def test_more_than_there_is_is_refused_at_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, fields: dict[str, int], reason: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    report = machine.end(machine.start(COUNTS, gpus=1))
-    assert (report.state, report.exit_code) == ("exited", 125)
-    assert "GPU" in report.message
+    status = machine.end(machine.start(COUNTS, **fields))
+    assert (status.state, status.exit_code) == ("exited", 125)
+    assert reason in status.message
 
 
 def test_a_gpu_is_given_to_one_run_at_a_time_and_to_none_that_asked_for_none(
@@ -295,8 +276,8 @@ def test_a_gpu_is_given_to_one_run_at_a_time_and_to_none_that_asked_for_none(
     first = machine.start(code + FOREVER, launch_id="first.1", gpus=1)
     assert machine.file(first, "gpu") == "<3>"
     second = machine.start(code, launch_id="second.1", gpus=1)
-    assert machine.report(second).state == "waiting"
-    launching.cancel(machine.base, first.launch_id)
+    assert machine.status(second).state == "waiting"
+    machine.at(first).cancel()
     assert machine.end(second).exit_code == 0
     third = machine.start(code, launch_id="third.1")
     machine.end(third)
@@ -322,7 +303,7 @@ def test_it_is_given_the_secrets_it_names_and_no_other_variable(
 def test_a_program_that_does_not_exist_ends_with_127_and_a_word(machine: Machine) -> None:
     spec = python_launch(machine.runs_dir, "").spec.model_copy(update={"command": ("no-such",)})
     launch = Launch(launch_id="run.1", spec=spec, runs_dir=machine.runs_dir)
-    launching.start(machine.base, launch, machine.runs_dir, {}, sys.executable)
+    machine.launch(launch)
     assert machine.end(launch).exit_code == 127
     assert "no-such cannot be started" in machine.log(launch)
 
@@ -331,39 +312,40 @@ def test_an_interpreter_that_does_not_exist_is_an_error_and_may_be_mended(
     machine: Machine,
 ) -> None:
     launch = python_launch(machine.runs_dir, "exit(0)")
-    with pytest.raises(launching.LaunchError, match="/no/python"):
-        launching.start(machine.base, launch, machine.runs_dir, {}, "/no/python")
-    assert machine.report(launch).state == "absent"
-    launching.start(machine.base, launch, machine.runs_dir, {}, sys.executable)
+    with pytest.raises(LaunchError, match="/no/python"):
+        machine.launch(launch, python="/no/python")
+    assert machine.status(launch).state == "absent"
+    machine.launch(launch)
     assert machine.end(launch).exit_code == 0
 
 
 def test_the_end_wakes_whoever_listens_at_however_long_a_path(machine: Machine) -> None:
     machine.base = machine.base / ("deep" * 30)
-    with wake.listen(machine.base) as listening:
+    with notify.listen(machine.base) as listening:
         listening.settimeout(60)
         launch = machine.start("exit(0)")
         assert listening.recv(10)
-        assert machine.report(launch).state == "exited"
-    wake.poke(machine.base)  # nobody there
+        assert machine.status(launch).state == "exited"
+    notify.poke(machine.base)  # nobody there
 
 
 def test_the_program_survives_whoever_started_it(machine: Machine) -> None:
     code = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "import sys; from pathlib import Path; sys.path += sys.argv[2:]\n"
         "from launches import Machine\n"
         "Machine(Path(sys.argv[1])).start('import time; time.sleep(1)')\n"
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
-    here = str(Path(__file__).parent)
-    died = subprocess.run([sys.executable, "-c", code, machine.base.parent, here], check=False)
+    here = Path(__file__).parent
+    arguments = (machine.base.parent, here, here.parent / "servers")
+    died = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=False)
     assert died.returncode == -signal.SIGKILL
     launch = python_launch(machine.runs_dir, "")
-    assert machine.report(launch).state in ("waiting", "running")
+    assert machine.status(launch).state in ("waiting", "running")
     assert machine.end(launch).exit_code == 0
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.1, 0.2, 0.4])
+@pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3])
 def test_whenever_whoever_starts_it_is_killed_a_second_start_makes_one_run(
     machine: Machine, after_s: float
 ) -> None:
@@ -383,11 +365,11 @@ def test_in_the_foreground_it_ends_as_the_program_does(machine: Machine) -> None
     launch = machine.start("exit(0)")
     machine.end(launch)
     written = json.loads((machine.control(launch) / "launch.json").read_text())
-    again = Control(machine.base, "again.1")
+    again = LaunchFolder(machine.base, "again.1")
     again.make()
     written["command"] = [sys.executable, "-c", "exit(7)"]
     (again.path / "launch.json").write_text(json.dumps(written))
-    command = [sys.executable, "-m", "p2p.scheduler.attend", str(machine.base), "again.1"]
+    command = [sys.executable, "-m", "p2p.scheduler.supervisor", str(machine.base), "again.1"]
     assert subprocess.run(command, check=False).returncode == 7
     second = subprocess.run(command, check=False, capture_output=True, text=True)
     assert second.returncode == 0
@@ -397,18 +379,5 @@ def test_in_the_foreground_it_ends_as_the_program_does(machine: Machine) -> None
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a..b", "a\n", "x" * 300, "ü"])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="is not the id of a launch"):
-        launching.cancel(tmp_path, name)
+        LaunchFolder(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_held_claim_is_seen_as_held_from_the_first_moment(tmp_path: Path) -> None:
-    control = Control(tmp_path, "run.1")
-    control.make()
-    claim = control.take_claim(pid=1)
-    assert claim is not None
-    assert control.claim_is_held()
-    assert control.take_claim(pid=2) is None
-    fcntl.flock(claim, fcntl.LOCK_UN)
-    assert not control.claim_is_held()
-    os.close(claim)
-    assert sorted(path.name for path in control.path.iterdir()) == ["claim"]
