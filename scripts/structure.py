@@ -33,10 +33,13 @@ MODULES = {module_name(path): path for path in sorted(SRC.rglob("*.py"))}
 def imported(path: Path) -> set[str]:
     """The modules a file imports, inside functions and for types too.
 
-    `from package import module` counts as the module.
+    `from package import module` counts as the module. What stands under `if __name__ ==
+    "__main__":` does not count: a program's entry may put parts from above together.
     """
     modules: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not _is_entry(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -46,6 +49,10 @@ def imported(path: Path) -> set[str]:
             names = {f"{base}.{alias.name}" for alias in node.names}
             modules |= {name if name in MODULES else base for name in names}
     return modules
+
+
+def _is_entry(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def ours(names: set[str]) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -13,50 +12,20 @@ from pydantic import ValidationError
 from p2p.config import TUNABLE, TUNABLE_BOUNDS, TrainConfig
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "num_envs": st.sampled_from([1, 8, 64]),
-            "num_steps": st.sampled_from([64, 256, 2048]),
-            "learning_rate": st.floats(1e-8, 1.0),
-            "gamma": st.floats(0.5, 1.0),
-            "target_kl": st.none() | st.floats(1e-6, 1.0),
-            "net_arch": st.lists(st.integers(1, 512), max_size=3).map(tuple),
-            "log_std_init": st.floats(-5, 5),
-            "max_episode_steps": st.none() | st.integers(1, 10_000),
-            "activation": st.sampled_from(["tanh", "relu"]),
-            "norm_adv": st.booleans(),
-            "seed": st.integers(0, 2**31 - 1),
-        },
-    )
-)
-def test_json_round_trip(fields):
-    config = TrainConfig(**fields)
-    assert TrainConfig.from_json(config.to_json()) == config
-
-
 def test_the_example_of_the_architecture_text_is_a_configuration():
     config = TrainConfig.from_json(
         '{"total_timesteps": 1000000, "learning_rate": 0.0003, "gamma": 0.99, "num_steps": 2048,'
         ' "num_envs": 1, "seed": 1, "env_id": "HalfCheetah-v5"}'
     )
     assert (config.batch_size, config.minibatch_size, config.num_iterations) == (2048, 64, 489)
-
-
-def test_a_number_of_steps_may_be_written_with_an_exponent():
-    assert TrainConfig.from_json('{"total_timesteps": 1e6}').total_timesteps == 1_000_000
-
-
-def test_an_unknown_key_is_an_error():
-    with pytest.raises(ValidationError, match="learning_rat"):
-        TrainConfig.from_json('{"learning_rat": 0.1}')
+    written = TrainConfig.from_json('{"total_timesteps": 1e6, "net_arch": 128}')
+    assert (written.total_timesteps, written.net_arch) == (1_000_000, (128, 128))
 
 
 @pytest.mark.parametrize(
     "bad",
     [
+        {"learning_rat": 0.1},
         {"num_envs": 0}, {"num_envs": True}, {"seed": False}, {"seed": -1}, {"gamma": 1.1},
         {"learning_rate": 0}, {"learning_rate": float("nan")}, {"learning_rate": True},
         {"clip_coef": 1}, {"total_timesteps": 0}, {"total_timesteps": 1.5}, {"net_arch": True},
@@ -84,22 +53,11 @@ def test_a_minibatch_of_one_step_cannot_be_normalised():
     assert TrainConfig(num_envs=1, num_steps=32, num_minibatches=32, norm_adv=False)
 
 
-def test_one_width_means_two_layers():
-    assert TrainConfig.from_json('{"net_arch": 128}').net_arch == (128, 128)
-
-
 def test_the_last_rollout_reaches_the_end():
     assert TrainConfig(total_timesteps=2049).num_iterations == 2
     assert TrainConfig(total_timesteps=2048).num_iterations == 1
     assert TrainConfig().eval_envs == 8
     assert TrainConfig(num_eval_envs=3).eval_envs == 3
-
-
-def test_the_defaults_lie_within_the_tunable_bounds():
-    config = TrainConfig()
-    for name, (low, high) in TUNABLE_BOUNDS.items():
-        value = getattr(config, name)
-        assert value is None or low <= value <= high, name
 
 
 @pytest.mark.parametrize("name", TUNABLE_BOUNDS)
@@ -152,13 +110,6 @@ def test_a_value_without_sense_is_refused_and_noted(name, value):
     assert "refused" in notes[0]
 
 
-def test_true_is_not_the_one_that_stands_there():
-    config = TrainConfig(num_minibatches=1)
-    changed, notes = config.apply_updates({"num_minibatches": True})
-    assert changed == config
-    assert "refused" in notes[0]
-
-
 @pytest.mark.parametrize("name", ["env_id", "seed", "backend", "num_envs", "no_such_field"])
 def test_what_cannot_be_tuned_is_left_and_noted(name):
     changed, notes = TrainConfig().apply_updates({name: 3})
@@ -200,9 +151,3 @@ def test_no_revision_can_break_a_configuration(updates: dict[str, Any]):
     for name, (low, high) in TUNABLE_BOUNDS.items():
         value = getattr(changed, name)
         assert value is None or low <= value <= high
-
-
-def test_with_updates_checks():
-    with pytest.raises(ValidationError):
-        TrainConfig().with_updates(gamma=2)
-    assert json.loads(TrainConfig().with_updates(net_arch=[8]).to_json())["net_arch"] == [8]

@@ -5,111 +5,23 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from datetime import UTC, datetime
-from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from p2p import contracts
-from p2p.contracts import WORKER_MESSAGE, Event, JudgmentResult, Record, StatusData, TrainScalars
-
-RECORDS = sorted(
-    (
-        c
-        for _, c in inspect.getmembers(contracts, inspect.isclass)
-        if issubclass(c, Record) and c is not Record
-    ),
-    key=lambda c: c.__name__,
-)
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
+from p2p.contracts import (
+    WORKER_MESSAGE,
+    Criterion,
+    CriterionScore,
+    Intent,
+    JudgmentResult,
+    Record,
+    StatusData,
+    TrainScalars,
 )
 
-
-_SCORE = st.none() | st.floats(0, 1)
-_SPECIAL = {
-    **dict.fromkeys(
-        ("intent_score", "score", "agreement", "confidence", "confirmed_score"), _SCORE
-    ),
-    "id": st.from_regex(r"[a-z][a-z0-9_]{0,39}", fullmatch=True),
-    "title": st.text(min_size=1, max_size=5),
-    "measure": st.text(min_size=1, max_size=5),
-    "threshold": st.floats(allow_nan=False, allow_infinity=False),
-    "weight": st.floats(0, 1, exclude_min=True),
-    "config_id": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True),
-    "file": st.from_regex(r"state_[0-9]{1,12}\.safetensors", fullmatch=True),
-    "values": st.dictionaries(st.sampled_from(["entropy", "sps"]), st.floats()),
-}
-_SPECIAL_OF = {
-    "Lesson": {"text": st.text(min_size=1, max_size=5)},
-    "ModelCall": {"file": st.text(max_size=5)},
-    "Intent": {"criteria": st.deferred(lambda: _task().map(lambda one: (one,)))},
-}
-_PLAIN = {
-    str: st.text(max_size=5),
-    int: st.integers(-(2**53), 2**53),
-    float: st.floats(),
-    bool: st.booleans(),
-    type(None): st.none(),
-    datetime: st.datetimes(timezones=st.just(UTC)),
-    Any: _JSON,
-}
-
-
-def _values(annotation: Any) -> st.SearchStrategy[Any]:
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
-    if inspect.isclass(annotation) and issubclass(annotation, Record):
-        return _record(annotation)
-    kinds = get_args(annotation)
-    origin = get_origin(annotation)
-    if origin is Literal:
-        return st.sampled_from(kinds)
-    if origin is tuple:
-        return st.lists(_values(kinds[0]), max_size=2).map(tuple)
-    if origin is dict:
-        return st.dictionaries(_values(kinds[0]), _values(kinds[1]), max_size=2)
-    return st.one_of(*map(_values, kinds))
-
-
-def _record(record: type[Record]) -> st.SearchStrategy[Record]:
-    special = _SPECIAL | _SPECIAL_OF.get(record.__name__, {})
-    fields = {
-        name: special[name] if name in special else _values(field.annotation)
-        for name, field in record.model_fields.items()
-    }
-    return st.fixed_dictionaries(fields).map(record.model_validate)
-
-
-def _task() -> st.SearchStrategy[Record]:
-    return _record(contracts.Criterion).map(lambda c: c.model_copy(update={"category": "task"}))
-
-
-def _same(a: object, b: object) -> bool:
-    """Equal, where NaN equals NaN."""
-    if isinstance(a, float) and isinstance(b, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return a == b
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda c: c.__name__)
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_every_record_survives_json(record, data):
-    made = data.draw(_record(record))
-    text = made.model_dump_json()
-    json.loads(text, parse_constant=pytest.fail)  # plain JSON, without NaN
-    again = record.model_validate_json(text)
-    assert _same(again.model_dump(), made.model_dump())
+RECORDS = [c for _, c in inspect.getmembers(contracts, inspect.isclass) if issubclass(c, Record)]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda c: c.__name__)
@@ -119,18 +31,19 @@ def test_unknown_keys_are_errors_and_records_do_not_change(record):
     assert record.model_config["frozen"]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.1, 5e-324])
+def test_numbers_that_json_does_not_have_survive_it(value):
+    score = CriterionScore(id="a", score=None, value=value)
+    text = JudgmentResult(intent_score=None, criteria=(score,)).model_dump_json()
+    json.loads(text, parse_constant=pytest.fail)  # plain JSON, without NaN
+    again = JudgmentResult.model_validate_json(text).criteria[0].value
+    assert repr(again) == repr(value)
+
+
 def test_a_time_keeps_its_zone():
     data = StatusData(status="running", updated_at=contracts.utc_now())
     again = StatusData.model_validate_json(data.model_dump_json())
-    assert again.updated_at == data.updated_at
-    assert again.updated_at.utcoffset() is not None
-
-
-def test_an_unknown_status_is_an_error():
-    with pytest.raises(ValidationError):
-        StatusData(status="dancing", updated_at=contracts.utc_now())
-    for name in ("paused", "budget_exhausted", "time_exhausted", "stale", "gate_failed"):
-        assert name in contracts.STATUSES
+    assert (again, again.updated_at.utcoffset() is not None) == (data, True)
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, math.nan, math.inf])
@@ -139,8 +52,20 @@ def test_a_score_lies_between_zero_and_one(score):
         JudgmentResult(intent_score=score)
 
 
-def test_not_judged_is_not_zero():
-    assert JudgmentResult(intent_score=None).intent_score is None
+@pytest.mark.parametrize(
+    ("ids", "category", "complaint"),
+    [(("a", "a"), "task", "same id: a"), (("a",), "gait", "nothing is asked for")],
+)
+def test_criteria_have_names_of_their_own_and_one_is_the_task(ids, category, complaint):
+    criteria = [
+        Criterion(
+            id=name, title="t", description="", measure="m", comparison="at_least", threshold=1,
+            weight=1, category=category,
+        )
+        for name in ids
+    ]  # fmt: skip
+    with pytest.raises(ValidationError, match=complaint):
+        Intent(prompt="run", env_id="Ant-v5", criteria=criteria, author="user")
 
 
 def test_a_metric_cannot_pass_for_the_step():
@@ -154,15 +79,6 @@ def test_a_metric_cannot_pass_for_the_step():
 def test_worker_messages_are_told_apart_by_their_type():
     message = WORKER_MESSAGE.validate_json('{"type": "alive", "phase": "eval", "global_step": 3}')
     assert isinstance(message, contracts.Alive)
-    for bad in (
-        '{"type": "shell"}',
-        "{}",
-        '{"type": "alive", "phase": "eval", "global_step": "x"}',
-    ):
+    for bad in ('{"type": "shell"}', "{}", '{"type": "alive", "phase": "eval"}'):
         with pytest.raises(ValidationError):
             WORKER_MESSAGE.validate_json(bad)
-
-
-def test_an_event_needs_no_more_than_its_place_and_name():
-    event = Event(seq=1, timestamp=contracts.utc_now(), event="a")
-    assert (event.data, event.iteration, event.duration_ms) == ({}, None, None)

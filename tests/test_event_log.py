@@ -1,4 +1,4 @@
-"""One sequence over all writers, and readers that page, tail and never choke."""
+"""One sequence over all writers, and readers that page and never choke."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from p2p import event_log, settings
 from p2p.contracts import RewardSpec
-from p2p.event_log import EventLog, follow, read_event, read_events, tail
+from p2p.event_log import EventLog, read_event, read_events
 
 _WRITER = """
 import sys, pathlib
@@ -92,7 +92,6 @@ def test_foreign_lines_are_skipped(path):
     path.write_bytes(b'[]\nnoise\n{"seq": "x"}\n{"seq": 99, "other": 1}\n\xff\xfe\n\n')
     assert EventLog(path).emit("a").seq == 1
     assert [e.event for e in read_events(path)] == ["a"]
-    assert [e.event for e in tail(path)[0]] == ["a"]
 
 
 def test_the_sequence_is_taken_from_the_end_of_the_file_only(path):
@@ -189,34 +188,6 @@ def test_the_current_log_is_the_contexts_own(path, tmp_path):
     event_log.emit("lost")
     assert [e.event for e in read_events(path)] == ["a", "c"]
     assert [e.event for e in read_events(other)] == ["b"]
-
-
-def test_tail_gives_each_event_once(path):
-    log = EventLog(path)
-    events, offset = tail(path)
-    assert events == []
-    seen = []
-    for i in range(5):
-        log.emit("e", i=i)
-        events, offset = tail(path, offset)
-        seen += [e.data["i"] for e in events]
-    assert seen == [0, 1, 2, 3, 4]
-    assert tail(path, offset) == ([], offset)
-
-
-def test_follow_ends_after_the_last_event(path):
-    log = EventLog(path)
-    done = threading.Event()
-
-    def write() -> None:
-        for i in range(20):
-            log.emit("e", i=i)
-        done.set()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    assert [e.data["i"] for e in follow(path, stop=done.is_set, poll_s=0.001)] == list(range(20))
-    thread.join()
 
 
 def test_anything_can_be_told_and_the_line_is_plain_json(path):

@@ -231,7 +231,7 @@ def _largest_divisor(batch: int, *, at_most: int, smallest_part: int) -> int:
 
 
 class LoopConfig(BaseModel):
-    """How a session goes from a sentence to a policy. Every field is used."""
+    """How a session goes from a prompt to a policy. Every field is used."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -243,9 +243,9 @@ class LoopConfig(BaseModel):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
     max_iterations: Annotated[int, Field(ge=1, le=1000)] = 5
     pass_threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """What the score and every `task` criterion must reach, here and on fresh starts."""
+    """What the score and every `task` criterion must reach, here and on held-out seeds."""
 
-    # Who thinks.
+    # Models.
     model: str = ""
     """`provider:model`; empty: the first provider whose key is set, else `builtin`."""
     vlm_model: str = ""
@@ -259,13 +259,13 @@ class LoopConfig(BaseModel):
     hp_tuning: bool = True
     """A revision may change hyperparameters, too."""
     fixed: tuple[str, ...] = ()
-    """TrainConfig fields that the person has set: no revision moves them."""
+    """TrainConfig fields that the user has set: no revision moves them."""
 
     # Judging.
     use_code_judge: bool = True
     judge_episodes: Annotated[int, Field(ge=1, le=100)] = 8
     confirm_episodes: Annotated[int, Field(ge=1, le=1000)] = 16
-    """Fresh starts on which a pass has to hold."""
+    """Held-out seeds on which a pass is confirmed."""
     judge_every_checkpoint: bool = False
     """Let the VLM judge early checkpoints, too; the code judge always does, it is free."""
 
@@ -280,9 +280,9 @@ class LoopConfig(BaseModel):
     @model_validator(mode="after")
     def _every_run_has_a_name_of_its_own(self) -> Self:
         names = [entry.config_id for entry in self.configs]
-        for field, given in (("configs", names), ("seeds", self.seeds)):
-            if len(set(given)) < len(given):
-                raise ValueError(f"{field}: {', '.join(map(str, given))}: each of them only once")
+        for field, values in (("configs", names), ("seeds", self.seeds)):
+            if len(set(values)) < len(values):
+                raise ValueError(f"{field}: {', '.join(map(str, values))}: each of them only once")
         return self
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -42,7 +42,6 @@ StatusLiteral = Literal[
     "gate_passed",
     "gate_failed",
 ]
-STATUSES: tuple[str, ...] = get_args(StatusLiteral)
 
 ROLLOUT_LABELS = ("p10", "median", "p90")
 """The evaluation episodes kept as video and trajectory, by their place among the returns."""
@@ -176,7 +175,7 @@ Category = Literal["task", "gait", "posture", "dynamics", "stability", "efficien
 
 
 class Criterion(Record):
-    """One measurable part of what the person asked for."""
+    """One measurable part of what was asked for."""
 
     id: Name
     title: Annotated[str, Field(min_length=1, max_length=80)]
@@ -194,13 +193,13 @@ class Criterion(Record):
 
 
 class Intent(Record):
-    """intent.json: the sentence, and the rubric it became. Fixed once training begins."""
+    """intent.json: the prompt, and the rubric it became. Fixed once training begins."""
 
     prompt: str
     env_id: str
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=20)]
     unused_words: tuple[str, ...] = ()
-    """What in the sentence no criterion covers."""
+    """What in the prompt no criterion covers."""
     note: str = ""
     author: str
     """The model that proposed it, or `user`."""
@@ -395,20 +394,20 @@ class Revision(Record):
     lessons: tuple[Lesson, ...] = ()
     """All lessons as they stand after this revision."""
     remarks_taken_up: str = ""
-    """How the person's remarks were followed."""
+    """How the user's remarks were followed."""
     notes: tuple[str, ...] = ()
     """What had to be refused or clamped."""
     author: str
 
 
 class SteeringOrder(Record):
-    """steering/<number>.json: what a person wants changed before the next iteration."""
+    """steering/<number>.json: feedback, what a user wants changed before the next iteration."""
 
     pause: bool | None = None
-    """True: stop after this iteration until told to go on. False: go on."""
+    """True: stop after this iteration until it is resumed. False: go on."""
     remark: str = ""
     score: Score | None = None
-    """The person's own score of the last judged iteration; it counts instead of the judges'."""
+    """The user's own score of the last judged iteration; it counts instead of the judges'."""
     criteria: tuple[Criterion, ...] | None = None
     reward_code: str | None = None
     hp_changes: dict[str, Any] = Field(default_factory=dict)
@@ -425,7 +424,7 @@ class SessionResult(Record):
     step: int | None = None
     score: Score | None = None
     confirmed_score: Score | None = None
-    """On fresh starts; None unless the score passed."""
+    """On held-out seeds; None unless the score passed."""
     policy: str | None = None
     videos: tuple[str, ...] = ()
     iterations: int = 0
@@ -641,5 +640,3 @@ WorkerMessage = Annotated[
     Field(discriminator="type"),
 ]
 WORKER_MESSAGE: TypeAdapter[WorkerMessage] = TypeAdapter(WorkerMessage)
-
-Json = Mapping[str, Any]

@@ -21,7 +21,7 @@ from p2p.files import append_line, lines_backward, locked, parse_line, read_from
 from p2p.settings import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 SHORT_TEXT = 200
@@ -45,17 +45,13 @@ class EventLog:
     def emit(
         self,
         event: str,
+        /,
         *,
         iteration: int | None = None,
         duration_ms: float | None = None,
         **data: Any,
     ) -> Event:
         """Append an event; what JSON cannot hold goes in as text, secrets do not go in at all."""
-        return self._append(event, iteration, duration_ms, data)
-
-    def _append(
-        self, event: str, iteration: int | None, duration_ms: float | None, data: Span
-    ) -> Event:
         with locked(self._lock_path):
             record = Event(
                 seq=self._last_seq() + 1,
@@ -90,17 +86,23 @@ class EventLog:
         every .start has an end unless the process was killed.
         """
         started = time.perf_counter()
-        self._append(f"{event}.start", iteration, None, data)
+        self.emit(f"{event}.start", iteration=iteration, **data)
         outcome: Span = {}
+        ending = "end"
         try:
             yield outcome
         except BaseException as error:
-            elapsed = 1000 * (time.perf_counter() - started)
-            told = {**data, **outcome, "error": str(error), "error_type": type(error).__name__}
-            self._append(f"{event}.error", iteration, elapsed, told)
+            ending = "error"
+            outcome |= {"error": str(error), "error_type": type(error).__name__}
             raise
-        elapsed = 1000 * (time.perf_counter() - started)
-        self._append(f"{event}.end", iteration, elapsed, {**data, **outcome})
+        finally:
+            elapsed = 1000 * (time.perf_counter() - started)
+            self.emit(
+                f"{event}.{ending}",
+                iteration=iteration,
+                duration_ms=elapsed,
+                **{**data, **outcome},
+            )
 
 
 # --- the current log ------------------------------------------------------------------------------
@@ -157,33 +159,10 @@ def read_event(path: Path, seq: int) -> Event | None:
     return next((e for e in _events_after(path, seq - 1, 1) if e.seq == seq), None)
 
 
-def tail(path: Path, offset: int = 0) -> tuple[list[Event], int]:
-    """The events written since a byte offset, shortened, and the offset for the next call."""
-    lines, offset = read_from(path, offset)
-    events = (event for line in lines if (event := _event(line)) is not None)
-    return [e.model_copy(update={"data": shorten(e.data)}) for e in events], offset
-
-
 def last_event(path: Path) -> Event | None:
     """The newest event; None if there is none yet."""
     lines = lines_backward(path) if path.exists() else ()
     return next((event for line in lines if (event := _event(line)) is not None), None)
-
-
-def follow(
-    path: Path, *, offset: int = 0, stop: Callable[[], bool], poll_s: float = 0.2
-) -> Iterator[Event]:
-    """Events as they come, until `stop()` holds and nothing is left to read."""
-    while True:
-        stopping = stop()
-        before = offset
-        events, offset = tail(path, offset)
-        yield from events
-        if offset != before:
-            continue
-        if stopping:
-            return
-        time.sleep(poll_s)
 
 
 def shorten(value: Any, text: int = SHORT_TEXT, items: int = SHORT_LIST) -> Any:
@@ -201,8 +180,8 @@ def shorten(value: Any, text: int = SHORT_TEXT, items: int = SHORT_LIST) -> Any:
 
 def _events_after(path: Path, seq: int, limit: int) -> Iterator[Event]:
     offset = _offset_before(path, seq)
-    given = 0
-    while given < limit:
+    count = 0
+    while count < limit:
         lines, following = read_from(path, offset)
         if following == offset:
             return
@@ -212,8 +191,8 @@ def _events_after(path: Path, seq: int, limit: int) -> Iterator[Event]:
             if event is None or event.seq <= seq:
                 continue
             yield event
-            given += 1
-            if given == limit:
+            count += 1
+            if count == limit:
                 return
 
 

@@ -192,18 +192,6 @@ def lines_backward(path: Path, *, unfinished: bool = False) -> Iterator[bytes]:
             yield rest
 
 
-def last_record(path: Path, *, unfinished: bool = False) -> dict[str, Any] | None:
-    """The last line that holds an object."""
-    return next(
-        (
-            record
-            for line in lines_backward(path, unfinished=unfinished)
-            if (record := parse_line(line)) is not None
-        ),
-        None,
-    )
-
-
 # --- records ----------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
-from unstable.stores import STORES, Store
+from unstable.stores import STORES, BufferStore
 from unstable.utils.background import BackgroundWriter
 from unstable.utils.files import write_whole
 from unstable.utils.handles import ask, tell
@@ -77,7 +77,7 @@ class StepBuffer:
         self.sampling = _sampling_stack(sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
-        self._store: Store = STORES[buffer_strategy](group_size)
+        self._store: BufferStore = STORES[buffer_strategy](group_size)
         self._episodes = 0
         self._batches = 0
         self._evicted = 0

@@ -17,7 +17,7 @@ MAX_WAITING = 4096
 """Groups that may wait for games: some never come, and their group must not stay for ever."""
 
 
-class Store(Protocol):
+class BufferStore(Protocol):
     """Steps that come as trajectories and leave at random."""
 
     @property
@@ -189,7 +189,7 @@ def _steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
     return steps
 
 
-STORES: dict[str, Callable[[int], Store]] = {
+STORES: dict[str, Callable[[int], BufferStore]] = {
     "random": StepStore,
     "episodes": lambda _: EpisodeStore(1),
     "groups": EpisodeStore,

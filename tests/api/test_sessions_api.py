@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from small_runs import line, make_session, write_curve
 
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.steering import orders
+from p2p.session.steering import all_feedback
 
 RUN = "/api/sessions/session_a/iterations/1/runs/base_seed_1"
 
@@ -132,7 +132,7 @@ def test_what_runs_is_stopped_once_and_cannot_be_put_away(client: TestClient, ru
 def test_orders_reach_the_session(client: TestClient, runs: Path) -> None:
     there = "/api/sessions/session_a/steer"
     assert client.post(there, json={"remark": "lower", "score": 0.3}).status_code == 201
-    (order,) = orders(runs / "session_a" / "steering").values()
+    (order,) = all_feedback(runs / "session_a" / "steering").values()
     assert (order.remark, order.score) == ("lower", 0.3)
     assert client.get("/api/sessions/session_a").json()["orders"][0]["remark"] == "lower"
     for bad in ({}, {"score": 2}, {"hp_changes": {"env_id": "x"}}, {"criteria": []}, {"x": 1}):

@@ -16,12 +16,11 @@ import pytest
 from cli_runner import Cli, Outcome, start
 from model_servers import CANARY, Failure, ModelServer
 from played_by_builtin import played_by_builtin
-from processes import is_there, wait_until
+from processes import descendants, is_there, wait_until
 
 from p2p.contracts import Intent, SessionResult
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.steering import orders
-from p2p.session.stopping import descendants
+from p2p.session.steering import all_feedback
 from p2p.settings import Settings, get_settings
 from session_folder import SessionFolder
 
@@ -290,6 +289,7 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path, size: str) -> None:
 IN_TURN = """
 import contextlib, io, json, sys
 from p2p.cli import main
+from p2p.session.steering import all_feedback
 
 found = []
 for arguments in json.loads(sys.argv[1]):
@@ -399,7 +399,7 @@ def test_a_word_to_a_session_is_taken_up_when_it_goes_on(p2p: Cli, a_run: Sessio
     outcome = p2p("resume", "last", "--iterations", "2", "--json")
     assert outcome.status == 3, outcome.err
     assert outcome.json["iterations"] == 2
-    assert len(orders(a_run.steering_dir)) == 1
+    assert len(all_feedback(a_run.steering_dir)) == 1
     revision = a_run.iteration(1).revision.read()
     assert revision is not None
     assert "middle" in revision.remarks_taken_up
@@ -446,7 +446,7 @@ def test_control_c_during_training_cancels_and_resume_finishes(tmp_path: Path) -
     assert not any(map(is_there, family))
     record = last(tmp_path / "runs")
     assert f"resume with: p2p resume {record.session_id}" in err
-    assert "cancelled stopped by the person" in out
+    assert "cancelled cancelled by user" in out
     assert result_of(record).status == "cancelled"
     done = start("resume", "last", "--json", cwd=tmp_path)
     out, err = done.communicate(timeout=240)

@@ -19,7 +19,7 @@ from p2p.contracts import AuthoredCode, Revision, SessionResult
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.session_view import SessionView
-from p2p.session.steering import orders
+from p2p.session.steering import all_feedback
 from session_folder import INTENT, SessionFolder, judgment
 
 
@@ -103,7 +103,7 @@ def test_criteria_are_printed_as_a_file_that_can_be_given_back(
     text = p2p("show", "last", "--criteria").out
     (tmp_path / "criteria.toml").write_text(text.replace("3.0", "4.5"))
     assert p2p("steer", "last", "--criteria", "criteria.toml").status == 0
-    (order,) = orders(folder.record.path / "steering").values()
+    (order,) = all_feedback(folder.record.path / "steering").values()
     assert order.criteria is not None
     assert order.criteria[0].threshold == 4.5
     assert order.criteria[1] == INTENT.criteria[1]
@@ -116,7 +116,7 @@ def test_a_word_to_a_session_is_kept_whole(p2p: Cli, folder: SessionFolder, tmp_
         "--set", "learning_rate=1e-4", "--json",
     )  # fmt: skip
     assert outcome.status == 0, outcome.err
-    (order,) = orders(folder.record.path / "steering").values()
+    (order,) = all_feedback(folder.record.path / "steering").values()
     assert (order.remark, order.score, order.pause) == ("lower", 0.3, True)
     assert order.reward_code == (tmp_path / "mine.py").read_text()
     assert order.hp_changes == {"learning_rate": 1e-4}
@@ -141,7 +141,7 @@ def test_an_order_that_makes_no_sense_is_not_given(
     outcome = p2p("steer", "last", *arguments)
     assert outcome.status == 2
     assert told in outcome.err
-    assert not orders(folder.record.path / "steering")
+    assert not all_feedback(folder.record.path / "steering")
 
 
 def test_stop_waits_until_the_process_has_ended(p2p: Cli, folder: SessionFolder) -> None:

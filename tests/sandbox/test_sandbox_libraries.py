@@ -23,7 +23,8 @@ def test_batched_simulation_with_two_threads_and_a_jitted_update_work(sandbox: R
         import jax, jax.numpy as jnp
         step = jax.jit(jax.grad(lambda w: jnp.tanh(w @ w).sum()))
         np.savez("out.npz", fell=fell, gradient=np.asarray(step(jnp.ones((32, 32)))))
-        """
+        """,
+        wall_seconds=120,
     )
     assert ended.exit.ok, ended.exit
     arrays = read_arrays(sandbox.folder, "out.npz")

@@ -183,3 +183,83 @@ def test_every_way_to_end_is_told_apart(
 def test_a_crash_in_c_code_names_the_python_line(sandbox: Runner) -> None:
     ended = sandbox("import ctypes\n\nctypes.string_at(0)")
     assert 'File "<inside>", line 3' in ended.exit.output_tail
+
+
+_MAP_AND_DELETE = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)  # Python's own mmap would keep the file open
+for i in range(400):
+    file = open(f"f{i}", "w+b"); allocate(file)
+    libc.mmap(None, ctypes.c_size_t(4096), 1, 2, file.fileno(), ctypes.c_long(0))
+    os.unlink(f"f{i}"); file.close()
+    send(b"allocated"); time.sleep(.005)
+time.sleep(60)
+"""
+_ALLOCATE = {
+    "written": "def allocate(file): file.write(bytes(4 << 20)); file.flush()",
+    "reserved": "import os\ndef allocate(file): os.posix_fallocate(file.fileno(), 0, 4 << 20)",
+}
+
+
+@pytest.mark.parametrize("how", _ALLOCATE)
+def test_deleted_files_that_stay_mapped_count_as_disk_space(sandbox: Runner, how: str) -> None:
+    ended = sandbox(_ALLOCATE[how] + _MAP_AND_DELETE, disk_bytes=64 * MIB, max_files=5000)
+    assert ended.exit.reason == "disk", ended.exit
+    assert len(ended.lines) * 4 * MIB < 600 * MIB
+
+
+def test_space_cannot_be_reserved_without_writing_it(sandbox: Runner) -> None:
+    sandbox.refused(
+        """
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        def reserve():
+            file = os.open("f", os.O_RDWR | os.O_CREAT)
+            if libc.fallocate(file, 0, ctypes.c_long(0), ctypes.c_long(1 << 20)):
+                raise OSError(ctypes.get_errno())
+        attempts(fallocate=reserve)
+        """
+    )
+
+
+def test_a_main_thread_that_ends_hides_no_memory(sandbox: Runner) -> None:
+    ended = sandbox(
+        """
+        import ctypes, threading, time
+        def grow():
+            time.sleep(.3)
+            kept = []
+            for _ in range(200): kept.append(bytearray(b"x" * (1 << 20))); time.sleep(.01)
+            time.sleep(60)
+        threading.Thread(target=grow, daemon=True).start()
+        ctypes.CDLL(None).pthread_exit(None)
+        """,
+        memory_bytes=GIB,
+    )
+    assert ended.exit.reason == "threads", ended.exit
+    assert "main thread" in ended.exit.message
+
+
+def test_a_stack_that_is_moved_does_not_grow_past_the_memory_limit(sandbox: Runner) -> None:
+    ended = sandbox(
+        """
+        import ctypes, re, resource
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+        start, end = (int(part, 16) for part in re.search(
+            r"^(\\w+)-(\\w+) .*\\[stack\\]$", open("/proc/self/maps").read(), re.M).groups())
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+        size = 1 << 30
+        hole = libc.mmap(None, ctypes.c_size_t(size), 0, 0x22, -1, 0)
+        libc.munmap(ctypes.c_void_p(hole), ctypes.c_size_t(size))
+        page = libc.mremap(ctypes.c_void_p(start), ctypes.c_size_t(4096), ctypes.c_size_t(4096),
+                           3, ctypes.c_void_p(hole + size - 4096))
+        for offset in range(4096, size, 4096):
+            ctypes.memset(hole + size - offset, 1, 1)
+            if offset % (1 << 26) == 0: send(b"%d" % offset)
+        """,
+        memory_bytes=GIB,
+    )
+    assert ended.exit.reason in {"crashed", "memory"}, ended.exit
+    assert len(ended.lines) <= 2, "it grew beyond 128 MiB without being counted"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from processes import is_there, wait_until
 
+from p2p.scheduler.backends import Backend, BackendError
 from p2p.scheduler.launch import LaunchFolder, RunStatus, launch_file
 from p2p.scheduler.records import Launch, RunSpec
 
@@ -92,3 +95,18 @@ def alive(pids: Sequence[int]) -> list[int]:
 
 def supervisor_pid(control: Path) -> int:
     return int(json.loads((control / "claim").read_text())["pid"])
+
+
+async def reach(backend: Backend, launch: Launch, *states: str, seconds: float = 90.0) -> RunStatus:
+    """Its status, once it is in one of these states; of a node out of reach it is asked again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        seen: RunStatus | BackendError
+        try:
+            seen = await backend.status(launch)
+            if seen.state in states:
+                return seen
+        except BackendError as error:
+            seen = error
+        assert time.monotonic() < deadline, f"{launch.launch_id} is not {states}, still {seen}"
+        await asyncio.sleep(0.05)

@@ -7,11 +7,10 @@ import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from launches import OVER, python_launch
+from launches import python_launch
 from ssh_server import SSHServer
 
 from p2p.scheduler.backends.ssh import SSHBackend
-from p2p.scheduler.launch import RunStatus
 from p2p.scheduler.records import Launch, NodeConfig
 
 WAITS = """
@@ -64,13 +63,6 @@ class Node:
                 await backend.status(launch)
                 await asyncio.sleep(0.05)
         return path.read_text()
-
-
-async def ended(backend: SSHBackend, launch: Launch) -> RunStatus:
-    async with asyncio.timeout(90):
-        while (status := await backend.status(launch)).state not in OVER:
-            await asyncio.sleep(0.05)
-    return status
 
 
 def with_backend(

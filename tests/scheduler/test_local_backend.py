@@ -6,11 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from launches import OVER, python_launch
+from launches import OVER, python_launch, reach
 
 from p2p.scheduler.backends import Backend, BackendError, make_backend
-from p2p.scheduler.launch import RunStatus
-from p2p.scheduler.records import Launch, NodeConfig
+from p2p.scheduler.records import NodeConfig
 from p2p.training.cpu_manager import default_pool
 
 
@@ -18,13 +17,6 @@ from p2p.training.cpu_manager import default_pool
 def backend(tmp_path: Path, own_cores: Path) -> Backend:
     node = NodeConfig(node_id="here", cores=len(default_pool()))
     return make_backend(node, tmp_path / "runs" / "scheduler")
-
-
-async def ended(backend: Backend, launch: Launch) -> RunStatus:
-    async with asyncio.timeout(60):
-        while (report := await backend.status(launch)).state not in OVER:
-            await asyncio.sleep(0.02)
-    return report
 
 
 def test_what_keeps_a_run_from_starting_names_the_node(own_cores: Path, tmp_path: Path) -> None:
@@ -50,7 +42,7 @@ def test_a_damaged_file_is_named_and_the_run_is_not_taken_for_ended(
 
     async def scenario() -> None:
         await backend.submit(launch, {})
-        await ended(backend, launch)
+        await reach(backend, launch, *OVER)
         path = tmp_path / "runs" / "scheduler" / "launches" / launch.launch_id / "exit.json"
         for damage in ("", "[]", '{"how": "exited"}'):
             path.write_text(damage)

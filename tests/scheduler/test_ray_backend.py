@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from launches import OVER, alive, python_launch
+from launches import OVER, alive, python_launch, reach
 from processes import wait_until
 
 from p2p.scheduler.backends import BackendError, cluster_owner, make_backend
 from p2p.scheduler.backends import ray as ray_backend
 from p2p.scheduler.backends.ray import RayBackend
-from p2p.scheduler.launch import RunStatus
 from p2p.scheduler.records import Launch, NodeConfig
 
 ray_cluster = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
@@ -78,7 +76,7 @@ class Place:
     def end_all(self) -> None:
         for launch in self.launches:
             self.do(self.first.cancel(launch))
-            self.do(until(self.first, launch, *OVER))
+            self.do(reach(self.first, launch, *OVER))
             self.do(self.first.collect(launch))
         self.launches.clear()
 
@@ -103,23 +101,9 @@ def do(place: Place) -> Do:
     return place.do
 
 
-async def until(backend: RayBackend, launch: Launch, *states: str) -> RunStatus:
-    end = time.monotonic() + 120.0
-    while True:
-        seen: RunStatus | BackendError
-        try:
-            seen = await backend.status(launch)
-            if seen.state in states:
-                return seen
-        except BackendError as error:  # an actor out of reach, for now
-            seen = error
-        assert time.monotonic() < end, f"still {seen}"
-        await asyncio.sleep(0.1)
-
-
 def program_of(place: Place, backend: RayBackend, launch: Launch) -> int:
     """Its process, once it has noted its start."""
-    place.do(until(backend, launch, "running"))
+    place.do(reach(backend, launch, "running"))
     wait_until(lambda: place.do(backend.logs(launch)), 60)
     return int(place.remote(launch, "starts.txt").read_text().split()[-1])
 
@@ -163,7 +147,7 @@ def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, 
     place.local(launch, "input.txt").write_text("first")
     assert do(place.first.status(launch)).state == "absent"
     do(place.first.submit(launch, {"KEY": SECRET, "OTHER": SECRET}))
-    do(until(place.first, launch, "running"))
+    do(reach(place.first, launch, "running"))
     result = place.local(launch, "out/log.jsonl")
 
     def came() -> bool:
@@ -177,7 +161,7 @@ def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, 
     do(place.first.collect(launch))
     assert place.remote(launch, "steering/0001.json").read_text() == '{"remark": "lower"}'
     place.remote(launch, "go").touch()
-    assert do(until(place.first, launch, "exited")).exit_code == 3
+    assert do(reach(place.first, launch, "exited")).exit_code == 3
     do(place.first.collect(launch))
     assert result.read_text() == "first\nsecond\n"
     assert place.local(launch, "big.bin").stat().st_size == 20_000_000
@@ -204,7 +188,7 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, place):
     assert do(place.second.status(launch)).state == "running"
     do(place.second.submit(launch, {}))
     do(place.second.cancel(launch))
-    do(until(place.first, launch, "cancelled"))
+    do(reach(place.first, launch, "cancelled"))
     assert place.remote(launch, "starts.txt").read_text() == f"{program}\n"
     assert alive([program]) == []
 
@@ -219,7 +203,7 @@ def test_cancelled_before_there_is_room_it_never_starts(do, place):
     do(place.second.cancel(waiting))
     for launch in (never, waiting):
         for backend in (place.first, place.second):
-            assert do(until(backend, launch, "cancelled")).exit_code is None
+            assert do(reach(backend, launch, "cancelled")).exit_code is None
         assert not place.remote(launch, "").exists()
 
 
@@ -238,11 +222,11 @@ def test_when_the_ray_process_is_killed_runs_go_on_and_one_whose_scheduler_died_
     assert do(place.first.status(launch)).state == "running"
     assert do(place.first.status(behind)).state == "waiting"
     do(place.first.cancel(launch))
-    do(until(place.first, launch, "cancelled"))
+    do(reach(place.first, launch, "cancelled"))
     do(place.first.collect(launch))
     assert alive([program]) == []
     # There is room for its actor now, and whoever asks is not the one who can start it.
-    assert do(until(place.first, behind, "absent")).never_began
+    assert do(reach(place.first, behind, "absent")).never_began
     do(place.first.submit(behind, {}))
     assert program_of(place, place.first, behind) != program
 
@@ -253,7 +237,7 @@ def test_with_its_node_it_is_lost_and_its_program_does_not_outlive_it_for_long(d
     do(place.first.submit(launch, {}))
     program = program_of(place, place.first, launch)
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-    assert do(until(place.first, launch, "lost")).message
+    assert do(reach(place.first, launch, "lost")).message
     do(place.first.submit(launch, {}))  # only a new attempt starts it again
     assert do(place.second.status(launch)).state == "lost"
     wait_until(lambda: not alive([program]), 60)

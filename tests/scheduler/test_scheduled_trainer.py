@@ -12,10 +12,9 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import RunConfigEntry
 from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.records import NodeConfig
-from p2p.scheduler.scheduled_trainer import ScheduledTrainer, scheduled_trainer
+from p2p.scheduler.scheduled_trainer import ScheduledTrainer, make_trainer
 from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store
-from p2p.session.iteration_runner import trainer_named
 from p2p.session.request import loop_config
 from p2p.session.stopping import StopSwitch
 from p2p.training.trainer import LocalTrainer
@@ -114,14 +113,15 @@ def test_a_session_says_who_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("P2P_LAUNCH_ID", raising=False)
     assert LoopConfig().trainer == "local"
     loop = loop_config("HalfCheetah-v5", trainer="scheduled", cores_per_run=2)
-    made = trainer_named(loop.trainer)(loop, StopSwitch())
+    made = make_trainer(loop, StopSwitch())
     assert isinstance(made, ScheduledTrainer)
     assert made.cores_per_run == 2
-    assert isinstance(trainer_named("local")(loop, StopSwitch()), LocalTrainer)
+    assert isinstance(make_trainer(LoopConfig(), StopSwitch()), LocalTrainer)
 
 
 def test_a_session_that_is_a_job_itself_trains_on_its_own_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("P2P_LAUNCH_ID", "session_x.1")
-    assert isinstance(scheduled_trainer(LoopConfig(), StopSwitch()), LocalTrainer)
+    loop = LoopConfig(trainer="scheduled")
+    assert isinstance(make_trainer(loop, StopSwitch()), LocalTrainer)

@@ -6,13 +6,13 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import slurm_cluster
+from launches import reach
 from processes import is_there, wait_until
 from slurm_cluster import SlurmCluster
 
@@ -20,7 +20,7 @@ from p2p.scheduler.backends import BackendError, make_backend
 from p2p.scheduler.backends import slurm as slurm_backend
 from p2p.scheduler.backends.slurm import SlurmBackend
 from p2p.scheduler.backends.slurm_queue import read_queue
-from p2p.scheduler.launch import LaunchFolder, RunStatus
+from p2p.scheduler.launch import LaunchFolder
 from p2p.scheduler.records import Launch, NodeConfig, RunSpec
 
 pytestmark = pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
@@ -62,17 +62,9 @@ def launch(tmp_path: Path, program: str, name: str = "run", **changes: Any) -> L
     return Launch(launch_id=f"{name}.1", spec=spec, runs_dir=tmp_path / "runs")
 
 
-async def until(backend: SlurmBackend, asked: Launch, *states: str) -> RunStatus:
-    end = time.monotonic() + 60.0
-    while (status := await backend.status(asked)).state not in states:
-        assert time.monotonic() < end, f"still {status}"
-        await asyncio.sleep(0.2)
-    return status
-
-
 async def program_of(backend: SlurmBackend, asked: Launch) -> int:
     """Its process, once it has noted its start."""
-    await until(backend, asked, "running")
+    await reach(backend, asked, "running")
     async with asyncio.timeout(30):
         while not await backend.logs(asked):
             await asyncio.sleep(0.05)
@@ -101,7 +93,7 @@ def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, c
 
     do(submit_all())
     for each in launches:
-        assert do(until(backend, each, "exited")).exit_code == 0
+        assert do(reach(backend, each, "exited")).exit_code == 0
         assert (tmp_path / "runs" / each.spec.folder / "result.txt").read_text() == "x"
         assert do(backend.logs(each, 2)) == b"ne\n"
     paths = (control(backend, each).path for each in launches)
@@ -126,17 +118,17 @@ def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(
     cluster.call("scontrol", "update", "partitionname=main", "state=down")
     try:
         do(backend.submit(asked, {"KEY": SECRET}))
-        assert "PartitionDown" in do(until(backend, asked, "waiting")).message
+        assert "PartitionDown" in do(reach(backend, asked, "waiting")).message
         for folder in (cluster.folder / "state", tmp_path):
             files = [path for path in folder.rglob("*") if path.is_file()]
             assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
     finally:
         cluster.call("scontrol", "update", "partitionname=main", "state=up")
-    do(until(backend, asked, "exited"))
+    do(reach(backend, asked, "exited"))
     assert do(backend.logs(asked)) == b"of-the-cluster None\n"
     provided.chmod(0o644)
     do(backend.submit(refused, {"KEY": SECRET}))
-    status = do(until(backend, refused, "exited"))
+    status = do(reach(backend, refused, "exited"))
     assert (status.exit_code, "chmod 600" in status.message) == (125, True)
 
 
@@ -148,7 +140,7 @@ def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
 
     do(submit_all())
     for each in group:
-        status = do(until(backend, each, "exited"))
+        status = do(reach(backend, each, "exited"))
         do(backend.release(each))
         left = {path.name for path in control(backend, each).path.iterdir()}
         assert left == {"claim", "exit.json"}
@@ -162,8 +154,8 @@ def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
     endless = launch(tmp_path, SLEEP, "endless", time_limit_s=1.0)
     do(backend.submit(failing, {}))
     do(backend.submit(endless, {}))
-    assert do(until(backend, failing, "exited")).exit_code == 7
-    status = do(until(backend, endless, "exited"))
+    assert do(reach(backend, failing, "exited")).exit_code == 7
+    status = do(reach(backend, endless, "exited"))
     assert (status.exit_code, "time limit" in status.message) == (124, True)
 
 
@@ -181,7 +173,7 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, 
     wait_until(lambda: len(cluster.call("squeue", "--noheader").splitlines()) == 1, 60)
     assert starts(asked) == [str(program)]
     do(other.cancel(asked))
-    assert do(until(backend, asked, "cancelled")).state == "cancelled"
+    assert do(reach(backend, asked, "cancelled")).state == "cancelled"
     end_of(program)
 
 
@@ -208,13 +200,13 @@ def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
     do(backend.submit(by_hand, {}))
     program = do(program_of(backend, by_hand))
     cluster.call("scancel", f"--name=p2p-{backend.base.name}-by_hand.1")
-    assert "by scancel" in do(until(backend, by_hand, "cancelled")).message
+    assert "by scancel" in do(reach(backend, by_hand, "cancelled")).message
     end_of(program)
 
     do(backend.submit(by_node, {}))
     program = do(program_of(backend, by_node))
     cluster.call("scontrol", "update", f"nodename={cluster.host}", "state=down", "reason=test")
-    status = do(until(backend, by_node, "lost"))
+    status = do(reach(backend, by_node, "lost"))
     end_of(program)
     cluster.wait_until_idle()  # its daemon statuss for duty again
     assert status.message
@@ -230,7 +222,7 @@ def test_a_job_that_is_killed_with_its_supervisor_is_lost(do, backend, tmp_path)
     claim = control(backend, asked).read_claim()
     assert claim is not None
     os.kill(claim["pid"], signal.SIGKILL)
-    assert "FAILED" in do(until(backend, asked, "lost")).message
+    assert "FAILED" in do(reach(backend, asked, "lost")).message
     end_of(program)
 
 

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launches import alive
+from launches import OVER, alive, reach
 from processes import wait_until
-from ssh_node import WAITS, Node, ended, with_backend
+from ssh_node import WAITS, Node, with_backend
 from ssh_server import WHY_NOT, SSHServer, make_key
 from test_launch import FAMILY
 
 from p2p.scheduler.backends import BackendError, ssh
 from p2p.scheduler.backends.ssh import SSHBackend
-from p2p.scheduler.launch import RunStatus
 from p2p.scheduler.package import build_package
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -52,7 +51,7 @@ def test_a_run_there_has_its_folder_and_its_results_come_home(node: Node) -> Non
     async def scenario(backend: SSHBackend) -> None:
         assert (await backend.status(launch)).state == "absent"
         await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
+        assert (await reach(backend, launch, *OVER)).exit_code == 0
         await backend.collect(launch)
         there = node.there(launch)
         package = node.server.base_dir / "packages" / build_package().digest
@@ -75,7 +74,7 @@ def test_a_second_request_finds_the_first_and_changes_nothing_there(node: Node) 
         (node.here(launch) / "count").write_text("older")
         other = node.backend()
         await asyncio.gather(backend.submit(launch, {}), other.submit(launch, {}))
-        await ended(other, launch)
+        await reach(other, launch, *OVER)
         await other.submit(launch, {})
         await backend.collect(launch)
         await other.close()
@@ -96,7 +95,7 @@ def test_a_run_outlives_the_link_and_is_found_again(node: Node) -> None:
         assert (await backend.status(launch)).state == "running"
         (node.there(launch) / "go").touch()
         restarted = node.backend()
-        assert (await ended(restarted, launch)).exit_code == 0
+        assert (await reach(restarted, launch, *OVER)).exit_code == 0
         await restarted.collect(launch)
         await restarted.close()
 
@@ -139,18 +138,10 @@ def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over
         await backend.submit(launch, {})
         await backend.status(launch)
         node.server.stop()
-        status = await until_lost(backend)
+        status = await reach(backend, launch, "lost")
         assert "longer than its lease" in status.message
         await backend.cancel(launch)  # nothing is left to cancel
         assert (node.control(launch) / "exit.json").exists()
-
-    async def until_lost(backend: SSHBackend) -> RunStatus:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    return await backend.status(launch)
-                except BackendError:
-                    await asyncio.sleep(0.2)
 
     with_backend(node, scenario, lease_s=5)
 
@@ -163,7 +154,7 @@ def test_a_cancel_kills_everything_there(node: Node) -> None:
         pids = [int(word) for word in (await node.file_there(backend, launch, "pids")).split()]
         assert len(alive(pids)) == 4
         await backend.cancel(launch)
-        assert (await ended(backend, launch)).state == "cancelled"
+        assert (await reach(backend, launch, *OVER)).state == "cancelled"
         assert alive(pids) == []
 
     with_backend(node, scenario)
@@ -180,7 +171,7 @@ def test_feedback_given_here_reaches_the_run_there(node: Node) -> None:
         await backend.collect(launch)
         assert (node.there(launch) / "steering" / "0001.json").read_text() == "lower"
         (node.there(launch) / "go").touch()
-        await ended(backend, launch)
+        await reach(backend, launch, *OVER)
 
     with_backend(node, scenario)
 
@@ -191,7 +182,7 @@ def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> N
     async def scenario(backend: SSHBackend) -> None:
         await backend.submit(launch, {})
         await backend.submit(other, {})
-        status = await ended(backend, launch)
+        status = await reach(backend, launch, *OVER)
         await backend.collect(launch)
         for each in (launch, launch):
             await backend.release(each)
@@ -205,7 +196,7 @@ def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> N
 
         # Long after, the last trace goes, too; of what was not released nothing does.
         (node.there(other) / "go").touch()
-        await ended(backend, other)
+        await reach(backend, other, *OVER)
         for each in (launch, other):
             os.utime(node.control(each), (0, 0))
         await backend.release(third)
@@ -233,7 +224,7 @@ def test_secrets_are_in_the_programs_environment_and_nowhere_else_there(node: No
             except OSError:
                 continue
         (node.there(launch) / "go").touch()
-        assert (await ended(backend, launch)).exit_code == 0
+        assert (await reach(backend, launch, *OVER)).exit_code == 0
         await backend.collect(launch)
 
     with_backend(node, scenario)

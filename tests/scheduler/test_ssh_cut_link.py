@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from launches import OVER, reach
 from processes import wait_until
-from ssh_node import WAITS, Node, ended, with_backend
+from ssh_node import WAITS, Node, with_backend
 from ssh_server import WHY_NOT, SSHServer
 
 from p2p.scheduler.backends import BackendError, ssh, ssh_connection
@@ -102,7 +103,7 @@ def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -
                     break
                 except BackendError:
                     await asyncio.sleep(0.5)
-        assert (await ended(backend, launch)).exit_code == 0
+        assert (await reach(backend, launch, *OVER)).exit_code == 0
         await backend.collect(launch)
 
     with_backend(node, scenario)
@@ -120,7 +121,7 @@ def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable)
             await backend.status(launch)
         wait_until((node.control(launch) / "exit.json").exists)
         cable.plug_in()
-        status = await ended(node.backend(), launch)
+        status = await reach(node.backend(), launch, *OVER)
         assert status.state == "lost"
         assert "nobody asked" in status.message
 
@@ -133,7 +134,7 @@ def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> Non
 
     async def scenario(backend: SSHBackend) -> None:
         await backend.submit(launch, {})
-        assert (await ended(backend, launch)).exit_code == 0
+        assert (await reach(backend, launch, *OVER)).exit_code == 0
         collecting = asyncio.create_task(backend.collect(launch))
         part = await asyncio.to_thread(
             wait_until, lambda: list(node.here(launch).glob(".*.part.tmp"))

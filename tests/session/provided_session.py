@@ -1,4 +1,4 @@
-"""Whole sessions in this process, thought by a model provider on loopback.
+"""Whole sessions in this process, answered by a model provider on loopback.
 
 Training is real and deterministic, so an equal reward with equal settings is trained only once.
 """
@@ -22,13 +22,12 @@ from p2p.contracts import IterationAggregation, RunConfigEntry, SessionResult
 from p2p.inference import llm_client
 from p2p.inference.retrying import RetryPolicy
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.session.iteration_runner import local_trainer
+from p2p.session.agents import SessionAgents
+from p2p.session.context import SessionContext, local_trainer
 from p2p.session.loop import run_loop
-from p2p.session.phases import Work
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
 from p2p.session.stopping import StopSwitch
-from p2p.session.thinking import AgentThinking
 from p2p.settings import Settings, get_settings
 from p2p.training.trainer import Trainer, aggregate, run_name, seed_result
 
@@ -106,11 +105,11 @@ class House:
         """Work on it, as `run_session.run` does."""
         config = open_config(session, changes)
         switch = StopSwitch()
-        thinking = AgentThinking(session, config.loop, cancelled=switch.cancelled)
-        work = Work(
-            session, config, thinking, switch, trainer=self._trainer, judge_waits_s=(0.0,)
-        )  # fmt: skip
-        return run_loop(work, resume=resume)
+        agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
+        context = SessionContext(
+            session, config, agents, switch, trainer=self._trainer, judge_waits_s=(0.0,)
+        )
+        return run_loop(context, resume=resume)
 
     def _trainer(self, loop: LoopConfig, switch: StopSwitch) -> Trainer:
         return TrainsOnce(local_trainer(loop, switch), self.kept)

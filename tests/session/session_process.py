@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import descendants
+
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.stopping import descendants
 
 TINY: dict[str, Any] = {
     "env_id": "InvertedPendulum-v5",

@@ -193,7 +193,7 @@ def test_hostile_drafts_are_sent_back_and_the_session_goes_on(
         FORKS.format(function=name),
         ALLOCATES.format(function=name),
         NOT_A_NUMBER[name],
-        "import os\nos._exit(0)\n" + TELLS.format(function=name),
+        LOOPS.format(function=name),  # it is ended
     ]
     at_home.serve("anthropic", hostile(author, drafts))
     session = at_home.new("session_h", MODEL, max_iterations=1)
@@ -279,21 +279,6 @@ def test_a_judge_that_turns_when_it_counts_is_unavailable_and_never_a_zero(
     assert told in result.message
     assert session.iteration(1).read_judgment() is None
     assert result.score is None
-    assert victims.unharmed(session)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("author", FUNCTIONS)
-def test_code_that_never_comes_back_is_ended_and_sent_back(
-    at_home: House, victims: Victims, author: str
-) -> None:
-    drafts = [LOOPS.format(function=FUNCTIONS[author])]
-    at_home.serve("anthropic", hostile(author, drafts))
-    session = at_home.new("session_h", MODEL, max_iterations=1)
-    assert at_home.run(session).status == "max_iterations"
-    code = written(session, author)
-    assert code is not None
-    assert "s" in next(step.text for step in code.steps if step.kind == "check" and not step.ok)
     assert victims.unharmed(session)
 
 

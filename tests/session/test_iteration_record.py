@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from p2p.config import TrainConfig
 from p2p.contracts import (
     ConfigAggregation,
+    EntityMetadata,
     IterationAggregation,
     JudgmentResult,
     RewardSpec,
@@ -219,7 +221,7 @@ def test_scalars_are_split_by_kind_and_a_resumed_run_counts_once(tmp_path):
     assert [e["global_step"] for e in evaluation] == [300]
 
 
-def test_progress_of_a_run_is_its_last_whole_line(tmp_path):
+def test_progress_of_a_run_is_its_last_whole_line_and_no_more_is_read(tmp_path):
     record = IterationRecord(tmp_path / "iter_1")
     assert record.compute_progress() is None
     record.save_config(TrainConfig(total_timesteps=1000))
@@ -230,14 +232,8 @@ def test_progress_of_a_run_is_its_last_whole_line(tmp_path):
     assert record.compute_progress() == 0.25
     _write_lines(record, {"global_step": 1024})  # the last rollout may pass the end
     assert record.compute_progress() == 1.0
-
-
-def test_progress_reads_the_end_of_a_big_file_only(tmp_path):
-    record = IterationRecord(tmp_path / "iter_1")
-    record.save_config(TrainConfig(total_timesteps=1000))
-    record.scalars_path.parent.mkdir()
     with record.scalars_path.open("wb") as stream:
-        stream.seek(1 << 33)
+        stream.seek(1 << 33)  # a hole of 8 GiB that no test could read
         stream.write(b'\n{"global_step": 500}\n')
     assert record.compute_progress() == 0.5
 
@@ -257,30 +253,21 @@ def test_progress_of_a_loop_iteration_is_the_mean_of_its_runs(tmp_path):
     assert iteration.compute_progress() == pytest.approx((0.5 + 1 + 0.25) / 4)
 
 
-def test_the_latest_trajectory_is_by_step_and_its_median(tmp_path):
+def test_trajectories_videos_and_runs_come_in_their_order(tmp_path):
     record = IterationRecord(tmp_path)
     for step, label in ((900, "median"), (1000, "p90"), (1000, "median"), (1000, "p10")):
         record.trajectory_file(step, label).touch()
     assert record.trajectory_path.name == "trajectory_1000_median.npz"
-
-
-def test_videos_come_by_step_and_only_finished_ones(tmp_path):
-    record = IterationRecord(tmp_path)
     record.videos_dir.mkdir()
     for name in ("eval_1000_p10.mp4", "eval_200_p90.mp4", "eval_200_median.mp4", ".x.mp4", "x.tmp"):
         (record.videos_dir / name).touch()
     assert record.video_filenames() == [
         "eval_200_median.mp4", "eval_200_p90.mp4", "eval_1000_p10.mp4",
     ]  # fmt: skip
-
-
-def test_runs_of_a_loop_iteration_come_by_configuration_and_seed(tmp_path):
     for name in ("b_seed_10", "b_seed_9", "a_seed_1", "work", "seed_1"):
         (tmp_path / name).mkdir()
     (tmp_path / "c_seed_1").touch()
-    assert [r.iteration_id for r in IterationRecord(tmp_path).runs()] == [
-        "a_seed_1", "b_seed_9", "b_seed_10",
-    ]  # fmt: skip
+    assert [run.iteration_id for run in record.runs()] == ["a_seed_1", "b_seed_9", "b_seed_10"]
 
 
 def test_a_loop_iteration_is_validated_through_its_runs(tmp_path):
@@ -303,20 +290,14 @@ def test_a_session_finds_iterations_of_both_layouts_in_order(tmp_path, layout):
     (session.path / "iter_notes.txt").write_text("")
     (session.path / "iter_3").write_text("a file, not a folder")
     (session.path / "other").mkdir()
-    found = session.iteration_records()
-    assert [r.iteration_id for r in found] == ["iter_1", "iter_2", "iter_10"]
-    assert session.get_iteration("iter_10") == found[2]
-    assert found[2].derive_status() == "completed"
+    _finished(session.path / "my_run")
+    records = session.iteration_records()
+    assert [r.iteration_id for r in records] == ["iter_1", "iter_2", "iter_10", "my_run"]
+    assert session.get_iteration("iter_10") == records[2]
+    assert session.get_iteration("my_run") == records[3]
+    assert records[2].derive_status() == "completed"
     for bad in ("iter_4", "iter_3", "other", "..", "", "a/b", "../session_x/iter_1", "iter_1\0"):
         assert session.get_iteration(bad) is None
-
-
-def test_an_iteration_with_a_name_of_its_own_is_found_too(tmp_path):
-    session = SessionRecord(tmp_path)
-    _finished(session.path / "my_run")
-    _finished(session.path / "iter_1")
-    assert [r.iteration_id for r in session.iteration_records()] == ["iter_1", "my_run"]
-    assert session.get_iteration("my_run") is not None
 
 
 def test_new_iterations_are_numbered_on_and_names_are_not_taken_twice(tmp_path):
@@ -328,3 +309,54 @@ def test_new_iterations_are_numbered_on_and_names_are_not_taken_twice(tmp_path):
         session.create_iteration("iter_10")
     with pytest.raises(ValueError, match="not a valid name"):
         session.create_iteration("../x")
+
+
+# --- a session's own files ----------------------------------------------------------------------
+
+
+def test_history_and_analysis_read_back_and_broken_ones_are_none(tmp_path):
+    session = SessionRecord(tmp_path / "session_x")
+    assert session.session_id == "session_x"
+    assert session.read_history() is None
+    session.save_history({"iterations": [1]})
+    session.save_analysis({"text": "ä"})
+    assert session.read_history() == {"iterations": [1]}
+    assert session.read_analysis() == {"text": "ä"}
+    session.history_path.write_text('{"iterations": [')
+    session.analysis_path.write_text("[]")
+    assert session.read_history() is None
+    assert session.read_analysis() is None
+    assert [p.split(":")[0] for p in session.validate()] == [
+        "status.json", "loop_history.json", "analysis.json",
+    ]  # fmt: skip
+
+
+def test_metadata_is_changed_piece_by_piece(tmp_path):
+    session = SessionRecord(tmp_path)
+    assert session.read_metadata() == EntityMetadata()
+    session.update_metadata(alias="a")
+    assert session.update_metadata(tags=["x"]) == EntityMetadata(alias="a", tags=("x",))
+    assert session.read_metadata() == EntityMetadata(alias="a", tags=("x",))
+    with pytest.raises(ValueError, match="colour"):
+        session.update_metadata(colour="red")
+    assert session.read_metadata().alias == "a"
+
+
+def test_unreadable_metadata_is_kept_when_it_is_replaced(tmp_path):
+    session = SessionRecord(tmp_path)
+    session.metadata_path.write_text("torn {")
+    assert session.read_metadata() == EntityMetadata()
+    session.update_metadata(starred=True)
+    assert session.read_metadata().starred
+    assert (tmp_path / "metadata.unreadable").read_text() == "torn {"
+
+
+def test_changes_from_many_sides_are_all_kept(tmp_path):
+    session = SessionRecord(tmp_path)
+    changes = [{"alias": "a"}, {"starred": True}, {"tags": ["t"]}] * 3
+    threads = [threading.Thread(target=session.update_metadata, kwargs=c) for c in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert session.read_metadata() == EntityMetadata(alias="a", starred=True, tags=("t",))

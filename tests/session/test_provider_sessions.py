@@ -215,34 +215,6 @@ def test_a_judge_that_goes_out_in_the_middle_is_said_to_be_out_and_the_session_g
     assert all("overloaded" in wait["reason"] for wait in waits)
 
 
-@pytest.mark.slow
-def test_the_only_judge_being_out_ends_the_session_with_a_cause_and_resume_goes_on(
-    at_home: House,
-) -> None:
-    out = True
-
-    def script(received: Received) -> Reply:
-        if received.block[0] == "visual_judge" and out:
-            return Failure(503, "overloaded")
-        return sees(0.9)(received)
-
-    server = at_home.serve("google", script)
-    model = server.model("google")
-    session = at_home.new(
-        "session_o", model, vlm_model=model, use_code_judge=False, max_iterations=1,
-        pass_threshold=0.8, confirm_episodes=2,
-    )  # fmt: skip
-    result = at_home.run(session)
-    assert result.status == "error"
-    assert "no judge could judge iteration 1" in result.message
-    assert "overloaded" in result.message
-    assert session.iteration(1).read_judgment() is None  # not a zero
-    out, asked = False, len(roles(server))
-    again = at_home.run(session, resume=True)
-    assert again.status == "passed"
-    assert set(roles(server)[asked:]) == {"visual_judge"}
-
-
 def test_a_budget_ends_a_session_and_a_higher_one_goes_on_without_paying_twice(
     at_home: House, by_builtin: dict[str, Any]
 ) -> None:
@@ -291,24 +263,3 @@ def test_a_provider_that_refuses_ends_the_session_with_its_status(
     assert found is not None
     assert (found.status, found.error) == (status, result.message)
     assert at_home.files_with_the_key() == []
-
-
-@pytest.mark.slow
-def test_a_provider_that_comes_back_is_gone_on_with(
-    at_home: House, by_builtin: dict[str, Any]
-) -> None:
-    """Refused in the middle: what was answered before is not asked again."""
-    refused = True
-
-    def script(received: Received) -> Reply:
-        if received.block[0] == "revise_agent" and refused:
-            return Failure(429, "slow down")
-        return played_by_builtin(received)
-
-    server = at_home.serve("openai", script)
-    session = at_home.new("session_q", server.model("openai"))
-    assert at_home.run(session).status == "rate_limited"
-    refused, before = False, roles(server)
-    again = at_home.run(session, resume=True)
-    assert outcome(session, again) == by_builtin
-    assert roles(server)[len(before) :] == ["revise_agent", "reward_reviewer"]

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+from typing import get_args
 
 import pytest
 
-from p2p.contracts import STATUSES
+from p2p.contracts import StatusLiteral
 from p2p.files import locked
 from p2p.records.folder import STALE_AFTER_S, process_is_alive, process_started
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES, STATUS
 
 _OWNER = """
 import sys, pathlib, time
@@ -35,10 +37,14 @@ def _age(record: IterationRecord | SessionRecord, seconds: float = STALE_AFTER_S
     os.utime(record.status_path, (then, then))
 
 
-@pytest.mark.parametrize("kind", [IterationRecord, SessionRecord])
-@pytest.mark.parametrize("status", STATUSES)
-def test_every_status_reads_back(tmp_path, kind, status):
-    record = kind(tmp_path / "r")
+def test_every_status_has_a_meaning_and_an_exit_code_has_one(tmp_path):
+    assert set(STATUS) == set(get_args(StatusLiteral))
+    assert len(set(EXIT_CODES.values()) | {EXIT_BAD_INPUT, EXIT_BUSY}) == len(EXIT_CODES) + 2
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_every_status_reads_back(tmp_path, status):
+    record = IterationRecord(tmp_path / "r")
     record.set_status(status, error="why")
     data = record.read_status()
     assert data is not None

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from p2p.contracts import SteeringOrder, utc_now
 from p2p.records.loop_files import SteeringTaken
-from p2p.session.steering import asks_to_pause, give_order, merge, not_taken, orders
+from p2p.session.steering import all_feedback, asks_to_pause, give_feedback, merge, not_taken
 
 GIVE = """
 import sys
 from pathlib import Path
 from p2p.contracts import SteeringOrder, utc_now
-from p2p.session.steering import give_order
+from p2p.session.steering import give_feedback
 for n in range(20):
-    give_order(Path(sys.argv[1]), SteeringOrder(remark=f"{sys.argv[2]} {n}", given_at=utc_now()))
+    give_feedback(Path(sys.argv[1]), SteeringOrder(remark=f"{sys.argv[2]} {n}", given_at=utc_now()))
 """
 
 
@@ -27,7 +27,7 @@ def order(**parts: object) -> SteeringOrder:
 def test_no_order_is_lost_when_many_give_them_at_once(tmp_path: Path) -> None:
     givers = [subprocess.Popen([sys.executable, "-c", GIVE, str(tmp_path), name]) for name in "abc"]
     assert [giver.wait(60) for giver in givers] == [0, 0, 0]
-    found = orders(tmp_path / "steering")
+    found = all_feedback(tmp_path / "steering")
     assert list(found) == list(range(1, 61))
     remarks = [one.remark for one in found.values()]
     assert sorted(remarks) == sorted(f"{name} {n}" for name in "abc" for n in range(20))
@@ -39,8 +39,8 @@ def test_later_words_count_and_all_remarks_are_kept(tmp_path: Path) -> None:
         {"remark": " ", "score": 0.7, "pause": True},
         {"remark": "lower", "hp_changes": {"gamma": 0.95}, "pause": False},
     ):
-        give_order(tmp_path, order(**parts))
-    given = orders(tmp_path / "steering")
+        give_feedback(tmp_path, order(**parts))
+    given = all_feedback(tmp_path / "steering")
     taken = merge(SteeringTaken(), given)
     assert taken.orders == (1, 2, 3)
     assert (taken.remarks, taken.score) == (("slower", "lower"), 0.7)
@@ -48,14 +48,14 @@ def test_later_words_count_and_all_remarks_are_kept(tmp_path: Path) -> None:
     assert not asks_to_pause(given)
     assert asks_to_pause({2: given[2]})
     assert not_taken(tmp_path / "steering", [taken]) == {}
-    give_order(tmp_path, order(pause=True))
+    give_feedback(tmp_path, order(pause=True))
     assert list(not_taken(tmp_path / "steering", [taken])) == [4]
     assert not taken.model_copy(update={"remarks": (), "hp_changes": {}}).wants_more
     assert taken.wants_more
 
 
 def test_an_order_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    give_order(tmp_path, order(remark="a"))
+    give_feedback(tmp_path, order(remark="a"))
     (tmp_path / "steering" / "0002.json").write_text("{")
-    give_order(tmp_path, order(remark="b"))
-    assert {n: o.remark for n, o in orders(tmp_path / "steering").items()} == {1: "a", 3: "b"}
+    give_feedback(tmp_path, order(remark="b"))
+    assert {n: o.remark for n, o in all_feedback(tmp_path / "steering").items()} == {1: "a", 3: "b"}

@@ -12,7 +12,7 @@ from unstable.dashboard.drawing import headline
 from unstable.dashboard.files import RunFiles, Tail
 from unstable.dashboard.source import SourceError
 from unstable.dashboard.view import make_view
-from unstable.run.folder import RunFolder, RunStatus
+from unstable.run.folder import RunFolder, SelfPlayStatus
 from unstable.trackers import Tracker
 
 
@@ -110,7 +110,7 @@ def test_a_broken_interface_file_is_named(tmp_path, text):
 def test_a_run_says_how_it_ended(tmp_path):
     run(tmp_path)
     folder = RunFolder(tmp_path / "run")
-    folder.write_status(RunStatus("failed", 3, 40, "no space left"))
+    folder.write_status(SelfPlayStatus("failed", 3, 40, "no space left"))
     view = RunFiles(folder.path).fetch()
     assert (view.status, view.updates, view.message) == ("failed", 40, "no space left")
     said = headline(view, now=view.written).plain

@@ -132,7 +132,7 @@ def resume(
       p2p resume last --budget-usd 10 --iterations 8
       p2p resume last --max-minutes 60
     """
-    from p2p.session.thinking import check_models
+    from p2p.session.agents import check_models
 
     record = open_session(session, runs_dir)
     if not (record.path / "session.json").is_file():
@@ -168,6 +168,8 @@ def _work(
     from p2p.commands.sessions import report
     from p2p.records.session_view import SessionView
     from p2p.records.statuses import EXIT_BUSY, EXIT_CODES, RESUMABLE
+    from p2p.scheduler.scheduled_trainer import make_trainer
+    from p2p.session.context import accept
     from p2p.session.endings import SessionBusy
     from p2p.session.run_session import open_config
     from p2p.session.run_session import run as run_session
@@ -176,8 +178,8 @@ def _work(
         with usage_errors(names):
             open_config(record, changes)
         with SessionProgress(err, record) as view:
-            review = view.paused(edit_criteria) if interactive else None
-            result = run_session(record, resume=resumed, review_intent=review)
+            review = view.paused(edit_criteria) if interactive else accept
+            result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
     except SessionBusy as error:
         hint = f"watch it with `p2p show {record.session_id} --follow`"
         raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error

@@ -202,7 +202,7 @@ def _line(iteration: IterationView, best: IterationView | None) -> str:
 
 
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
-    from p2p.session.report import spent_text
+    from p2p.session.publishing import spent_text
 
     folder = shown(record.path)
     lines = [("session", folder)]
@@ -244,7 +244,7 @@ def analyze(
       p2p analyze last --again --model anthropic:claude-sonnet-4-5
     """
     from p2p.inference.question import InferenceError
-    from p2p.session.thinking import analyze_session
+    from p2p.session.agents import analyze_session
 
     record = open_session(session, runs_dir)
     try:

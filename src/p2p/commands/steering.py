@@ -181,9 +181,9 @@ def _hyperparameters(items: list[str]) -> dict[str, Any]:
 
 
 def _give(record: SessionRecord, order: SteeringOrder) -> Path:
-    from p2p.session.steering import give_order
+    from p2p.session.steering import give_feedback
 
     try:
-        return give_order(record.path, order)
+        return give_feedback(record.path, order)
     except OSError as error:
         raise CommandError(f"{record.path} cannot be written: {error}") from error

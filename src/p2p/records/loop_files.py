@@ -49,7 +49,7 @@ class ClockReading(Record):
 
 
 class SteeringTaken(Record):
-    """steering.json: the orders that were taken up after an iteration, and what they amount to.
+    """steering.json: the feedback that was taken up after an iteration, and what it amounts to.
 
     It lies in the iteration's folder; the one in the session's own is from before the first.
     """
@@ -66,7 +66,7 @@ class SteeringTaken(Record):
 
     @property
     def wants_more(self) -> bool:
-        """Whether the person wants another iteration, also after a pass."""
+        """Whether the user wants another iteration, also after a pass."""
         return bool(
             self.remarks or self.criteria or self.reward_code is not None or self.hp_changes
         )
@@ -79,10 +79,10 @@ class SessionConfig(Record):
     prompt: Annotated[str, Field(max_length=4000)]
     loop: LoopConfig
     criteria: tuple[Criterion, ...] | None = None
-    """What to measure, where the person says so; None: it is read off the prompt."""
+    """What to measure, where the user says so; None: it is read off the prompt."""
     options: dict[str, Any] | None = None
     """What `loop_config` was given, while the environment is still to be chosen; `loop` is then for
-    a stand-in, and of it only who thinks and for how much counts."""
+    a stand-in, and of it only the models and the budget count."""
     env_reason: str = ""
     """Why this environment, where it was chosen and not named."""
     first_minutes: float | None = None

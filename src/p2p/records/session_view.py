@@ -144,7 +144,7 @@ class IterationView:
 
     @property
     def config(self) -> TrainConfig:
-        """The base of all its runs, before what the person's configurations change."""
+        """The base of all its runs, before what the user's configurations change."""
         if self.plan:
             return self.plan.train
         return (self.best_run.config if self.best_run else None) or self.train
@@ -177,7 +177,7 @@ class IterationView:
 
     @cached_property
     def judgment(self) -> JudgmentResult | None:
-        """The verdict: of its best run, with the confirmation and the person's score counted in."""
+        """The verdict: of its best run, with the confirmation and the user's score counted in."""
         return self.record.judgment.read()
 
     @cached_property
@@ -269,7 +269,7 @@ class SessionView:
 
     @property
     def env_reason(self) -> str:
-        """Why this environment was chosen; empty where the person has named it."""
+        """Why this environment was chosen; empty where the user has named it."""
         return self.config.env_reason if self.config else ""
 
     @cached_property
@@ -346,7 +346,7 @@ class SessionView:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the person said since an agent has last made a revision."""
+        """What the user said since an agent has last made a revision."""
         remarks = list(self.steering[0].remarks)
         for iteration in self.iterations.values():
             remarks += iteration.steering.remarks
@@ -357,7 +357,7 @@ class SessionView:
 
     @property
     def fixed(self) -> frozenset[str]:
-        """TrainConfig fields that no revision moves: by the person or by all configurations."""
+        """TrainConfig fields that no revision moves: by the user or by all configurations."""
         everywhere = set.intersection(*(set(config.params) for config in self.loop.configs))
         changed = {name for taken in self.steering for name in taken.hp_changes}
         return frozenset({*self.loop.fixed, *everywhere, *changed})

@@ -29,7 +29,7 @@ What it does not cover:
   which process numbers are taken.
 - World-readable libraries of the system, and whatever lies beside Python's packages, can be read.
 - Bursts. Disk space and threads are looked at several times a second; what a process writes or
-  starts in between, and disk space of deleted files that it keeps mapped, is seen late.
+  starts in between is seen late.
 - Misuse of what it was given: CPU time within its limits, and the covert channels of a shared
   processor. A machine with many sandboxes is protected from each, not from their sum.
 - Bugs of the kernel. A virtual machine is the next wall.

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 EXIT_RAISED, EXIT_MEMORY, EXIT_NO_SANDBOX = 1, 113, 114
 MAX_LINE_BYTES = 4 << 20
 _OPEN_FILES = 512
+_STACK = 64 << 20
+"""Not counted by RLIMIT_DATA, wherever the stack is moved to."""
 _ADDRESS_SPACE_SLACK = 64 << 30
 """Libraries reserve address space that they never touch; page tables are what this bounds."""
 
@@ -58,6 +60,7 @@ def _set_limits(spec: dict[str, Any], *, own_user: bool) -> None:
         resource.RLIMIT_NOFILE: _OPEN_FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_STACK: _STACK,
     }
     if own_user:
         bounds[resource.RLIMIT_NPROC] = spec["max_threads"]

@@ -17,7 +17,7 @@ ALLOWED = """
     mprotect 10 226; munmap 11 215; brk 12 214; rt_sigaction 13 134; rt_sigprocmask 14 135;
     rt_sigreturn 15 139; pread64 17 67; pwrite64 18 68; readv 19 65; writev 20 66; preadv 295 69;
     pwritev 296 70; preadv2 327 286; pwritev2 328 287; access 21 -; pipe 22 -; select 23 -;
-    sched_yield 24 124; mremap 25 216; msync 26 227; mincore 27 232; madvise 28 233; dup 32 23;
+    sched_yield 24 124; msync 26 227; mincore 27 232; madvise 28 233; dup 32 23;
     dup2 33 -; dup3 292 24; pause 34 -; nanosleep 35 101; getitimer 36 102; alarm 37 -; setitimer
     38 103; getpid 39 172; sendfile 40 71; exit 60 93; exit_group 231 94; uname 63 160; flock 73
     32; fsync 74 82; fdatasync 75 83; ftruncate 77 46; getdents 78 -; getdents64 217 61; getcwd 79
@@ -36,8 +36,8 @@ ALLOWED = """
     restart_syscall 219 128; fadvise64 221 223; timer_create 222 107; timer_settime 223 110;
     timer_gettime 224 108; timer_getoverrun 225 109; timer_delete 226 111; clock_gettime 228 113;
     clock_getres 229 114; clock_nanosleep 230 115; newfstatat 262 79; pselect6 270 72; ppoll 271
-    73; set_robust_list 273 99; splice 275 76; tee 276 77; sync_file_range 277 84; fallocate 285
-    47; timerfd_create 283 85; timerfd_settime 286 86; timerfd_gettime 287 87; eventfd 284 -;
+    73; set_robust_list 273 99; splice 275 76; tee 276 77; sync_file_range 277 84;
+    timerfd_create 283 85; timerfd_settime 286 86; timerfd_gettime 287 87; eventfd 284 -;
     eventfd2 290 19; pipe2 293 59; getcpu 309 168; getrandom 318 278; copy_file_range 326 285;
     statx 332 291; rseq 334 293; membarrier 324 283; faccessat 269 48; faccessat2 439 439; mbind
     237 235; set_mempolicy 238 237; get_mempolicy 239 236; pkey_mprotect 329 288; pkey_alloc 330
@@ -48,7 +48,7 @@ ALLOWED = """
 CHECKED = """
     kill 62 129; tgkill 234 131; rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240; clone 56 220;
     mmap 9 222; prctl 157 167; ioctl 16 29; fcntl 72 25; prlimit64 302 261; sched_setaffinity 203
-    122; open 2 -; openat 257 56
+    122; open 2 -; openat 257 56; mremap 25 216; fallocate 285 47
 """
 
 # What the sandbox itself calls on its way in; refused to the code that runs afterwards.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.1
-_DISK_EVERY_SECONDS = 0.4
+_DISK_EVERY_SECONDS = 0.2
 _GRACE_SECONDS = 2.0
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # more than a pipe can hold
@@ -243,13 +243,19 @@ class SandboxedProcess:
             ending = usage.process_excess(sandbox, usage.process_use(pid))
         if ending is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
             self._last_disk_look = now
-            use = usage.folder_use(sandbox.folder, pid, max_files=sandbox.max_files)
+            use = self._folder_use(pid)
             ending = usage.disk_excess(sandbox, use)
         closed_at = self._lines_closed_at
         if ending is None and closed_at is not None and now - closed_at > _GRACE_SECONDS:
             ending = "protocol", "it closed the pipe to its parent and went on running"
         if ending is not None:
             self.kill(*ending)
+
+    def _folder_use(self, pid: int) -> usage.FolderUse:
+        sandbox = self._sandbox
+        return usage.folder_use(
+            sandbox.folder, pid, max_files=sandbox.max_files, max_bytes=sandbox.disk_bytes
+        )
 
     def _reap(self, popen: subprocess.Popen[bytes]) -> tuple[int, float]:
         """Exit status and CPU seconds."""
@@ -262,7 +268,7 @@ class SandboxedProcess:
 
     def _how_it_ended(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
         sandbox = self._sandbox
-        use = usage.folder_use(sandbox.folder, popen.pid, max_files=sandbox.max_files)
+        use = self._folder_use(popen.pid)
         returncode, cpu_seconds = self._reap(popen)
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed

@@ -39,6 +39,7 @@ _NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW_NAMESPACES = 0x7E020080
 _MAP_GROWSDOWN = 0x0100
+_MREMAP_DONTUNMAP = 4
 _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 10, 15, 1024
 _PRCTL_ALLOWED = (15, 16, 0x53564D41)  # name a thread, read its name, name a memory area
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -117,6 +118,10 @@ def _conditions(pid: int) -> dict[str, list[Instruction]]:
         "clone": _threads_only(),
         # Shared and downward-growing memory are not counted by RLIMIT_DATA.
         "mmap": _not_all_bits(3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, _MAP_GROWSDOWN),
+        # A copy of the stack would be one more area that grows uncounted.
+        "mremap": _not_all_bits(3, _MREMAP_DONTUNMAP),
+        # Reserved at once, space would be gone before the parent looks. Libraries write instead.
+        "fallocate": [_refuse(errno.EOPNOTSUPP)],
         # Anything else could, for one, undo the signal that comes when the parent dies.
         "prctl": _only_values(0, _PRCTL_ALLOWED, errno.EPERM),
         "ioctl": _only_values(1, _IOCTL_ALLOWED, errno.ENOTTY),

@@ -26,6 +26,8 @@ class ProcessUse:
 
     memory_bytes: int
     threads: int
+    headless: bool = False
+    """Its main thread has ended while others run on: the kernel then shows no memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,15 @@ def process_use(pid: int) -> ProcessUse | None:
         text = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
         return None
-    memory, threads = 0, 1
+    memory, threads, ended = 0, 1, False
     for line in text.splitlines():
         if line.startswith(_STATUS_KB):
             memory += int(line.split()[1]) << 10
         elif line.startswith(b"Threads:"):
             threads = int(line.split()[1])
-    return ProcessUse(memory, threads)
+        elif line.startswith(b"State:"):
+            ended = line.split()[1] in {b"Z", b"X"}
+    return ProcessUse(memory, threads, headless=ended and threads > 1)
 
 
 def _deleted_bytes(pid: int) -> int:
@@ -73,9 +77,38 @@ def _deleted_bytes(pid: int) -> int:
     return total
 
 
-def folder_use(folder: Path, pid: int, *, max_files: int) -> FolderUse:
-    """Disk space and number of files of a folder, without following links."""
-    disk, files = _deleted_bytes(pid), 0
+def _mapped_deleted_bytes(pid: int, most: int) -> int:
+    """Disk space of files that the process keeps mapped after deleting and closing them.
+
+    Only a privileged parent may ask for their sizes. Another one counts each as the largest file
+    there can be: honest code keeps none.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
+    except OSError:
+        return 0
+    areas: dict[tuple[bytes, bytes], bytes] = {}
+    for line in lines:
+        if line.endswith(b" (deleted)"):
+            area, _, _, device, inode = line.split(maxsplit=5)[:5]
+            areas[device, inode] = area
+    total = 0
+    for area in areas.values():
+        try:
+            total += Path(f"/proc/{pid}/map_files/{area.decode()}").stat().st_blocks * 512
+        except PermissionError:
+            total += most
+        except OSError:
+            continue
+    return total
+
+
+def folder_use(folder: Path, pid: int, *, max_files: int, max_bytes: int) -> FolderUse:
+    """Disk space and number of files of a folder, without following links.
+
+    What the process has deleted and still holds open or mapped counts as well.
+    """
+    disk, files = _deleted_bytes(pid) + _mapped_deleted_bytes(pid, max_bytes), 0
     todo = [(str(folder), 0)]
     while todo:
         path, depth = todo.pop()
@@ -121,6 +154,8 @@ def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
         return None
     if use.memory_bytes > sandbox.memory_bytes:
         return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+    if use.headless:
+        return "threads", "its main thread ended while others ran on, which hides its memory"
     if use.threads > sandbox.max_threads:
         return "threads", f"it started more than {sandbox.max_threads} threads"
     return None

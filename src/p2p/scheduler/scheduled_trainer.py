@@ -35,15 +35,15 @@ LOOK_AFTER_S = 5.0
 """How often to see that a scheduler is there."""
 
 
-def scheduled_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
-    """Train on the scheduler's nodes.
+def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
+    """The trainer that a session names: this machine, or the scheduler's nodes.
 
     A session that is itself a run of a job trains on the cores of that run: if it waited for other
     nodes, such sessions could hold all cores and wait for each other.
     """
-    from p2p.session.iteration_runner import local_trainer
+    from p2p.session.context import local_trainer
 
-    if "P2P_LAUNCH_ID" in os.environ:
+    if loop.trainer == "local" or "P2P_LAUNCH_ID" in os.environ:
         return local_trainer(loop, switch)
     return ScheduledTrainer(
         max_parallel=loop.max_parallel,

@@ -24,7 +24,7 @@ def worked_s(session: SessionRecord) -> float:
     Of a killed one, what counts is up to its last reading: a few seconds less than it took.
     """
     readings = (session.clock.read(), session.result.read())
-    return max((found.seconds for found in readings if found is not None), default=0.0)
+    return max((reading.seconds for reading in readings if reading is not None), default=0.0)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Clock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What happens in here takes no time: a person thinks."""
+        """What happens in here takes no time: the user thinks."""
         self._held_since = time.monotonic()
         try:
             yield
@@ -69,8 +69,8 @@ class Clock:
 
 def time_exhausted(session: SessionRecord, config: SessionConfig, seconds: float) -> TimeExhausted:
     """What to say when the time is used up, and how to go on."""
-    given, more = config.loop.max_minutes or 0.0, minutes_to_resume(config, seconds)
+    limit, more = config.loop.max_minutes or 0.0, minutes_to_resume(config, seconds)
     return TimeExhausted(
-        f"its time of {given:g} minute{'' if given == 1 else 's'} is used up; "
-        f"`p2p resume {session.session_id} --max-minutes {more:g}` goes on"
+        f"its time of {limit:g} minute{'' if limit == 1 else 's'} is used up; "
+        f"`p2p resume {session.session_id} --max-minutes {more:g}` resumes it"
     )

@@ -20,11 +20,11 @@ class SessionBusy(Exception):
 
 
 class SessionCancelled(Exception):
-    """Someone asked the session to stop."""
+    """The session was asked to stop."""
 
 
 class SessionPaused(Exception):
-    """Someone asked the session to stop after an iteration."""
+    """The session was asked to stop after an iteration."""
 
 
 class TimeExhausted(Exception):
@@ -44,7 +44,7 @@ class JudgeUnavailable(Exception):
 
 
 class TrainingUnavailable(Exception):
-    """Training failed for a reason that no other reward would mend."""
+    """Training failed for a reason that no other reward would repair."""
 
 
 _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
@@ -79,16 +79,16 @@ def status_of(error: BaseException) -> StatusLiteral:
 
 def came_of_interrupt(error: BaseException) -> bool:
     """Whether something was interrupted and made another error of it, as a C module's import."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, KeyboardInterrupt):
-        found = found.__cause__ or found.__context__
-    return found is not None
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def message_of(error: BaseException) -> str:
-    """What happened, for a person."""
+    """What happened, in words."""
     if status_of(error) == "cancelled":
-        return "stopped by the person"
+        return "cancelled by user"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"the disk is full: {error.filename or 'the runs folder'}"
     if is_expected(error):

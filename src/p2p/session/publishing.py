@@ -12,151 +12,267 @@ from typing import TYPE_CHECKING, Any
 from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
 from p2p.files import write_text
-from p2p.records.session_view import SessionView
-from p2p.session.phases import Work, rubric_since
-from p2p.session.report import report_text
+from p2p.records.session_view import IterationView, SessionView
+from p2p.session.phases import rubric_since
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from p2p.records.session_view import IterationView
+    from p2p.contracts import Revision
     from p2p.session.clock import Clock
+    from p2p.session.context import SessionContext
 
 DIAGNOSIS_LENGTH = 2000
+SIGNS = {"at_least": "≥", "at_most": "≤"}
 
 
-def outcomes(work: Work) -> list[IterationView]:
-    """What all iterations came to that were trained, or could not be."""
-    iterations = SessionView(work.session).iterations.values()
-    return [each for each in iterations if each.judgment or each.training_error]
-
-
-def publish(work: Work, status: StatusLiteral, message: str, clock: Clock) -> SessionResult:
-    """Write the files about the session; `result.json` comes last."""
-    done = outcomes(work)
-    result = _result(work, status, message, done, clock)
-    work.session.lineage.save(lineage(work, done))
-    work.session.save_history(_history(work, result, done))
-    write_text(work.session.report_path, report_text(work, result, done))
-    work.session.result.save(result)
-    return result
-
-
-def best_of(work: Work, done: Sequence[IterationView]) -> IterationView | None:
-    """The best iteration under the rubric in force: a pass, else the highest score.
-
-    Of equals it is the earlier one, until a person wants something else: then it is the newest.
-    """
-    since = rubric_since(work, 1 + max((outcome.number for outcome in done), default=0))
-    judged = [o for o in done if o.score is not None and o.number >= since]
-    # Before anything is judged by a new rubric, the scores of the old one are all there is.
-    judged = judged or [outcome for outcome in done if outcome.score is not None]
-    ordered = (outcome.number for outcome in done if work.taken(outcome.number).wants_more)
-    answers_from = 1 + next(ordered, math.inf)
-
-    def rank(outcome: IterationView) -> tuple[bool, float, int]:
-        number = outcome.number
-        return outcome.passed, outcome.score or 0.0, number if number >= answers_from else -number
-
-    return max(judged, key=rank, default=None)
-
-
-def _result(
-    work: Work, status: StatusLiteral, message: str, done: Sequence[IterationView], clock: Clock
+def publish(
+    context: SessionContext, status: StatusLiteral, message: str, clock: Clock
 ) -> SessionResult:
-    usage = work.thinking.usage()
-    best = best_of(work, done)
-    where: dict[str, Any] = {}
-    if best is not None and best.best is not None:
-        run = best.best
-        folder = f"iter_{best.number}/{run.run_id}"
-        videos = (work.session.path / folder / "videos").glob(f"eval_{run.step}_*.mp4")
-        where = {
-            "best_iteration": best.number,
-            "run_id": run.run_id,
-            "step": run.step,
-            "score": best.score,
-            "confirmed_score": best.confirmation.intent_score if best.confirmation else None,
-            "policy": f"{folder}/checkpoints/step_{run.step}/policy.zip",
-            "videos": tuple(f"{folder}/videos/{path.name}" for path in sorted(videos)),
-        }
-    return SessionResult(
+    """Write the files about the session; `result.json` comes last."""
+    session, view = context.session, SessionView(context.session)
+    done = [each for each in view.iterations.values() if each.judgment or each.training_error]
+    since = rubric_since(context, 1 + max((each.number for each in done), default=0))
+    best = best_of(done, since)
+    result = SessionResult(
         status=status,
         message=message,
         iterations=len(done),
         seconds=clock.seconds(),
-        model_calls=usage.calls,
-        tokens=usage.tokens,
-        cost_usd=usage.cost_usd,
-        unanswered=usage.unanswered,
-        unanswered_usd=usage.unanswered_usd,
-        **where,
+        **context.agents.usage(),
+        **(_best_policy(best) if best else {}),
     )
+    session.lineage.save(_lineage(view, done, since))
+    session.save_history(_history(view, done, result))
+    write_text(session.report_path, _report(view, done, result))
+    session.result.save(result)
+    return result
 
 
-def lineage(work: Work, done: Sequence[IterationView]) -> LineageData:
+def best_of(done: list[IterationView], since: int) -> IterationView | None:
+    """The best iteration under the rubric in force: a pass, else the highest score.
+
+    Of equals it is the earlier one, until the user wants something else: then it is the newest.
+    """
+    judged = [each for each in done if each.score is not None]
+    # Before anything is judged by a new rubric, the scores of the old one are all there is.
+    judged = [each for each in judged if each.number >= since] or judged
+    answers_from = 1 + next((each.number for each in done if each.steering.wants_more), math.inf)
+
+    def rank(each: IterationView) -> tuple[bool, float, int]:
+        newest = each.number if each.number >= answers_from else -each.number
+        return each.passed, each.score or 0.0, newest
+
+    return max(judged, key=rank, default=None)
+
+
+def _best_policy(best: IterationView) -> dict[str, Any]:
+    """Where the best policy lies, and how it scored."""
+    run = best.best
+    if run is None:
+        return {}
+    folder = f"iter_{best.number}/{run.run_id}"
+    videos = (best.record.path / run.run_id / "videos").glob(f"eval_{run.step}_*.mp4")
+    return {
+        "best_iteration": best.number,
+        "run_id": run.run_id,
+        "step": run.step,
+        "score": best.score,
+        "confirmed_score": best.confirmation.intent_score if best.confirmation else None,
+        "policy": f"{folder}/checkpoints/step_{run.step}/policy.zip",
+        "videos": tuple(f"{folder}/videos/{path.name}" for path in sorted(videos)),
+    }
+
+
+def _origin(view: SessionView, iteration: IterationView) -> Revision | None:
+    """The revision that an iteration comes from."""
+    before = view.iterations.get(iteration.number - 1)
+    return before.revision if before else None
+
+
+def _final_return(iteration: IterationView) -> float | None:
+    value = iteration.best.final_return if iteration.best else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _lineage(view: SessionView, done: list[IterationView], since: int) -> LineageData:
     """The tree. What was judged by other criteria than the last ones has no score in it."""
-    since = rubric_since(work, 1 + max((outcome.number for outcome in done), default=0))
-    nodes = tuple(_node(work, outcome, counts=outcome.number >= since) for outcome in done)
-    revisions = [work.session.iteration(node.iteration).revision.read() for node in nodes]
-    lessons = next((r.lessons for r in reversed(revisions) if r is not None), ())
+    nodes = tuple(_node(view, each, counts=each.number >= since) for each in done)
+    lessons = next((each.revision.lessons for each in reversed(done) if each.revision), ())
     return LineageData(nodes=nodes, lessons=lessons)
 
 
-def _node(work: Work, outcome: IterationView, *, counts: bool) -> LineageNode:
-    plan, revision, reward = outcome.plan, outcome.revision, outcome.reward
-    made_by = work.session.iteration(outcome.number - 1).revision.read()
-    judgment = outcome.judgment
-    judged = counts and outcome.score is not None
+def _node(view: SessionView, iteration: IterationView, *, counts: bool) -> LineageNode:
+    plan, revision, judgment = iteration.plan, iteration.revision, iteration.judgment
+    origin, judged = _origin(view, iteration), counts and iteration.score is not None
+    diagnosis = judgment.diagnosis if judgment else iteration.training_error
     return LineageNode(
-        iteration=outcome.number,
+        iteration=iteration.number,
         parent=plan.parent if plan else None,
-        score=outcome.score if judged else None,
+        score=iteration.score if judged else None,
         score_std=judgment.score_std if judgment and judged else None,
-        passed=judged and outcome.passed,
-        final_return=_finite(outcome.best.final_return) if outcome.best else None,
+        passed=judged and iteration.passed,
+        final_return=_final_return(iteration),
         failure_tags=judgment.failure_tags if judgment else (),
-        diagnosis=(judgment.diagnosis if judgment else outcome.training_error)[:DIAGNOSIS_LENGTH],
+        diagnosis=diagnosis[:DIAGNOSIS_LENGTH],
         lesson=revision.lesson if revision and judged else "",
-        changes=made_by.changes if made_by else "",
+        changes=origin.changes if origin else "",
         hp_changes=plan.hp_changes if plan else {},
-        reward_digest=reward_digest(reward.code if reward else ""),
+        reward_digest=reward_digest(iteration.reward.code if iteration.reward else ""),
     )
 
 
-def _history(work: Work, result: SessionResult, done: Sequence[IterationView]) -> dict[str, Any]:
+def _history(view: SessionView, done: list[IterationView], result: SessionResult) -> dict[str, Any]:
     return {
-        "session_id": work.session.session_id,
-        "prompt": work.config.prompt,
-        "env_id": work.config.env_id,
+        "session_id": view.record.session_id,
+        "prompt": view.prompt,
+        "env_id": view.config.env_id if view.config else "",
         "status": result.status,
         "message": result.message,
         "best_iteration": result.best_iteration,
-        "iterations": [_entry(work, outcome) for outcome in done],
+        "iterations": [_history_entry(view, each) for each in done],
     }
 
 
-def _entry(work: Work, outcome: IterationView) -> dict[str, Any]:
-    plan, judgment = outcome.plan, outcome.judgment
-    made_by = work.session.iteration(outcome.number - 1).revision.read()
+def _history_entry(view: SessionView, iteration: IterationView) -> dict[str, Any]:
+    plan, judgment, best = iteration.plan, iteration.judgment, iteration.best
+    origin, confirmation = _origin(view, iteration), iteration.confirmation
     return {
-        "iteration": outcome.number,
+        "iteration": iteration.number,
         "parent": plan.parent if plan else None,
-        "changes": made_by.changes if made_by else "",
+        "changes": origin.changes if origin else "",
         "hp_changes": plan.hp_changes if plan else {},
-        "run_id": outcome.best.run_id if outcome.best else None,
-        "step": outcome.best.step if outcome.best else None,
-        "final_return": _finite(outcome.best.final_return) if outcome.best else None,
-        "score": outcome.score,
-        "passed": outcome.passed,
-        "confirmed_score": outcome.confirmation.intent_score if outcome.confirmation else None,
+        "run_id": best.run_id if best else None,
+        "step": best.step if best else None,
+        "final_return": _final_return(iteration),
+        "score": iteration.score,
+        "passed": iteration.passed,
+        "confirmed_score": confirmation.intent_score if confirmation else None,
         "criteria": {c.id: c.score for c in judgment.criteria} if judgment else {},
         "failure_tags": list(judgment.failure_tags) if judgment else [],
         "diagnosis": judgment.diagnosis[:DIAGNOSIS_LENGTH] if judgment else "",
-        "training_error": outcome.training_error,
-        "remarks": list(work.taken(outcome.number).remarks),
+        "training_error": iteration.training_error,
+        "remarks": list(iteration.steering.remarks),
     }
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+# --- report.md: for people, with links that work from the session's folder ------------------------
+
+
+def _report(view: SessionView, done: list[IterationView], result: SessionResult) -> str:
+    parts = [
+        _head(view, result),
+        *_criteria(view, result),
+        *_iterations(view, done),
+        *_places(result),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(view: SessionView, result: SessionResult) -> str:
+    env_id = (view.config.env_id if view.config else "") or "not chosen yet"
+    reason = f" (chosen: {_line(view.env_reason)})" if view.env_reason else ""
+    message = f" ({_line(result.message)})" if result.message else ""
+    confirmed = ""
+    if result.confirmed_score is not None:
+        confirmed = f", on held-out seeds {_number(result.confirmed_score)}"
+    passing = f"a pass is {view.loop.pass_threshold:g}"
+    spent = f"models: {spent_text(result)}"
+    return "\n".join(
+        [
+            f"# {_line(view.prompt)}",
+            "",
+            f"- environment: {env_id}{reason}",
+            f"- status: **{result.status}**{message}",
+            f"- score: {_number(result.score)}{confirmed} ({passing})",
+            f"- {result.iterations} iterations, {result.seconds:.0f} s; {spent}",
+        ]
+    )
+
+
+def spent_text(result: SessionResult) -> str:
+    """What asking models came to: what is known of it, and what may have come to it."""
+    text = f"{result.model_calls} calls, {result.tokens:,} tokens"
+    if result.cost_usd:
+        text += f", ${result.cost_usd:.4f}"
+    if result.unanswered:
+        most = f" up to ${result.unanswered_usd:.4f}" if result.unanswered_usd else ""
+        text += f"; {result.unanswered} without an answer, which may have cost{most or ' money'}"
+    return text
+
+
+def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
+    if view.intent is None:
+        return
+    best = view.iterations.get(result.best_iteration or 0)
+    scores = {c.id: c for c in best.judgment.criteria} if best and best.judgment else {}
+    rows = ["| criterion | kind | asked for | measured | score |", "|---|---|---|---|---|"]
+    for criterion in view.intent.criteria:
+        score = scores.get(criterion.id)
+        target = f"{SIGNS[criterion.comparison]} {criterion.threshold:g} {_cell(criterion.unit)}"
+        value = "" if score is None or score.value is None else f"{score.value:.3g}"
+        rows.append(
+            f"| {_cell(criterion.title)} | {criterion.category} | {target.strip()} "
+            f"| {value} | {_number(score.score if score else None)} |"
+        )
+    yield "## What was asked for, and how well the best policy does it"
+    yield "\n".join(rows)
+    if view.intent.unused_words:
+        yield f"Not covered by any criterion: {_line(', '.join(view.intent.unused_words))}."
+
+
+def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
+    if not done:
+        return
+    yield "## Iterations"
+    rows = ["| iteration | from | score | held-out seeds | return | what changed |"]
+    rows.append("|---|---|---|---|---|---|")
+    for each in done:
+        origin, confirmation = _origin(view, each), each.confirmation
+        final = each.best.final_return if each.best else None
+        rows.append(
+            f"| {each.number} | {each.plan.parent if each.plan and each.plan.parent else ''} "
+            f"| {_number(each.score)}{' ✓' if each.passed else ''} "
+            f"| {_number(confirmation.intent_score) if confirmation else ''} "
+            f"| {'' if final is None else f'{final:.1f}'} "
+            f"| {_cell(origin.changes if origin else 'the first reward')} |"
+        )
+    yield "\n".join(rows)
+    for each in done:
+        diagnosis = _line(each.judgment.diagnosis if each.judgment else each.training_error)
+        files = f"[reward](iter_{each.number}/reward_fn.py)"
+        yield f"**Iteration {each.number}** ({files}): {diagnosis[:1000] or 'no diagnosis'}"
+        if reasons := _reasons(_origin(view, each), each):
+            yield "\n".join(f"- {reason}" for reason in reasons)
+
+
+def _reasons(origin: Revision | None, iteration: IterationView) -> list[str]:
+    """Why an iteration differs from the one it is based on, and where it had to stay as it was."""
+    reasons: list[str] = []
+    if origin is not None and origin.diagnosis:
+        reasons.append(f"changed because: {_line(origin.diagnosis)[:1000]}")
+    if origin is not None and origin.remarks_taken_up:
+        reasons.append(f"remarks taken up: {_line(origin.remarks_taken_up)[:1000]}")
+    notes = (*(origin.notes if origin else ()), *(iteration.plan.notes if iteration.plan else ()))
+    return reasons + [f"note: {_line(note)}" for note in dict.fromkeys(notes)]
+
+
+def _places(result: SessionResult) -> Iterator[str]:
+    if result.policy is None:
+        return
+    yield "## What it made"
+    lines = [f"- policy: [{result.policy}]({result.policy})"]
+    lines += [f"- video: [{video}]({video})" for video in result.videos]
+    yield "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "not judged" if value is None else f"{value:.2f}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    return _line(text).replace("|", "\\|")

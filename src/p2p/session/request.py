@@ -87,7 +87,7 @@ class SessionOptions(Record):
 
     def check_models(self) -> None:
         """Raise an InferenceError if a model that is named cannot be asked."""
-        from p2p.session.thinking import check_models
+        from p2p.session.agents import check_models
 
         check_models(self.model or "", self.vlm_model or "")
 

@@ -19,13 +19,13 @@ from p2p.contracts import describe_errors, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
+from p2p.session.agents import SessionAgents
+from p2p.session.context import SessionContext, accept, local_trainer
 from p2p.session.endings import SessionBusy
 from p2p.session.loop import one_process, run_loop
-from p2p.session.phases import Work, as_is
 from p2p.session.request import SessionRequest, loop_config, with_changes
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, kill_descendants
-from p2p.session.thinking import AgentThinking
 from p2p.settings import get_settings, redact, session_path
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from p2p.config import LoopConfig
     from p2p.contracts import Criterion, Intent, SessionResult
+    from p2p.session.context import TrainerFactory
 
 EPILOG = """examples:
   python -m p2p.session.run_session --prompt "run forward fast" --env HalfCheetah-v5
@@ -156,20 +157,24 @@ def run(
     session: SessionRecord,
     *,
     resume: bool = False,
-    review_intent: Callable[[Intent], Intent] | None = None,
+    review_intent: Callable[[Intent], Intent] = accept,
+    trainer: TrainerFactory = local_trainer,
     **changes: Any,
 ) -> SessionResult:
     """Work on a session until it ends, with the models that it names.
 
     `review_intent` is shown the criteria before anything is written for them, and gives those that
-    count. `changes` are fields of LoopConfig that may be different when a session goes on. Raises
-    what `open_config` and `run_loop` raise.
+    count. `trainer` makes what trains: `p2p.scheduler.scheduled_trainer.make_trainer` for sessions
+    that may name the scheduler. `changes` are fields of LoopConfig that may be different when a
+    session is resumed. Raises what `open_config` and `run_loop` raise.
     """
     config = open_config(session, changes)
+    if config.loop.trainer != "local" and trainer is local_trainer:
+        raise ValueError(f"trainer={config.loop.trainer}: this process can only train locally")
     switch = StopSwitch()
-    thinking = AgentThinking(session, config.loop, cancelled=switch.cancelled)
-    work = Work(session, config, thinking, switch, review_intent=review_intent or as_is)
-    return run_loop(work, resume=resume)
+    agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
+    context = SessionContext(session, config, agents, switch, review_intent, trainer)
+    return run_loop(context, resume=resume)
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -245,14 +250,14 @@ def _interrupt(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, trainer: TrainerFactory = local_trainer) -> int:
     """Run the command; returns its exit status."""
     arguments = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         session = _session(arguments)
         _print_err(f"session: {session.path}")
-        result = run(session, resume=arguments.resume, **_changes(arguments))
+        result = run(session, resume=arguments.resume, trainer=trainer, **_changes(arguments))
     except ValueError as error:
         _print_err(f"error: {describe_errors(error)}")
         return EXIT_BAD_INPUT
@@ -271,7 +276,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
+    from p2p.scheduler.scheduled_trainer import make_trainer
+
+    code = main(trainer=make_trainer)
     kill_descendants()
     sys.stdout.flush()
     os._exit(code)  # a thread that still waits for a model does not hold up the end

@@ -1,7 +1,7 @@
-"""What a person wants changed while a session goes on: given by any process, taken by the loop.
+"""Feedback on a session that runs: given by any process, taken up by the loop.
 
-Orders are files that nobody changes after they are there: `give_order` makes the next number. The
-loop writes down in files of its own which of them it has taken.
+Each piece is a file that nobody changes after it is there: `give_feedback` makes the next number.
+The loop writes down in files of its own which of them it has taken up.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-_ORDER = re.compile(r"(\d{4,})\.json")
+_FILE = re.compile(r"(\d{4,})\.json")
 
 
-def give_order(session: Path, order: SteeringOrder) -> Path:
-    """Add an order to a session, by its folder; any number of processes may at once."""
+def give_feedback(session: Path, feedback: SteeringOrder) -> Path:
+    """Add feedback to a session, by its folder; any number of processes may at once."""
     folder = session / "steering"
     with locked(folder / ".lock"):
         path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
-        save_model(path, order)
+        save_model(path, feedback)
     return path
 
 
-def orders(folder: Path) -> dict[int, SteeringOrder]:
-    """All orders by number; one that cannot be read is left out."""
-    found = ((n, read_model(folder / f"{n:04d}.json", SteeringOrder)) for n in _numbers(folder))
-    return {number: order for number, order in found if order is not None}
+def all_feedback(folder: Path) -> dict[int, SteeringOrder]:
+    """By number; a piece that cannot be read is left out."""
+    pieces = ((n, read_model(folder / f"{n:04d}.json", SteeringOrder)) for n in _numbers(folder))
+    return {number: piece for number, piece in pieces if piece is not None}
 
 
 def merge(before: SteeringTaken, new: Mapping[int, SteeringOrder]) -> SteeringTaken:
-    """What the orders taken before and these amount to: of two that differ the later counts."""
+    """What the feedback taken up before and this amount to: of two that differ the later counts."""
     values = before.model_dump()
     for number in sorted(new):
         order = new[number]
@@ -61,10 +61,10 @@ def asks_to_pause(new: Mapping[int, SteeringOrder]) -> bool:
 
 
 def not_taken(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, SteeringOrder]:
-    """The orders that are still to be taken."""
+    """The feedback that is still to be taken up: the pending changes."""
     done = {number for record in taken for number in record.orders}
-    return {number: order for number, order in orders(folder).items() if number not in done}
+    return {number: piece for number, piece in all_feedback(folder).items() if number not in done}
 
 
 def _numbers(folder: Path) -> list[int]:
-    return sorted(int(match[1]) for name in names_in(folder) if (match := _ORDER.fullmatch(name)))
+    return sorted(int(match[1]) for name in names_in(folder) if (match := _FILE.fullmatch(name)))

@@ -7,8 +7,9 @@ import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from p2p.records.statuses import CANCELLABLE
 from p2p.session.endings import SessionCancelled
@@ -34,12 +35,12 @@ def cancel(session: SessionRecord) -> list[tuple[int, float | None]] | None:
     """
     parts = [session, *_runs(session)]
     before = [part.read_status() for part in parts]
-    told = [part.set_status_if("cancelled", CANCELLABLE) for part in parts]
-    if not any(told):
+    cancelled = [part.set_status_if("cancelled", CANCELLABLE) for part in parts]
+    if not any(cancelled):
         return None
     return [
         (status.pid, status.pid_started)
-        for status, hit in zip(before, told, strict=True)
+        for status, hit in zip(before, cancelled, strict=True)
         if hit and status is not None and status.pid is not None
     ]
 
@@ -52,11 +53,11 @@ def cancel_trainings(session: SessionRecord) -> None:
 
 def _runs(session: SessionRecord) -> list[IterationRecord]:
     """A training outlives a session that was killed: it hears of a cancel in its own file."""
-    return [run for found in session.iteration_records() for run in found.runs()]
+    return [run for iteration in session.iteration_records() for run in iteration.runs()]
 
 
 class StopSwitch:
-    """Whether someone asked this session to stop.
+    """Whether this session was asked to stop.
 
     Asked once, whatever the main thread waits for is interrupted with KeyboardInterrupt, except
     inside of `polled`, where someone asks `cancelled`. Asked twice, the process ends on the spot
@@ -76,7 +77,7 @@ class StopSwitch:
 
     @property
     def out_of_time(self) -> bool:
-        """Whether it is to stop for want of time alone: what a person says counts more."""
+        """Whether it is to stop for want of time alone: what the user says counts more."""
         return self._time_is_over and self._asked_at is None
 
     def check(self) -> None:
@@ -94,7 +95,7 @@ class StopSwitch:
             self._polled -= 1
 
     def ask(self) -> None:
-        """Ask from another thread, for a person."""
+        """Ask from another thread, for the user."""
         if self._asked_at is not None:
             return
         if self._has_signals:
@@ -175,21 +176,8 @@ def heartbeat(session: SessionRecord, switch: StopSwitch, clock: Clock) -> Itera
         thread.join()
 
 
-def descendants(pid: int) -> list[int]:
-    """All processes below this one, parents first."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended while we looked
-            parent = int(path.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found[1:]
-
-
 def kill_descendants() -> None:
     """End everything that this process has started, and what that has started, at once."""
-    for pid in descendants(os.getpid()):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            process.kill()

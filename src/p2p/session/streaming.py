@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from p2p.contracts import ROLLOUT_LABELS
 from p2p.event_log import emit
 from p2p.files import save_model
-from p2p.session.thinking import EarlyTask
 from p2p.training.checkpoints import checkpoint_steps
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from p2p.contracts import AuthoredCode, Intent
     from p2p.records.iteration_record import IterationRecord
-    from p2p.session.phases import Work
+    from p2p.session.context import SessionContext
 
 LOOK_S = 1.0
 NICENESS = 10
@@ -32,7 +31,7 @@ NICENESS = 10
 
 @contextmanager
 def judging_early(
-    work: Work, iteration: IterationRecord, intent: Intent, judge: AuthoredCode | None
+    context: SessionContext, iteration: IterationRecord, intent: Intent, judge: AuthoredCode | None
 ) -> Iterator[None]:
     """While this lasts, each new checkpoint of each run is judged, in the background."""
     if judge is None or not judge.valid:
@@ -41,7 +40,7 @@ def judging_early(
     ended = threading.Event()
     thread = threading.Thread(
         target=contextvars.copy_context().run,
-        args=(_judge_as_they_come, work, iteration, intent, judge.code, ended),
+        args=(_judge_as_they_come, context, iteration, intent, judge.code, ended),
         name="early-judge",
         daemon=True,
     )
@@ -53,7 +52,11 @@ def judging_early(
 
 
 def _judge_as_they_come(
-    work: Work, iteration: IterationRecord, intent: Intent, code: str, ended: threading.Event
+    context: SessionContext,
+    iteration: IterationRecord,
+    intent: Intent,
+    code: str,
+    ended: threading.Event,
 ) -> None:
     # Of this thread and the processes it starts alone: training has the cores first.
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
@@ -65,26 +68,19 @@ def _judge_as_they_come(
                 if (run.streaming_dir / f"{step}.json").exists():
                     continue
                 try:
-                    _judge_one(work, run, intent, code, step)
+                    _judge_one(context, run, intent, code, step)
                 except Exception as error:  # noqa: BLE001 - it must not disturb the training
                     emit("early_judge.error", iteration=iteration.number, error=repr(error))
                     return
 
 
-def _judge_one(work: Work, run: IterationRecord, intent: Intent, code: str, step: int) -> None:
+def _judge_one(
+    context: SessionContext, run: IterationRecord, intent: Intent, code: str, step: int
+) -> None:
     config = run.config.read()
     files: list[Path] = [run.trajectory_file(step, label) for label in ROLLOUT_LABELS]
     if config is None or not all(path.exists() for path in files):
         return
-    judgment = work.thinking.judge_early(
-        EarlyTask(
-            intent=intent,
-            judge_code=code,
-            config=config,
-            step=step,
-            trajectories=files,
-            loop=work.loop,
-        )
-    )
+    judgment = context.agents.judge_early(intent, code, config, files, step)
     save_model(run.streaming_dir / f"{step}.json", judgment)
     emit("early_judge", run_id=run.iteration_id, step=step, score=judgment.intent_score)

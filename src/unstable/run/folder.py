@@ -30,7 +30,7 @@ _UNFINISHED = ".unfinished-"
 
 
 @dataclass(frozen=True)
-class RunStatus:
+class SelfPlayStatus:
     """How a run stands."""
 
     status: Status
@@ -71,15 +71,15 @@ class RunFolder:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         return make_config(values, str(path))
 
-    def write_status(self, status: RunStatus) -> None:
+    def write_status(self, status: SelfPlayStatus) -> None:
         """Say how it stands."""
         write_whole(self.path / "status.json", to_json(asdict(status)) + "\n")
 
-    def status(self) -> RunStatus | None:
+    def status(self) -> SelfPlayStatus | None:
         """How it stands; None if that is not known."""
         try:
             values = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
-            return RunStatus(**values)
+            return SelfPlayStatus(**values)
         except (OSError, ValueError, TypeError):
             return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unstable.collector import CollectionError
 from unstable.engines.protocol import EngineError
 from unstable.games.runner import GameError
-from unstable.run.folder import RunStatus
+from unstable.run.folder import SelfPlayStatus
 
 if TYPE_CHECKING:
     from unstable.config import RunConfig
@@ -31,16 +31,16 @@ def start(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunRe
     def note(progress: Progress) -> None:
         nonlocal step
         step = progress.step
-        folder.write_status(RunStatus("running", step, config.updates, pid=os.getpid()))
+        folder.write_status(SelfPlayStatus("running", step, config.updates, pid=os.getpid()))
         tell(progress)
 
     with folder.held():
         try:
             result = _train(config, folder, model, note)
         except BaseException as error:
-            folder.write_status(RunStatus(_ending(error), step, config.updates, _words(error)))
+            folder.write_status(SelfPlayStatus(_ending(error), step, config.updates, _words(error)))
             raise
-        folder.write_status(RunStatus("completed", result.step, config.updates))
+        folder.write_status(SelfPlayStatus("completed", result.step, config.updates))
         return result
 
 

@@ -16,7 +16,7 @@ from p2p.api.problems import NoAnswer, WrongState
 from p2p.api.schemas import AnalyzeRequest
 from p2p.event_log import last_event, read_events
 from p2p.inference.question import AskingCancelled, InferenceError
-from p2p.session.thinking import analyze_session, check_models
+from p2p.session.agents import analyze_session, check_models
 from p2p.settings import redact
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from p2p.contracts import Intent
 from p2p.inference.ledger import allowance
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.thinking import AgentThinking
+from p2p.session.agents import SessionAgents
 
 router = APIRouter(prefix="/api", tags=["sessions"])
 FOLDER = ".proposals"
@@ -27,14 +27,14 @@ def propose_criteria(house: TheHouse, wanted: ProposalRequest) -> Intent:
     model = wanted.model or ""
     try:
         budget = allowance(record.llm_dir, model, wanted.budget_usd)
-        thinking = AgentThinking(record, LoopConfig(model=model, budget_usd=budget))
+        agents = SessionAgents(record, LoopConfig(model=model, budget_usd=budget))
         env_id = wanted.env_id
         if not env_id:
-            choice = thinking.choose_environment(wanted.prompt)
+            choice = agents.choose_environment(wanted.prompt)
             if choice.env_id is None:
                 raise BadRequest(choice.reason)
             env_id = choice.env_id
-        return thinking.elicit(wanted.prompt, env_id)
+        return agents.elicit(wanted.prompt, env_id)
     except InferenceError as error:
         raise NoAnswer(error) from error
     except ValueError as error:

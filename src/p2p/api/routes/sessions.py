@@ -24,7 +24,7 @@ from p2p.config import TUNABLE
 from p2p.contracts import Criterion, Intent, SteeringOrder, describe_errors, utc_now
 from p2p.records.statuses import CANCELLABLE
 from p2p.scheduler.service import ensure_scheduler
-from p2p.session.steering import give_order
+from p2p.session.steering import give_feedback
 from p2p.session.stopping import cancel
 from p2p.settings import session_path
 
@@ -123,7 +123,7 @@ def steer_session(house: TheHouse, session_id: str, wanted: SteerRequest) -> Ste
     if wanted.criteria is not None:
         _check_criteria(wanted.criteria)
     order = SteeringOrder(**wanted.model_dump(), given_at=utc_now())
-    give_order(record.path, order)
+    give_feedback(record.path, order)
     return order
 
 

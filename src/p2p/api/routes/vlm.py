@@ -20,7 +20,7 @@ from p2p.inference.ledger import allowance
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN, PROVIDERS, choose_model, split_model
 from p2p.inference.question import InferenceError, Media, Question
-from p2p.session.thinking import check_models
+from p2p.session.agents import check_models
 from p2p.settings import get_settings
 
 router = APIRouter(prefix="/api/vlm", tags=["vlm"])

@@ -1,6 +1,6 @@
-"""Someone who thinks as a script says, so that a test decides what a session goes through.
+"""Agents that answer as a script says, so that a test decides what a session goes through.
 
-As a program it runs a session with such a script: `python scripted_thinking.py SESSION SCRIPT`.
+As a program it runs a session with such a script: `python scripted_agents.py SESSION SCRIPT`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,10 @@ from p2p.inference import question
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import EXIT_CODES
+from p2p.session.agents import SessionAgents
+from p2p.session.context import SessionContext, local_trainer
 from p2p.session.loop import run_loop
-from p2p.session.phases import Work
-from p2p.session.steering import give_order
-from p2p.session.thinking import EarlyTask, JudgeTask, RewardTask, Usage
+from p2p.session.steering import give_feedback
 from p2p.training.trainer import aggregate, run_name, seed_result
 
 REWARD = '''
@@ -74,16 +74,15 @@ def criterion(name: str = "upright", threshold: float = 0.9) -> Criterion:
 
 
 @dataclass
-class ScriptedThinking:
+class ScriptedAgents(SessionAgents):
     """Calls are noted in `calls`; scores and errors come from the script.
 
-    Script: scores (by iteration, [first, on fresh starts]; null: no judge could judge), raises (by
-    call and how often it was made, an exception of p2p.inference), invalid (iterations), code
-    (rewards by iteration), notes (of a revision), orders (that a person gives during a call),
+    Script: scores (by iteration, [first, on held-out seeds]; null: no judge could judge), raises
+    (by call and how often it was made, an exception of p2p.inference), invalid (iterations), code
+    (rewards by iteration), notes (of a revision), feedback (that a user gives during a call),
     unanswered (requests), slow (seconds of each call).
     """
 
-    session: SessionRecord
     script: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -97,8 +96,8 @@ class ScriptedThinking:
 
     def _call(self, name: str) -> None:
         append_line(self.calls_path, json.dumps({"call": name}).encode())
-        for parts in self.script.get("orders", {}).get(name, []):
-            give_order(self.session.path, SteeringOrder(given_at=utc_now(), **parts))
+        for parts in self.script.get("feedback", {}).get(name, []):
+            give_feedback(self.session.path, SteeringOrder(given_at=utc_now(), **parts))
         time.sleep(self.script.get("slow", 0.0))
         planned = self.script.get("raises", {}).get(name, [])
         count = self.calls().count(name)
@@ -113,16 +112,26 @@ class ScriptedThinking:
         self._call("elicit")
         return Intent(prompt=prompt, env_id=env_id, criteria=(criterion(),), author="script")
 
-    def reward(self, task: RewardTask) -> AuthoredCode:
-        if task.code is None:
-            self._call("write_reward")
-            return self._code(1, reward(1.0))
-        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward.path.exists())
-        self._call(f"mend_reward {number}")
-        assert task.judge() == JUDGE
-        best = task.previous_best
-        assert best is None or (best / "policy.safetensors").is_file()
-        return self._code(number, task.code)
+    def write_reward(
+        self, intent: Intent, config: TrainConfig, judge_code: Callable[[], str | None]
+    ) -> AuthoredCode:
+        self._call("write_reward")
+        return self._code(1, reward(1.0))
+
+    def repair_reward(
+        self,
+        intent: Intent,
+        config: TrainConfig,
+        judge_code: Callable[[], str | None],
+        code: str,
+        author: str,
+        previous_best: Path | None,
+    ) -> AuthoredCode:
+        number = 1 + sum(1 for r in self.session.iteration_records() if r.reward.exists())
+        self._call(f"repair_reward {number}")
+        assert judge_code() == JUDGE
+        assert previous_best is None or (previous_best / "policy.safetensors").is_file()
+        return self._code(number, code)
 
     def _code(self, number: int, code: str) -> AuthoredCode:
         code = self.script.get("code", {}).get(str(number), code)
@@ -136,29 +145,46 @@ class ScriptedThinking:
         valid = written > self.script.get("bad_judges", 0)
         return AuthoredCode(code=JUDGE, author="script", valid=valid)
 
-    def judge(self, task: JudgeTask) -> JudgmentResult:
-        number = int(task.folder.parent.parent.name.removeprefix("iter_"))
-        confirming = task.block > 1
-        self._call(f"{'confirm' if confirming else 'judge'} {number} block {task.block}")
-        assert (task.policy / "policy.zip").is_file()
-        first, fresh = self.script.get("scores", {}).get(str(number), [0.5, 0.5])
-        score = fresh if confirming else first
+    def judge(
+        self,
+        intent: Intent,
+        judge_code: str | None,
+        run: IterationRecord,
+        config: TrainConfig,
+        *,
+        step: int,
+        episodes: int,
+        block: int,
+        folder: Path,
+    ) -> JudgmentResult:
+        number = IterationRecord(run.path.parent).number
+        confirming = block > 1
+        self._call(f"{'confirm' if confirming else 'judge'} {number} block {block}")
+        assert (run.checkpoints_dir / f"step_{step}" / "policy.zip").is_file()
+        score = self.script.get("scores", {}).get(str(number), [0.5, 0.5])[confirming]
         if isinstance(score, list):  # one after the other
-            made = self.calls().count(f"judge {number} block {task.block}")
-            score = score[min(made, len(score)) - 1]
+            asked = self.calls().count(f"judge {number} block {block}")
+            score = score[min(asked, len(score)) - 1]
         if score is None:
             return JudgmentResult(intent_score=None, unavailable={"code": "it is out"})
         return JudgmentResult(
             intent_score=score,
-            passed=score >= task.loop.pass_threshold,
+            passed=score >= self.loop.pass_threshold,
             diagnosis=f"scored {score}",
-            step=task.step,
+            step=step,
             score_std=0.0,
-            criteria=tuple(CriterionScore(id=c.id, score=score) for c in task.intent.criteria),
+            criteria=tuple(CriterionScore(id=c.id, score=score) for c in intent.criteria),
         )
 
-    def judge_early(self, task: EarlyTask) -> JudgmentResult:
-        return JudgmentResult(intent_score=0.1, step=task.step)
+    def judge_early(
+        self,
+        intent: Intent,
+        judge_code: str,
+        config: TrainConfig,
+        trajectories: Sequence[Path],
+        step: int,
+    ) -> JudgmentResult:
+        return JudgmentResult(intent_score=0.1, step=step)
 
     def revise(self, session: SessionView, iteration: int) -> Revision:
         self._call(f"revise {iteration}")
@@ -176,12 +202,18 @@ class ScriptedThinking:
             author="script",
         )
 
-    def ask_anew(self, *roles: str) -> None:
-        self._call("ask_anew " + " ".join(roles))
+    def forget(self, *roles: str) -> None:
+        self._call("forget " + " ".join(roles))
 
-    def usage(self) -> Usage:
+    def usage(self) -> dict[str, Any]:
         lost = self.script.get("unanswered", 0)
-        return Usage(len(self.calls()), 7, 0.25, unanswered=lost, unanswered_usd=0.125 * lost)
+        return {
+            "model_calls": len(self.calls()),
+            "tokens": 7,
+            "cost_usd": 0.25,
+            "unanswered": lost,
+            "unanswered_usd": 0.125 * lost,
+        }
 
 
 @dataclass
@@ -211,21 +243,23 @@ class CopyingTrainer:
         return aggregate(configs, seeds, results)
 
 
-def work_on(session: SessionRecord, script: dict[str, Any], trained: Path | None = None) -> Work:
+def context_of(
+    session: SessionRecord, script: dict[str, Any], trained: Path | None = None
+) -> SessionContext:
     config = session.config.read()
     assert config is not None
-    return Work(
+    return SessionContext(
         session,
         config,
-        ScriptedThinking(session, script),
-        trainer=None if trained is None else lambda _loop, _switch: CopyingTrainer(trained),
+        ScriptedAgents(session, config.loop, script=script),
+        trainer=local_trainer if trained is None else lambda *_: CopyingTrainer(trained),
         judge_waits_s=(0.0, 0.0),
     )
 
 
 if __name__ == "__main__":
     record = SessionRecord(Path(sys.argv[1]))
-    result = run_loop(work_on(record, json.loads(sys.argv[2])), resume="--resume" in sys.argv)
+    result = run_loop(context_of(record, json.loads(sys.argv[2])), resume="--resume" in sys.argv)
     print(result.status, result.message)
     sys.stdout.flush()
     os._exit(EXIT_CODES[result.status])
