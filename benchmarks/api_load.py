@@ -32,8 +32,7 @@ from typing import Any
 
 from common import cpu_seconds, described, machine, table, write
 
-from p2p.api.index import folders
-from p2p.api.rows import read_row
+from p2p.api.index import read_row, session_folders
 from p2p.contracts import JudgmentResult, SessionResult, utc_now
 from p2p.event_log import EventLog
 from p2p.records.iteration_record import IterationRecord, SessionRecord
@@ -227,7 +226,7 @@ def naive_lists(runs: Path) -> list[float]:
     """The first page, made from all files: what every request costs without an index."""
 
     def listed() -> None:
-        rows = [read_row(name, Path(folder)) for name, (folder, _) in folders(runs).items()]
+        rows = [read_row(name, Path(folder)) for name, (folder, _) in session_folders(runs).items()]
         there = [row for row in rows if row is not None]
         page = sorted(there, key=lambda row: row.created_at, reverse=True)[:50]
         json.dumps([row.model_dump(mode="json") for row in page])

@@ -1,13 +1,13 @@
-"""Sentences to policies without a language model: does the built-in author get there?
+"""Prompts to policies without a language model: does the built-in author get there?
 
 python benchmarks/builtin_prompts.py [--only TEXT] [--skip TEXT] [--seeds 1 2] [--jobs 1] [--write]
 
 Each job is a whole session with the model `builtin`: criteria, reward, judge, training, judgement,
-confirmation on fresh starts, revision. What the session says of its policy is then held against a
+confirmation on held-out seeds, revision. What the session says of its policy is then held against a
 measurement that knows nothing of criteria and judges: the policy is played in plain Gymnasium, from
-starts of its own, and the asked motion is read off the simulator. One line of JSON per job; with
+seeds of its own, and the asked motion is read off the simulator. One line of JSON per job; with
 --write, jobs that are done are kept in results/builtin_prompts.json, and an interrupted benchmark
-goes on where it stopped. A list `notes` in that file is kept and stands under the table: what a
+resumes where it stopped. A list `notes` in that file is kept and stands under the table: what a
 reader must know of sessions that are not in it.
 """
 
@@ -172,7 +172,7 @@ def one_job(env_id: str, prompt: str, seed: int, options: dict[str, Any]) -> dic
         if not folders:
             raise SystemExit(f"{env_id} {prompt!r} {seed}: no session\n{ended.stderr[-4000:]}")
         result = json.loads((folders[0] / "result.json").read_text())
-        found: dict[str, Any] = {
+        outcome: dict[str, Any] = {
             "env_id": env_id,
             "prompt": prompt,
             "seed": seed,
@@ -187,14 +187,14 @@ def one_job(env_id: str, prompt: str, seed: int, options: dict[str, Any]) -> dic
         if result["policy"]:
             archive = folders[0] / result["policy"]
             episodes = play(env_id, archive.with_name("policy.safetensors"))
-            found["measured"] = {
+            outcome["measured"] = {
                 name: round(mean(measure(e) for e in episodes), 3)
                 for name, measure in PROMPTS[env_id, prompt]
             }
-        if not found["passed"]:
-            found["message"] = result["message"]
-            found["criteria"] = _last_scores(folders[0])
-    return found
+        if not outcome["passed"]:
+            outcome["message"] = result["message"]
+            outcome["criteria"] = _last_scores(folders[0])
+    return outcome
 
 
 def _last_scores(session: Path) -> dict[str, float | None]:
@@ -223,7 +223,7 @@ def report(
     for (env_id, prompt), measures in PROMPTS.items():
         mine = [r for r in runs if (r["env_id"], r["prompt"]) == (env_id, prompt)]
         mine.sort(key=lambda run: run["seed"])
-        if not mine:  # said, so that a count of passes never hides what was left out
+        if not mine:  # shown, so that a count of passes never hides what was left out
             rows.append([f"{env_id}: {prompt}", "no finished session", *["-"] * 4])
             continue
         scores = [r["confirmed"] if r["confirmed"] is not None else r["score"] for r in mine]
@@ -245,7 +245,7 @@ def report(
     asked = {(run["env_id"], run["prompt"]) for run in runs}
     count = (
         f"Passed: {passed} of {len(runs)} finished sessions, over {len(asked)} of the "
-        f"{len(PROMPTS)} sentences; {len(PROMPTS) * len(seeds)} sessions make the whole table."
+        f"{len(PROMPTS)} prompts; {len(PROMPTS) * len(seeds)} sessions make the whole table."
     )
     how = (
         "Whole sessions with the model `builtin`, at most "
@@ -272,30 +272,30 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
     parser.add_argument("--unsafe-local", action="store_true", help="without a sandbox")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(one_job(*json.loads(given.one))))
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(one_job(*json.loads(args.one))))
         return
 
-    options: dict[str, Any] = {"unsafe_local": True} if given.unsafe_local else {}
-    if given.jobs > 1:
+    options: dict[str, Any] = {"unsafe_local": True} if args.unsafe_local else {}
+    if args.jobs > 1:
         options |= {"cores_per_run": 1, "max_parallel": 1}
-    threads = ONE_THREAD if given.jobs > 1 else {"JAX_PLATFORMS": "cpu"}
-    # Seed by seed, so that an unfinished benchmark has every sentence as often as possible.
+    threads = ONE_THREAD if args.jobs > 1 else {"JAX_PLATFORMS": "cpu"}
+    # Seed by seed, so that an unfinished benchmark has every prompt as often as possible.
     wanted = [
         (env_id, prompt, seed)
-        for seed in given.seeds
+        for seed in args.seeds
         for env_id, prompt in PROMPTS
-        if not given.only or any(text in f"{env_id}: {prompt}" for text in given.only)
-        if not any(text in f"{env_id}: {prompt}" for text in given.skip)
+        if not args.only or any(text in f"{env_id}: {prompt}" for text in args.only)
+        if not any(text in f"{env_id}: {prompt}" for text in args.skip)
     ]
     kept = RESULTS / "builtin_prompts.json"
     before, runs, notes = machine(), [], []
-    if kept.exists() and not given.fresh:
+    if kept.exists() and not args.fresh:
         earlier = json.loads(kept.read_text())
         before, runs, notes = earlier["before"], earlier["runs"], earlier.get("notes", [])
     done = {(r["env_id"], r["prompt"], r["seed"]) for r in runs}
-    with ThreadPoolExecutor(given.jobs) as pool:
+    with ThreadPoolExecutor(args.jobs) as pool:
         jobs = [
             pool.submit(in_process, __file__, (*job, options), threads)
             for job in wanted
@@ -307,12 +307,12 @@ def main() -> None:
                 continue
             runs.append(job.result())
             print(json.dumps(runs[-1]), flush=True)
-            if given.write:
+            if args.write:
                 after = machine()
-                text = report(runs, described(before, after), given.seeds, notes)
-                found = {"before": before, "after": after, "notes": notes, "runs": runs}
-                write("builtin_prompts", text, found)
-    print(report(runs, described(before, machine()), given.seeds, notes))
+                text = report(runs, described(before, after), args.seeds, notes)
+                record = {"before": before, "after": after, "notes": notes, "runs": runs}
+                write("builtin_prompts", text, record)
+    print(report(runs, described(before, machine()), args.seeds, notes))
 
 
 if __name__ == "__main__":

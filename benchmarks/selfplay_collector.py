@@ -24,12 +24,11 @@ from common import described, machine, peak_rss_mb, table, write
 from unstable.buffer import StepBuffer
 from unstable.collector import Collector
 from unstable.engines.protocol import Completion
-from unstable.games.legal import legal_moves
+from unstable.games.rules import legal_moves
 from unstable.games.runner import GameRunner
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.utils.extraction import extract_action
-from unstable.utils.templates import format_prompt
+from unstable.utils.templates import extract_action, format_prompt
 
 GOAL_MS = 1.0
 GAMES, AT_ONCE, RAY_GAMES = 1000, 256, 16

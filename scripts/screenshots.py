@@ -189,8 +189,8 @@ def won(game: dict[str, Any]) -> bool:
 
 
 def fill_in(page: Page) -> None:
-    """A sentence and a body; the built-in author proposes criteria."""
-    page.get_by_role("textbox", name="What should it do?").fill("run forward fast")
+    """A prompt and an environment; the built-in author proposes criteria."""
+    page.get_by_role("textbox", name="Prompt").fill("run forward fast")
     page.get_by_role("radio", name="HalfCheetah").check(force=True)
     page.get_by_label("Model", exact=True).fill("builtin")
     page.get_by_role("button", name="Propose criteria").click()

@@ -144,6 +144,7 @@ class SessionFolder:
         code: str = "",
         train: TrainConfig = TRAIN,
         changes: str = "",
+        rule: str = "",
         parent: int | None = None,
         seeds: Sequence[int] = (1,),
     ) -> IterationRecord:
@@ -188,6 +189,7 @@ class SessionFolder:
             failure_tags=judged.failure_tags,
             diagnosis=judged.diagnosis,
             changes=changes,
+            rule=rule,
             final_return=10.0 * number,
         )
         self.save_lineage(self.view().lineage.add(node))

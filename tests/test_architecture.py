@@ -24,7 +24,7 @@ UNSTABLE_LAYERS = (
     {"core", "config"},
     {"reward_transformations", "algorithms", "engines", "games", "tiny", "utils"},
     {
-        "buffer", "stores", "model_pool", "ratings", "samplers", "trackers", "writers",
+        "buffer", "model_pool", "ratings", "samplers", "trackers", "writers",
         "transcripts", "evaluation", "actor", "learners",
     },
     {"collection"},

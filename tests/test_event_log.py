@@ -191,7 +191,7 @@ def test_the_current_log_is_the_contexts_own(path, tmp_path):
 
 
 def test_anything_can_be_told_and_the_line_is_plain_json(path):
-    told = {
+    data = {
         "nan": float("nan"),
         "inf": np.float32("inf"),
         "number": np.int64(3),
@@ -201,14 +201,14 @@ def test_anything_can_be_told_and_the_line_is_plain_json(path):
         "set": {1},
         "newline": "a\nb\r\u2028",
     }
-    EventLog(path).emit("e", **told)
+    EventLog(path).emit("e", **data)
     (line,) = path.read_bytes().splitlines()
     json.loads(line, parse_constant=pytest.fail)
     (event,) = read_events(path)
     assert event.data["nan"] == "nan"
     assert event.data["number"] == 3
     assert event.data["spec"]["latex"] == "r"
-    assert event.data["newline"] == told["newline"]
+    assert event.data["newline"] == data["newline"]
 
 
 def test_a_secret_does_not_reach_the_file(path, monkeypatch):

@@ -1,11 +1,10 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { StrictMode, lazy } from "react";
+import { lazy, StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { BrowserRouter, Navigate, Route, Routes } from "react-router";
 import { ApiError } from "./api/client";
-import { Layout } from "./app/Layout";
+import { Layout, Missing } from "./app/Layout";
 import { applyTheme } from "./app/theme";
-import { Missing } from "./pages/Missing";
 import { SessionsPage } from "./pages/SessionsPage";
 import "./app/tokens.css";
 import "./app/base.css";
@@ -14,13 +13,13 @@ import "./pages/pages.css";
 
 // Charts and formulas come when a page needs them: the first view stays light.
 const SessionPage = lazy(() => import("./pages/session/SessionPage"));
-const StartPage = lazy(() => import("./pages/StartPage"));
+const StartPage = lazy(() => import("./pages/start/StartPage"));
 const MonitorPage = lazy(() => import("./pages/MonitorPage"));
 const TrashPage = lazy(() => import("./pages/TrashPage"));
 const BenchmarksPage = lazy(() => import("./pages/benchmark/BenchmarksPage"));
 const BenchmarkPage = lazy(() => import("./pages/benchmark/BenchmarkPage"));
 const CasePage = lazy(() => import("./pages/benchmark/CasePage"));
-const SelfPlaysPage = lazy(() => import("./pages/SelfPlaysPage"));
+const SelfPlaysPage = lazy(() => import("./pages/selfplay/SelfPlaysPage"));
 const SelfPlayPage = lazy(() => import("./pages/selfplay/SelfPlayPage"));
 const JobPage = lazy(() => import("./pages/JobPage"));
 

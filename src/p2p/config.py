@@ -149,7 +149,6 @@ class TrainConfig(BaseModel):
 
     @property
     def minibatch_size(self) -> int:
-        """Steps in one gradient step."""
         return self.batch_size // self.num_minibatches
 
     @property
@@ -159,11 +158,9 @@ class TrainConfig(BaseModel):
 
     @property
     def eval_envs(self) -> int:
-        """Evaluation episodes side by side."""
         return self.num_eval_envs or self.num_envs
 
     def to_json(self) -> str:
-        """As config.json holds it."""
         return self.model_dump_json(indent=2)
 
     @classmethod
@@ -293,7 +290,6 @@ class LoopConfig(BaseModel):
 
     @property
     def strategy(self) -> JudgeStrategy:
-        """Who judges."""
         if not self.vlm_model:
             return "code"
         return "both" if self.use_code_judge else "vlm"

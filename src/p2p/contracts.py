@@ -368,6 +368,8 @@ class LineageNode(Record):
     lesson: str = ""
     changes: str = ""
     """What was changed against the parent."""
+    rule: str = ""
+    """The rule of the built-in author that changed it; empty for other authors."""
     hp_changes: dict[str, Any] = Field(default_factory=dict)
     reward_digest: str = ""
     """SHA-256 of the reward's source, to know a proposal that was tried before."""
@@ -388,6 +390,8 @@ class Revision(Record):
     diagnosis: str
     lesson: str = ""
     changes: str
+    rule: str = ""
+    """The rule of the built-in author behind it; empty for other authors."""
     reward_code: str
     hp_changes: dict[str, Any] = Field(default_factory=dict)
     """Against the configuration of `based_on`."""

@@ -46,7 +46,6 @@ __all__ = sorted((*ACTORS, *PLAIN, *MODULES, "__version__"))  # noqa: PLE0605 - 
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used."""
     if name in ACTORS:
         import ray
 

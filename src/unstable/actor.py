@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import shutil
+import tempfile
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from unstable.engines import Completion, Sampling, make_engine
-from unstable.engines.fetching import AdapterCache
-from unstable.utils.handles import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from unstable.engines.protocol import EngineError
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+from unstable.utils.handles import call_within, send
 
 REPORT_SECONDS = 5.0
+FETCH_TIMEOUT = 120.0
+KEPT_ADAPTERS = 32
+"""Fetched adapters on disk; engines have those they use in memory."""
 SAMPLING = ("temperature", "top_p", "max_tokens")
 
 
 class VLLMActor:
     """Answers prompts, each with a LoRA adapter of its own; one actor has one engine.
 
-    The engine batches what is under way and has the loop that steps; here is no queue before it.
+    The engine batches what is in flight and has the loop that steps; here is no queue before it.
 
     Args:
         cfg: `model_name`, how to sample (`temperature`, `top_p`, `max_tokens`), and what
@@ -37,7 +44,11 @@ class VLLMActor:
     """Hundreds of games wait here at the same time."""
 
     def __init__(
-        self, cfg: Mapping[str, Any], tracker: Any = None, name: str = "actor", adapters: Any = None
+        self,
+        cfg: Mapping[str, Any],
+        tracker: Tracker | None = None,
+        name: str = "actor",
+        adapters: ModelPool | None = None,
     ) -> None:
         self.name = name
         self.tracker = tracker
@@ -50,7 +61,6 @@ class VLLMActor:
         self._report_task: asyncio.Task[None] | None = None
 
     async def submit_prompt(self, prompt: str, lora_path: str | None = None) -> str:
-        """Answer a prompt."""
         return (await self.generate(prompt, lora_path)).text
 
     async def generate(
@@ -72,8 +82,10 @@ class VLLMActor:
         """
         if self._report_task is None or self._report_task.done():
             self._report_task = asyncio.create_task(self._report_loop())
-        given = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-        wanted: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        overrides = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
+        wanted: dict[str, Any] = {
+            key: value for key, value in overrides.items() if value is not None
+        }
         sampling = replace(self.sampling_params, seed=seed, **wanted)
         ids = tuple(self.tokenizer.encode(prompt, add_special_tokens=False))
         adapter = None if lora_path is None else await self._adapters.local(lora_path)
@@ -81,7 +93,6 @@ class VLLMActor:
         return completion if completion.prompt_ids else replace(completion, prompt_ids=ids)
 
     async def ping(self) -> str:
-        """Say that it lives."""
         return self.name
 
     def stats(self) -> dict[str, float]:
@@ -117,9 +128,73 @@ class VLLMActor:
             self._report()
 
     def _report(self) -> None:
+        if self.tracker is None:
+            return
         stats = self.stats()
         reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
-        tell(self.tracker, "log_inference", self.name, self._gpu_ids, reported)
+        send(self.tracker.log_inference, self.name, self._gpu_ids, reported)
+
+
+class AdapterCache:
+    """Finds adapters here, or fetches them from the model pool into a folder of its own.
+
+    Args:
+        pool: has the files of adapters that were saved on other machines; None: look here only.
+    """
+
+    def __init__(self, pool: ModelPool | None = None) -> None:
+        self._pool = pool
+        self._folder: Path | None = None
+        self._fetched: dict[str, asyncio.Future[str]] = {}
+
+    async def local(self, path: str) -> str:
+        """The folder of an adapter on this machine.
+
+        Raises:
+            EngineError: it is neither here nor to be had.
+        """
+        if Path(path).exists() or self._pool is None:
+            return path  # the engine says what is wrong with it
+        waiting = self._fetched.get(path)
+        if waiting is None or waiting.cancelled() or (waiting.done() and waiting.exception()):
+            waiting = self._fetched[path] = asyncio.ensure_future(self._fetch(self._pool, path))
+            self._forget_old()
+        # One caller that gives up must not stop what others wait for.
+        return await asyncio.shield(waiting)
+
+    def close(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        self._fetched.clear()
+
+    async def _fetch(self, pool: ModelPool, path: str) -> str:
+        try:
+            files = await call_within(FETCH_TIMEOUT, pool.adapter_files, path)
+        except TimeoutError as error:
+            raise EngineError(
+                f"the model pool did not send {path} in {FETCH_TIMEOUT:g} s"
+            ) from error
+        if not files:
+            raise EngineError(f"{path} is not on this machine, and the model pool does not have it")
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="unstable-adapters-"))
+        folder = self._place(path)
+        folder.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (folder / Path(name).name).write_bytes(content)
+        return str(folder)
+
+    def _place(self, path: str) -> Path:
+        assert self._folder is not None
+        return self._folder / hashlib.sha256(path.encode()).hexdigest()[:16]
+
+    def _forget_old(self) -> None:
+        while len(self._fetched) > KEPT_ADAPTERS:
+            oldest = next(iter(self._fetched))
+            del self._fetched[oldest]
+            if self._folder is not None:
+                shutil.rmtree(self._place(oldest), ignore_errors=True)
 
 
 def _tokenizer(engine: Any, cfg: Mapping[str, Any]) -> Any:

@@ -7,8 +7,10 @@ import io
 import json
 import random
 import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from unstable.core import UNKNOWN_VERSION, Step, Trajectory
 from unstable.reward_transformations import (
@@ -19,14 +21,175 @@ from unstable.reward_transformations import (
     SamplingRewardTransform,
     StepRewardTransform,
 )
-from unstable.stores import STORES, BufferStore
-from unstable.utils.background import BackgroundWriter
-from unstable.utils.files import write_whole
-from unstable.utils.handles import ask, tell
-from unstable.utils.locking import locked
+from unstable.reward_transformations.stateful import Stack
+from unstable.trackers import Tracker
+from unstable.utils.files import BackgroundWriter, write_whole
+from unstable.utils.handles import call, locked, send
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+_FIELDS = tuple(field.name for field in fields(Step))
+MAX_WAITING = 4096
+"""Groups that may wait for games: some never come, and their group must not stay for ever."""
+
+
+class BufferStore(Protocol):
+    """Steps that come as trajectories and leave at random."""
+
+    @property
+    def size(self) -> int:
+        """Steps that can be drawn."""
+        ...
+
+    def add(self, trajectory: list[Step]) -> None:
+        """Take the steps of one trajectory."""
+        ...
+
+    def evict(self, steps: int, rng: random.Random) -> int:
+        """Drop at least so many steps, uniformly; how many were dropped."""
+        ...
+
+    def draw(self, steps: int, rng: random.Random) -> list[Step]:
+        """Take at least so many steps out, uniformly, without replacement."""
+        ...
+
+    def clear(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+def take(items: list[Any], rng: random.Random) -> Any:
+    """Remove a random item: the last one moves into its place, so nothing is searched or shifted.
+
+    The order in the list has no meaning for what is drawn from it.
+    """
+    index = int(rng.random() * len(items))
+    last = items.pop()
+    if index == len(items):
+        return last
+    chosen, items[index] = items[index], last
+    return chosen
+
+
+class StepStore:
+    """Single steps: games are mixed, and eviction may take a part of one."""
+
+    def __init__(self, group_size: int = 1) -> None:
+        del group_size
+        self.steps: list[Step] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.steps)
+
+    def add(self, trajectory: list[Step]) -> None:
+        self.steps += trajectory
+
+    def evict(self, steps: int, rng: random.Random) -> int:
+        for _ in range(steps):
+            take(self.steps, rng)
+        return steps
+
+    def draw(self, steps: int, rng: random.Random) -> list[Step]:
+        return [take(self.steps, rng) for _ in range(steps)]
+
+    def clear(self) -> None:
+        self.steps.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": _plain(self.steps)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = _steps(state["steps"])
+
+
+class EpisodeStore:
+    """Whole games, or groups of `group_size` games that share `Step.group`.
+
+    A group can be drawn when its last game is in. Eviction takes whole groups; of those that wait
+    for games it takes none, since a group without its first game would never be complete.
+    """
+
+    def __init__(self, group_size: int = 1) -> None:
+        if group_size < 1:
+            raise ValueError(f"group_size is {group_size}")
+        self.group_size = group_size
+        self._size = 0
+        self._whole: list[list[Step]] = []
+        self._waiting: dict[str, list[list[Step]]] = {}
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def add(self, trajectory: list[Step]) -> None:
+        if not trajectory:
+            return
+        if self.group_size > 1:
+            name = trajectory[0].group
+            group = self._waiting.setdefault(name, [])
+            group.append(trajectory)
+            if len(group) < self.group_size:
+                if len(self._waiting) > MAX_WAITING:
+                    del self._waiting[next(iter(self._waiting))]  # the oldest
+                return
+            del self._waiting[name]
+            trajectory = [step for game in group for step in game]
+        self._whole.append(trajectory)
+        self._size += len(trajectory)
+
+    def evict(self, steps: int, rng: random.Random) -> int:
+        return len(self.draw(steps, rng))
+
+    def draw(self, steps: int, rng: random.Random) -> list[Step]:
+        drawn: list[Step] = []
+        while len(drawn) < steps and self._whole:
+            drawn += take(self._whole, rng)
+        self._size -= len(drawn)
+        return drawn
+
+    def clear(self) -> None:
+        self._whole.clear()
+        self._waiting.clear()
+        self._size = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "whole": [_plain(unit) for unit in self._whole],
+            "waiting": {
+                name: [_plain(game) for game in group] for name, group in self._waiting.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._whole = [_steps(unit) for unit in state["whole"]]
+        self._waiting = {
+            name: [_steps(game) for game in group] for name, group in state["waiting"].items()
+        }
+        self._size = sum(len(unit) for unit in self._whole)
+
+
+def _plain(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    # Not `asdict`: it would copy every token id by itself.
+    return [{name: getattr(step, name) for name in _FIELDS} for step in steps]
+
+
+def _steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
+    steps = [Step(**step) for step in plain]
+    for step in steps:  # JSON has no tuples: what was empty is again as it was
+        step.prompt_ids = step.prompt_ids or ()
+        step.completion_ids = step.completion_ids or ()
+        step.logprobs = step.logprobs or ()
+    return steps
+
+
+STORES: dict[str, Callable[[int], BufferStore]] = {
+    "random": StepStore,
+    "episodes": lambda _: EpisodeStore(1),
+    "groups": EpisodeStore,
+}
+"""By the buffer's strategy: a function of the size of a group."""
+
 
 CSV_COLUMNS = ("pid", "obs", "act", "reward", "env_id", "step_info")
 
@@ -36,7 +199,7 @@ class StepBuffer:
 
     Args:
         max_buffer_size: how many steps are kept; beyond, some chosen uniformly are dropped.
-        tracker: says where batches are written to, and is told the buffer's size.
+        tracker: says where batches are written to, and gets the buffer's size.
         final_reward_transformation: applied once to the rewards of a game.
         step_reward_transformation: applied to each step.
         sampling_reward_transformation: applied to each batch.
@@ -51,7 +214,7 @@ class StepBuffer:
     def __init__(
         self,
         max_buffer_size: int,
-        tracker: Any = None,
+        tracker: Tracker | None = None,
         final_reward_transformation: FinalTransform | None = None,
         step_reward_transformation: StepTransform | None = None,
         sampling_reward_transformation: SamplingTransform | None = None,
@@ -72,9 +235,9 @@ class StepBuffer:
         self.back_pressure = back_pressure
         self.collect = True
         self._stop_reason = ""
-        self.final = _final_stack(final_reward_transformation)
-        self.per_step = _step_stack(step_reward_transformation)
-        self.sampling = _sampling_stack(sampling_reward_transformation)
+        self.final = _stacked(ComposeFinalRewardTransforms, final_reward_transformation)
+        self.per_step = _stacked(ComposeStepRewardTransforms, step_reward_transformation)
+        self.sampling = _stacked(ComposeSamplingRewardTransforms, sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
         self._store: BufferStore = STORES[buffer_strategy](group_size)
@@ -82,11 +245,10 @@ class StepBuffer:
         self._batches = 0
         self._evicted = 0
         self._tracker = tracker
-        self._folder = None if tracker is None else Path(ask(tracker, "get_train_dir"))
+        self._folder = None if tracker is None else Path(call(tracker.get_train_dir))
         self._writer = BackgroundWriter("csv") if write_csv and self._folder else None
 
     def add_trajectory(self, trajectory: Trajectory, player_id: int, env_id: str) -> None:
-        """Take the steps of one player's game."""
         self.add_game([trajectory], env_id, [player_id])
 
     @locked
@@ -129,8 +291,9 @@ class StepBuffer:
             rows = [_row(step) for step in batch]  # now: the learner may change its steps
             self._writer.put(lambda: write_training_data_to_file(rows, path))
         self._batches += 1
-        numbers = {"size": self._store.size, "evicted": self._evicted, "drawn": len(batch)}
-        tell(self._tracker, "log_scalars", {f"buffer/{k}": float(v) for k, v in numbers.items()})
+        if self._tracker is not None:
+            numbers = {"size": self._store.size, "evicted": self._evicted, "drawn": len(batch)}
+            send(self._tracker.log_scalars, {f"buffer/{k}": float(v) for k, v in numbers.items()})
         return batch
 
     def get_episodes(self, batch_size: int) -> list[list[Step]]:
@@ -143,7 +306,6 @@ class StepBuffer:
         return list(episodes.values())
 
     def size(self) -> int:
-        """How many steps can be drawn."""
         return self._store.size
 
     def room(self) -> int:
@@ -152,7 +314,6 @@ class StepBuffer:
 
     @locked
     def clear(self) -> None:
-        """Drop all steps."""
         self._store.clear()
 
     def stop(self, reason: str = "") -> None:
@@ -162,7 +323,6 @@ class StepBuffer:
         self.collect = False
 
     def stop_reason(self) -> str:
-        """Why collection has ended."""
         return self._stop_reason
 
     def stopped(self) -> bool:
@@ -170,11 +330,10 @@ class StepBuffer:
         return not self.collect
 
     def continue_collection(self) -> bool:
-        """Whether new games should be started: collection goes on, and there is room."""
+        """Whether new games should be started: collection has not ended, and there is room."""
         return self.collect and (not self.back_pressure or self.room() > 0)
 
     def stats(self) -> dict[str, int]:
-        """Counts since the beginning, and the size."""
         return {
             "size": self._store.size,
             "trajectories": self._episodes,
@@ -190,7 +349,6 @@ class StepBuffer:
             self._writer.flush()
 
     def close(self) -> None:
-        """Finish writing."""
         if self._writer is not None:
             self._writer.close()
 
@@ -212,7 +370,7 @@ class StepBuffer:
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; collection goes on, also if it had ended then."""
+        """Continue where `state_dict` was taken; collection goes on, even if it had ended."""
         if state["strategy"] != self.buffer_strategy:
             raise ValueError(f"the state is of a buffer of {state['strategy']!r}")
         self._store.load_state_dict(state["store"])
@@ -266,21 +424,11 @@ def _row(step: Step) -> tuple[Any, ...]:
 FinalTransform = ComposeFinalRewardTransforms | FinalRewardTransform
 StepTransform = ComposeStepRewardTransforms | StepRewardTransform
 SamplingTransform = ComposeSamplingRewardTransforms | SamplingRewardTransform
+C = TypeVar("C", bound=Stack[Any])
 
 
-def _final_stack(given: FinalTransform | None) -> ComposeFinalRewardTransforms:
-    if isinstance(given, ComposeFinalRewardTransforms):
-        return given
-    return ComposeFinalRewardTransforms([given] if given else [])
-
-
-def _step_stack(given: StepTransform | None) -> ComposeStepRewardTransforms:
-    if isinstance(given, ComposeStepRewardTransforms):
-        return given
-    return ComposeStepRewardTransforms([given] if given else [])
-
-
-def _sampling_stack(given: SamplingTransform | None) -> ComposeSamplingRewardTransforms:
-    if isinstance(given, ComposeSamplingRewardTransforms):
-        return given
-    return ComposeSamplingRewardTransforms([given] if given else [])
+def _stacked(kind: type[C], transform: Any) -> C:
+    """Several transforms as they are; one alone, or none, as a stack."""
+    if isinstance(transform, kind):
+        return transform
+    return kind([] if transform is None else [transform])

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from unstable.commands.console import CommandError, complain, print_json
-from unstable.commands.embedded import tiny
 from unstable.commands.evaluate import evaluate
 from unstable.commands.games import games
 from unstable.commands.play import play
+from unstable.commands.tiny import tiny
 from unstable.commands.train import resume, train
 from unstable.commands.watch import terminal, watch
 
@@ -61,7 +61,7 @@ def options(
     [bold]Examples[/]
 
       unstable train                a small model learns TicTacToe on one CPU core
-      unstable watch RUN            how a run stands
+      unstable watch RUN            the status of a run
       unstable play RUN             play against what it has become
     """
 
@@ -71,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(args=given, prog_name="unstable")
+        app(args=command_line, prog_name="unstable")
     except CommandError as error:
-        if "--json" in given:
+        if "--json" in command_line:
             print_json({"error": str(error)})
         complain(error)
         sys.exit(error.status)

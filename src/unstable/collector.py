@@ -5,34 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from unstable.actor import VLLMActor
+from unstable.buffer import StepBuffer
+from unstable.collection.actors import ActorPool, Timeouts, start_actors
 from unstable.collection.episodes import play_episode
-from unstable.collection.flight import Flight
-from unstable.collection.handover import (
-    learning_seats,
-    push_evaluation,
-    push_outcome,
-    push_training,
-    push_transcript,
-)
-from unstable.collection.matchmaking import Matchmaker
-from unstable.collection.opponents import Seating, tokenizer_of
-from unstable.collection.rotation import ActorRotation, Patience
-from unstable.collection.spawning import start_actors
+from unstable.collection.jobs import Episode, GamesInFlight, Job, Matchmaker
+from unstable.collection.players import PlayerFactory, tokenizer_of
+from unstable.core import EpisodeResult, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.evaluation import Evaluation
-from unstable.games.boards import compact_view
 from unstable.games.players import PLAYERS, RandomLegal
+from unstable.games.rules import compact_view
 from unstable.games.runner import GameError
-from unstable.utils.handles import one_line, request, tell
-from unstable.utils.logging import is_news
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from unstable.collection.flight import Episode, Job
-    from unstable.core import EpisodeResult
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+from unstable.transcripts import transcript
+from unstable.utils.handles import call_within, send
+from unstable.utils.logging import is_news, one_line
 
 _LOG = logging.getLogger(__name__)
 POLL = 0.2
@@ -40,8 +32,8 @@ POLL = 0.2
 REPORT_SECONDS = 10.0
 PART_TIMEOUT = 120.0
 """Seconds for the buffer to answer."""
-TELLS = 128
-"""Games after which the tracker is waited for, so that what it is told cannot pile up."""
+SETTLE_EVERY = 128
+"""Games after which the tracker is waited for, so that calls cannot pile up."""
 TRANSCRIBED = 32
 """Training games of each checkpoint that people can look at later, the first ones."""
 TRAINING_COUNTS = ("games", "failed", "filtered", "turns", "invalid")
@@ -89,9 +81,9 @@ class Collector:
     def __init__(
         self,
         num_actors: int,
-        step_buffer: Any,
-        model_pool: Any,
-        tracker: Any,
+        step_buffer: StepBuffer,
+        model_pool: ModelPool,
+        tracker: Tracker | None,
         vllm_config: Mapping[str, Any],
         training_envs: Sequence[Sequence[Any]],
         evaluation_envs: Sequence[Sequence[Any]] = (),
@@ -100,7 +92,7 @@ class Collector:
         filter_opponent_invalid: bool = False,
         action_extraction: str = "default",
         *,
-        actors: Sequence[Any] | None = None,
+        actors: Sequence[VLLMActor] | None = None,
         tokenizer: Any = None,
         seed: int = 0,
         compact_views: bool = False,
@@ -122,12 +114,12 @@ class Collector:
         self.compact_views, self.error_allowance = compact_views, error_allowance
         self.random_opening_moves = random_opening_moves
         self.failures_in_a_row = failures_in_a_row
-        self.patience = Patience(request_timeout, start_timeout)
-        self.flight = Flight()
+        self.timeouts = Timeouts(request_timeout, start_timeout)
+        self.flight = GamesInFlight()
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._buffer, self._pool, self._tracker = step_buffer, model_pool, tracker
         self._actors, self._tokenizer = actors, tokenizer
-        self._seating: Seating | None = None
+        self._factory: PlayerFactory | None = None
         self._eval_started: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._streak, self._allowed_streak, self._workers = 0, failures_in_a_row, 0
         self._finishing = False
@@ -189,13 +181,13 @@ class Collector:
                 for number in range(games_per_env)
             ]
             opponent = self.matches.evaluation_opponent if env[1] > 1 else ""
-            found = Evaluation(uid, env[0], opponent)
-            failed = await self._evaluate(jobs, num_workers, found)
-            rows.append({**found.summary(), **failed})
+            evaluation = Evaluation(uid, env[0], opponent)
+            failed = await self._evaluate(jobs, num_workers, evaluation)
+            rows.append({**evaluation.summary(), **failed})
         return rows
 
     async def _evaluate(
-        self, jobs: Sequence[Job], num_workers: int, found: Evaluation
+        self, jobs: Sequence[Job], num_workers: int, evaluation: Evaluation
     ) -> dict[str, Any]:
         failed, streak, error = 0, 0, ""
         try:
@@ -204,7 +196,7 @@ class Collector:
                 if failure is None:
                     result, seat = episode.result(), job.spec.player_id
                     invalid = result.traj.ended_by_invalid == seat
-                    found.add(result.final_rewards, seat, invalid=invalid)
+                    evaluation.add(result.final_rewards, seat, invalid=invalid)
                     streak = 0
                 else:
                     failed, streak, error = failed + 1, streak + 1, str(failure)
@@ -217,9 +209,9 @@ class Collector:
     # --- without end --------------------------------------------------------------------------
 
     async def collect(self, num_workers: int, num_eval_workers: int = 0) -> dict[str, int]:
-        """Keep so many training and evaluation games under way until the buffer is stopped.
+        """Keep so many training and evaluation games in flight until the buffer is stopped.
 
-        While the buffer is full no training game is started. Games that are under way at the end
+        While the buffer is full no training game is started. Games that are in flight at the end
         are dropped. After `finish` it also ends by itself.
 
         Returns:
@@ -227,29 +219,29 @@ class Collector:
 
         Raises:
             CollectionError: too many training games failed in a row.
-            NoActorLeft: every actor has died.
+            NoActorLeftError: every actor has died.
         """
-        told, self._finishing = 0, False
+        handled, self._finishing = 0, False
         try:
             await self._ready(num_workers)
-            while not await request(self._buffer, "stopped", timeout=PART_TIMEOUT):
+            while not await call_within(PART_TIMEOUT, self._buffer.stopped):
                 await self._top_up(num_workers, num_eval_workers)
                 if self._finishing and not len(self.flight):
                     await self._settle()
                     break
                 await self.flight.wait(POLL)
-                for episode in self.flight.landed():
+                for episode in self.flight.finished():
                     self._handle_finished(episode)
-                    told += 1
-                if told >= TELLS:
+                    handled += 1
+                if handled >= SETTLE_EVERY:
                     await self._settle()
-                    told = 0
+                    handled = 0
                 if time.monotonic() - self._reported_at > REPORT_SECONDS:
                     self._report()
         except Exception as error:
             _LOG.exception("collection ended")
             # Who waits for data has to learn that none will come.
-            tell(self._buffer, "stop", one_line(error))
+            send(self._buffer.stop, one_line(error))
             raise
         finally:
             await self._drop()
@@ -275,7 +267,7 @@ class Collector:
         groups = (num_workers - under_way) // size
         if not under_way and num_workers:  # a group may be larger than what there is room for
             groups = max(1, groups)
-        if groups > 0 and await request(self._buffer, "continue_collection", timeout=PART_TIMEOUT):
+        if groups > 0 and await call_within(PART_TIMEOUT, self._buffer.continue_collection):
             for _ in range(groups):
                 await self._submit_train(uid)
         for _ in range(num_eval_workers - self.flight.under_way("eval")):
@@ -283,12 +275,10 @@ class Collector:
                 break
 
     async def _submit_train(self, ckpt_uid: str) -> None:
-        """Start a training game, or a group of them, with a sampled opponent."""
         for job in await self.matches.training_group(ckpt_uid):
             self.flight.start(job, self._play(job))
 
     async def _submit_eval(self, ckpt_uid: str) -> bool:
-        """Start an evaluation game against the fixed opponent, unless there were enough."""
         started = self._eval_started[ckpt_uid]
         env = min(self.matches.evaluation_envs, key=lambda env: started[env[0]], default=None)
         if env is None or started[env[0]] >= self.max_eval_games_per_ckpt:
@@ -301,12 +291,12 @@ class Collector:
     # --- one game -----------------------------------------------------------------------------
 
     async def _play(self, job: Job) -> EpisodeResult:
-        assert self._seating is not None
-        spec, seating = job.spec, self._seating
+        assert self._factory is not None
+        spec, factory = job.spec, self._factory
         return await play_episode(
             spec,
-            seating.players(spec),
-            view=seating.view(spec) if self.compact_views else None,
+            factory.players(spec),
+            view=factory.view(spec) if self.compact_views else None,
             error_allowance=self.error_allowance,
             random_opening_moves=self.random_opening_moves if job.meta.type == "train" else 0,
             transcribe=self._is_transcribed(job),
@@ -339,24 +329,59 @@ class Collector:
         return job, failure
 
     def _post_train(self, job: Job, result: EpisodeResult) -> None:
-        """Push the trajectories to buffer and tracker, and the outcome to the pool."""
         self._streak, self._allowed_streak = 0, self.failures_in_a_row + 2 * self._workers
-        seats = learning_seats(job, result, filter_opponent_invalid=self.filter_opponent_invalid)
         self.counts["games"] += 1
         self.counts["turns"] += result.num_turns
         self.counts["invalid"] += result.traj.ended_by_invalid is not None
-        push_transcript(job, result, self.counts["games"], self._tracker)
+        self._push_transcript(job, result, self.counts["games"])
+        seats = self._learning_seats(job, result)
         if not seats:
             self.counts["filtered"] += 1
             return
-        push_training(job, seats, self._buffer, self._tracker)
-        push_outcome(job, result, self._pool)
+        env_id = job.spec.env_id
+        for number, (seat, trajectory) in enumerate(seats.items()):
+            if self._tracker is not None:
+                send(self._tracker.add_trajectory, trajectory, seat, env_id, new_game=number == 0)
+        moved = {seat: trajectory for seat, trajectory in seats.items() if trajectory.pid}
+        if moved:
+            send(self._buffer.add_game, list(moved.values()), env_id, list(moved))
+        self._push_outcome(job, result)
+
+    def _learning_seats(self, job: Job, result: EpisodeResult) -> dict[int, Trajectory]:
+        """By seat, the trajectories to learn from.
+
+        With the filter, a seat whose game another's invalid move ended has nothing to learn from
+        it; of a mirror game, the seat that made the move does.
+        """
+        seats = {job.spec.player_id: result.traj}
+        seats |= {other.pid[0]: other for other in result.others if other.pid}
+        if not self.filter_opponent_invalid:
+            return seats
+        return {seat: t for seat, t in seats.items() if t.ended_by_invalid in (None, seat)}
+
+    def _push_outcome(self, job: Job, result: EpisodeResult) -> None:
+        spec, me = job.spec, job.meta.ckpt_uid or ""
+        others = [seat for seat in range(spec.num_players) if seat != spec.player_id]
+        uids = [me, *[job.meta.opponent_uid or ""] * len(others)]
+        rewards = [result.final_rewards[seat] for seat in (spec.player_id, *others)]
+        send(self._pool.push_outcome, uids, rewards, result.action_seq, spec.env_id)
+
+    def _push_transcript(self, job: Job, result: EpisodeResult, number: int) -> None:
+        if result.moves and self._tracker is not None:
+            record = transcript(job.spec, job.meta, result, number)
+            send(self._tracker.add_transcript, record)
 
     def _post_eval(self, job: Job, result: EpisodeResult) -> None:
-        """Push the rewards to the tracker."""
         self.counts["eval_games"] += 1
-        push_evaluation(job, result, self._tracker)
-        push_transcript(job, result, self.counts["eval_games"], self._tracker)
+        if self._tracker is not None:
+            spec, meta = job.spec, job.meta
+            send(
+                self._tracker.add_eval_episode, result.final_rewards, spec.player_id, spec.env_id,
+                meta.ckpt_uid or "", meta.opponent_uid or "", seed=spec.seed,
+                num_turns=result.num_turns, reason=result.reason,
+                invalid=result.traj.ended_by_invalid == spec.player_id,
+            )  # fmt: skip
+        self._push_transcript(job, result, self.counts["eval_games"])
 
     def _post_failure(self, job: Job, failure: BaseException) -> None:
         """Count a game that could not be played to its end."""
@@ -380,32 +405,31 @@ class Collector:
         self._report()
 
     async def _settle(self) -> None:
-        """Return when the tracker has dealt with all that it was told."""
+        """Return when the tracker has dealt with all calls so far."""
         if self._tracker is not None:
-            await request(self._tracker, "log_scalars", {}, timeout=PART_TIMEOUT)
+            await call_within(PART_TIMEOUT, self._tracker.log_scalars, {})
 
     def _report(self) -> None:
-        """Tell the tracker which share of games failed since it was told last."""
         self._reported_at = time.monotonic()
         new, self._reported = self.counts - self._reported, self.counts.copy()
         for name, done, failed in (
             ("Failure Rate", new["games"], new["failed"]),
             ("Evaluation Failure Rate", new["eval_games"], new["eval_failed"]),
         ):
-            if done + failed:
-                tell(self._tracker, "log_scalars", {f"collector/{name}": failed / (done + failed)})
+            if self._tracker is not None and done + failed:
+                send(self._tracker.log_scalars, {f"collector/{name}": failed / (done + failed)})
 
     # --- the whole ----------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the beginning, games under way, and how the actors are."""
-        seating = self._seating
+        """Counts since the beginning, games in flight, and the state of the actors."""
+        factory = self._factory
         return {
             **self.counts,
             "under_way": {kind: self.flight.under_way(kind) for kind in ("train", "eval")},
-            "actors": seating.rotation.living if seating else 0,
-            "actor_deaths": seating.rotation.deaths if seating else 0,
-            "cost_usd": seating.costs() if seating else {},
+            "actors": factory.actors.alive if factory else 0,
+            "actor_deaths": factory.actors.deaths if factory else 0,
+            "cost_usd": factory.costs() if factory else {},
             "last_failure": self._last_failure,
         }
 
@@ -418,7 +442,6 @@ class Collector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self.matches.groups = state["groups"]
         self.counts = Counter(state["counts"])
         self._reported = self.counts.copy()
@@ -427,35 +450,34 @@ class Collector:
             self._eval_started[uid] = Counter(games)
 
     async def close(self) -> None:
-        """Free the actors and models that were started here."""
         await self._drop()
-        if self._seating is not None:
-            await self._seating.close()
+        if self._factory is not None:
+            await self._factory.close()
             if self._actors is None:
-                await self._seating.rotation.close()
-            self._seating = None
+                await self._factory.actors.close()
+            self._factory = None
 
     async def _ready(self, num_workers: int) -> None:
         """Have actors and tokenizer, from the first call on."""
         if num_workers < 1:
             raise ValueError(f"num_workers is {num_workers}")
         self._workers = num_workers
-        if self._seating is not None:
+        if self._factory is not None:
             return
         if self._actors is None:
-            rotation = start_actors(
-                self.num_actors, self.vllm_config, self._tracker, self._pool, self.patience
+            actors = start_actors(
+                self.num_actors, self.vllm_config, self._tracker, self._pool, self.timeouts
             )
         else:
-            rotation = ActorRotation(self._actors, patience=self.patience)
-        await rotation.ready()
+            actors = ActorPool(self._actors, timeouts=self.timeouts)
+        await actors.ready()
         tokenizer = self._tokenizer
         if tokenizer is None:
-            tokenizer = tokenizer_of(rotation, self.vllm_config.get("model_name"))
-        seating = Seating(rotation, tokenizer, self.vllm_config)
+            tokenizer = tokenizer_of(actors, self.vllm_config.get("model_name"))
+        factory = PlayerFactory(actors, tokenizer, self.vllm_config)
         if any(num_players > 1 for _, num_players, _ in self.matches.evaluation_envs):
-            seating.prepare(self.matches.evaluation_opponent)
-        self._seating = seating
+            factory.prepare(self.matches.evaluation_opponent)
+        self._factory = factory
 
 
 def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:

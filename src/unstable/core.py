@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 UNKNOWN_VERSION = -1
 """The policy version of text that no checkpoint of ours wrote."""
@@ -115,8 +114,6 @@ class Move:
 
 @dataclass
 class EpisodeResult:
-    """A finished game."""
-
     traj: Trajectory
     """From the learner's seat."""
     end_by_opponent_invalid: bool
@@ -145,8 +142,6 @@ class AgentSpec:
 
 @dataclass(frozen=True)
 class PlaySpec:
-    """A game to be played."""
-
     env_id: str
     num_players: int
     player_id: int
@@ -162,7 +157,7 @@ class PlaySpec:
 
 @dataclass
 class TaskMeta:
-    """What is known about a game that is under way."""
+    """What is known about a game in flight."""
 
     type: str
     """`train` or `eval`."""
@@ -241,7 +236,6 @@ class BaseAlgo(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
 
@@ -275,7 +269,6 @@ class BaseTracker:
             Path(folder).mkdir(parents=True, exist_ok=True)
 
     def get_run_dir(self) -> str:
-        """Everything of this run lies below."""
         return str(self.run_dir)
 
     def get_train_dir(self) -> str:
@@ -283,15 +276,12 @@ class BaseTracker:
         return str(self.run_dir / "training_data")
 
     def get_eval_dir(self) -> str:
-        """Evaluation games."""
         return str(self.run_dir / "eval_data")
 
     def get_checkpoints_dir(self) -> str:
-        """Adapters."""
         return str(self.run_dir / "checkpoints")
 
     def get_log_dir(self) -> str:
-        """Log files."""
         return str(self.run_dir / "logs")
 
     def log_scalars(self, values: Mapping[str, float]) -> None:
@@ -368,7 +358,6 @@ class ExplorationTracker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._games.clear()
         self._counts.clear()
         for env_id, games in state.items():
@@ -379,3 +368,9 @@ class ExplorationTracker:
         return [
             gram for n in self.ngrams for gram in zip(*(moves[i:] for i in range(n)), strict=False)
         ]
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed that depends on every part and on nothing else: 31 bits, as every library takes."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(blake2b(text, digest_size=4).digest()) >> 1

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 Z_95 = 1.959963984540054
 
@@ -52,7 +50,6 @@ class Evaluation:
     invalid: int = 0
 
     def add(self, rewards: Mapping[int, float], player_id: int, *, invalid: bool = False) -> None:
-        """Take a game."""
         result = outcome(rewards, player_id)
         reward = rewards[player_id]
         self.games += 1
@@ -84,5 +81,4 @@ class Evaluation:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
         return asdict(self)

@@ -7,18 +7,16 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.ratings import RATING_SYSTEMS, RatingSystem
 from unstable.samplers import Sampler, make_sampler
+from unstable.trackers import Tracker
 from unstable.utils.files import write_folder
-from unstable.utils.handles import tell
-from unstable.utils.locking import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+from unstable.utils.handles import locked, send
 
 NOVELTY_DECAY = 0.9
 MAINTAIN_EVERY = 256
@@ -43,7 +41,7 @@ class ModelPool:
         self,
         sample_mode: str | Mapping[str, float] | Sampler,
         max_active_lora: int,
-        tracker: Any = None,
+        tracker: Tracker | None = None,
         lag_range: tuple[int, int] = (1, 7),
         *,
         ratings: str | RatingSystem = "trueskill",
@@ -127,7 +125,6 @@ class ModelPool:
         return uid
 
     def current_uid(self) -> str | None:
-        """The newest checkpoint."""
         return next(reversed(self._checkpoints), None)
 
     def latest_ckpt(self) -> str | None:
@@ -182,7 +179,6 @@ class ModelPool:
 
     @property
     def models(self) -> Mapping[str, Opponent]:
-        """Everybody, by uid."""
         return self._models
 
     @property
@@ -265,14 +261,15 @@ class ModelPool:
 
     @locked
     def snapshot(self, iteration: int | None = None) -> dict[str, Any]:
-        """What the pool looks like, also given to the tracker."""
         self._last_snapshot = time.monotonic()
         ratings = {
             uid: {"mu": model.rating.mu, "sigma": model.rating.sigma, "active": model.active}
             for uid, model in self._models.items()
         }
         exploration = self._play.get_metrics()
-        tell(self.tracker, "log_model_pool", dict(self._match_counts), ratings, exploration)
+        if self.tracker is not None:
+            match_counts = dict(self._match_counts)
+            send(self.tracker.log_model_pool, match_counts, ratings, exploration)
         return {
             "iteration": self._iteration if iteration is None else iteration,
             "match_counts": [[*pair, count] for pair, count in self._match_counts.items()],
@@ -286,7 +283,6 @@ class ModelPool:
 
     @locked
     def state_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
         version, internal, gauss = self._random.getstate()
         return {
             "models": [
@@ -305,7 +301,6 @@ class ModelPool:
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._models = {
             uid: Opponent(uid, kind, path, Rating(mu, sigma), active)
             for uid, kind, path, mu, sigma, active in state["models"]

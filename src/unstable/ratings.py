@@ -6,23 +6,19 @@ A game is a list of scores, of any scale, one per player: only who has more matt
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from unstable.core import Rating
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _SQRT_2 = math.sqrt(2.0)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 
 class RatingSystem(Protocol):
-    """What a pool asks of it."""
-
     @property
     def prior(self) -> Rating:
         """What is believed of a newcomer."""
@@ -43,22 +39,26 @@ class RatingSystem(Protocol):
 
 
 @dataclass(frozen=True)
-class TrueSkill:
-    """TrueSkill, in closed form for two players and by the `trueskill` package for more."""
+class _Prior:
+    """What is believed of a newcomer, and how games and time change it."""
 
     mu: float = 25.0
     sigma: float = 25.0 / 3.0
     beta: float = 4.0
     tau: float = 25.0 / 300.0
-    draw_probability: float = 0.10
 
     @property
     def prior(self) -> Rating:
-        """What is believed of a newcomer."""
         return Rating(self.mu, self.sigma)
 
+
+@dataclass(frozen=True)
+class TrueSkill(_Prior):
+    """TrueSkill, in closed form for two players and by the `trueskill` package for more."""
+
+    draw_probability: float = 0.10
+
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        """Ratings after a game; equal scores are a draw."""
         if len(ratings) == 2:
             (one, other), (score, other_score) = ratings, scores
             if score >= other_score:
@@ -73,7 +73,6 @@ class TrueSkill:
         return [Rating(group[0].mu, group[0].sigma) for group in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
-        """How open a game between the two is: 0 to 1."""
         noise = 2.0 * self.beta**2
         spread = noise + one.sigma**2 + other.sigma**2
         return math.sqrt(noise / spread) * math.exp(-((one.mu - other.mu) ** 2) / (2.0 * spread))
@@ -81,11 +80,13 @@ class TrueSkill:
     def _rate_neighbours(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
         """Who came in next to each other, as games of two."""
         order = sorted(range(len(scores)), key=lambda i: -scores[i])
-        found = list(ratings)
+        updated = list(ratings)
         for better, worse in pairwise(order):
             drawn = scores[better] == scores[worse]
-            found[better], found[worse] = self._rate_two(found[better], found[worse], drawn=drawn)
-        return found
+            updated[better], updated[worse] = self._rate_two(
+                updated[better], updated[worse], drawn=drawn
+            )
+        return updated
 
     def _rate_two(self, winner: Rating, loser: Rating, *, drawn: bool) -> tuple[Rating, Rating]:
         variances = winner.sigma**2 + self.tau**2, loser.sigma**2 + self.tau**2
@@ -122,26 +123,14 @@ class TrueSkill:
 
 
 @dataclass(frozen=True)
-class OpenSkill:
+class OpenSkill(_Prior):
     """The Plackett-Luce model of the `openskill` package."""
 
-    mu: float = 25.0
-    sigma: float = 25.0 / 3.0
-    beta: float = 4.0
-    tau: float = 25.0 / 300.0
-
-    @property
-    def prior(self) -> Rating:
-        """What is believed of a newcomer."""
-        return Rating(self.mu, self.sigma)
-
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
-        """Ratings after a game; equal scores are a draw."""
         rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in ranks(scores)])
         return [Rating(team[0].mu, team[0].sigma) for team in rated]
 
     def quality(self, one: Rating, other: Rating) -> float:
-        """How open a game between the two is: 0 to 1."""
         return float(self._model.predict_draw(self._teams(one, other)))
 
     def _teams(self, *ratings: Rating) -> list[list[Any]]:
@@ -180,7 +169,6 @@ def _truncated_win(t: float, margin: float) -> tuple[float, float]:
 
 
 def _truncated_draw(t: float, margin: float) -> tuple[float, float]:
-    """The same for a draw."""
     distance = abs(t)
     a, b = margin - distance, -margin - distance
     between = _below(a) - _below(b)

@@ -1,58 +1,116 @@
-"""Who plays against the learner next: one small object per way of choosing."""
+"""Who plays against the learner next: a table of ways of choosing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from unstable.core import Opponent
+from unstable.core import Opponent
 
 
-class Pool(Protocol):
-    """What a sampler may ask about the pool."""
+class OpponentPool(Protocol):
+    """What a sampler may ask of the ModelPool, which describes each."""
 
     lag_range: tuple[int, int]
 
     @property
-    def models(self) -> Mapping[str, Opponent]:
-        """Everybody, by uid, in the order of arrival."""
-        ...
-
+    def models(self) -> Mapping[str, Opponent]: ...
     @property
-    def rating_scale(self) -> float:
-        """A difference in mu that matters."""
-        ...
-
-    def current_uid(self) -> str | None:
-        """The newest checkpoint."""
-        ...
-
-    def lag(self, uid: str) -> int:
-        """How many checkpoints came after this one."""
-        ...
-
-    def quality(self, uid: str, other: str) -> float:
-        """How open a game between the two is: 0 to 1."""
-        ...
-
-    def novelty(self, uid: str) -> float:
-        """The share of new play in games against it: 0 to 1; 1 before the first game."""
-        ...
+    def rating_scale(self) -> float: ...
+    def current_uid(self) -> str | None: ...
+    def lag(self, uid: str) -> int: ...
+    def quality(self, uid: str, other: str) -> float: ...
+    def novelty(self, uid: str) -> float: ...
 
 
 class Sampler(Protocol):
     """A way of choosing."""
 
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
+    def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
         """Who may be chosen, by uid, and how likely relative to the others; empty: nobody."""
         ...
 
-    def keep(self, pool: Pool, uid: str) -> float:
+    def keep(self, pool: OpponentPool, uid: str) -> float:
         """How much a checkpoint is wanted among the active ones."""
         ...
+
+
+class MirrorSampler:
+    """The newest checkpoint: against itself."""
+
+    def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
+        return {pool.current_uid() or me: 1.0}
+
+    def keep(self, pool: OpponentPool, uid: str) -> float:
+        return -float(pool.lag(uid))
+
+
+@dataclass(frozen=True)
+class UniformSampler:
+    """Uniform over those who are eligible; keeps the newest checkpoints active.
+
+    Args:
+        eligible: of the pool and an opponent.
+        prefers_lagged: keep checkpoints in the lag range before all others.
+    """
+
+    eligible: Callable[[OpponentPool, Opponent], bool]
+    prefers_lagged: bool = False
+
+    def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
+        del me
+        return {uid: 1.0 for uid, model in pool.models.items() if self.eligible(pool, model)}
+
+    def keep(self, pool: OpponentPool, uid: str) -> float:
+        preferred = self.prefers_lagged and _is_in_lag_range(pool, uid)
+        return -float(pool.lag(uid)) + (1e9 if preferred else 0.0)
+
+
+@dataclass(frozen=True)
+class SoftmaxSampler:
+    """Softmax over the scores of everybody active but the player itself.
+
+    Args:
+        score: of the pool, the player and an opponent.
+        temperature: of the softmax.
+        lag_penalty: per checkpoint that came later, for keeping the newer of equals active.
+    """
+
+    score: Callable[[OpponentPool, str, str], float]
+    temperature: float
+    lag_penalty: float = 0.0
+
+    def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
+        others = [uid for uid, model in pool.models.items() if model.active and uid != me]
+        return softmax({uid: self.score(pool, me, uid) for uid in others}, self.temperature)
+
+    def keep(self, pool: OpponentPool, uid: str) -> float:
+        score = self.score(pool, pool.current_uid() or uid, uid)
+        return score - self.lag_penalty * pool.lag(uid)
+
+
+@dataclass(frozen=True)
+class MixedSampler:
+    """Several ways, each in its share of the games.
+
+    The share of one that finds nobody is spread over the others.
+    """
+
+    parts: tuple[tuple[Sampler, float], ...]
+
+    def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
+        mixed: dict[str, float] = {}
+        for sampler, share in self.parts:
+            weights = sampler.weights(pool, me)
+            total = math.fsum(weights.values())
+            for uid, weight in weights.items():
+                mixed[uid] = mixed.get(uid, 0.0) + share * weight / total
+        return mixed
+
+    def keep(self, pool: OpponentPool, uid: str) -> float:
+        return math.fsum(share * sampler.keep(pool, uid) for sampler, share in self.parts)
 
 
 def softmax(scores: Mapping[str, float], temperature: float) -> dict[str, float]:
@@ -65,153 +123,31 @@ def softmax(scores: Mapping[str, float], temperature: float) -> dict[str, float]
     return {uid: value / total for uid, value in raised.items()}
 
 
-def active_others(pool: Pool, me: str) -> list[str]:
-    """Everybody active but me."""
-    return [uid for uid, model in pool.models.items() if model.active and uid != me]
+def _is_lagged(pool: OpponentPool, model: Opponent) -> bool:
+    is_candidate = model.kind == "checkpoint" and model.active
+    return is_candidate and _is_in_lag_range(pool, model.uid)
 
 
-class _Recent:
-    """Wants the newest checkpoints."""
-
-    def keep(self, pool: Pool, uid: str) -> float:
-        return -float(pool.lag(uid))
+def _is_in_lag_range(pool: OpponentPool, uid: str) -> bool:
+    low, high = pool.lag_range
+    return low <= pool.lag(uid) <= high
 
 
-class Fixed(_Recent):
-    """Uniform over the fixed players."""
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        del me
-        return {uid: 1.0 for uid, model in pool.models.items() if model.kind == "fixed"}
-
-
-class Mirror(_Recent):
-    """The newest checkpoint: against itself."""
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        return {pool.current_uid() or me: 1.0}
-
-
-class Lagged:
-    """Uniform over active checkpoints that are `lag_range` checkpoints old, ends included."""
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        del me
-        return {
-            uid: 1.0
-            for uid, model in pool.models.items()
-            if model.kind == "checkpoint" and model.active and self._inside(pool, uid)
-        }
-
-    def keep(self, pool: Pool, uid: str) -> float:
-        """Those in the range first, newest first."""
-        return -float(pool.lag(uid)) + (1e9 if self._inside(pool, uid) else 0.0)
-
-    def _inside(self, pool: Pool, uid: str) -> bool:
-        low, high = pool.lag_range
-        return low <= pool.lag(uid) <= high
-
-
-class Uniform(_Recent):
-    """Uniform over fixed players and active checkpoints."""
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        del me
-        return {uid: 1.0 for uid, model in pool.models.items() if model.active}
-
-
-@dataclass(frozen=True)
-class MatchQuality:
-    """Softmax of how open the game would be."""
-
-    temperature: float = 0.1
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        others = active_others(pool, me)
-        return softmax({uid: pool.quality(me, uid) for uid in others}, self.temperature)
-
-    def keep(self, pool: Pool, uid: str) -> float:
-        """Those that make open games."""
-        return pool.quality(pool.current_uid() or uid, uid)
-
-
-@dataclass(frozen=True)
-class RatingDistance:
-    """Softmax of minus the distance in mu, in units of the rating system's scale."""
-
-    temperature: float = 1.0
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        others = active_others(pool, me)
-        return softmax({uid: -self._distance(pool, me, uid) for uid in others}, self.temperature)
-
-    def keep(self, pool: Pool, uid: str) -> float:
-        """Those that are near."""
-        return -self._distance(pool, pool.current_uid() or uid, uid)
-
-    def _distance(self, pool: Pool, uid: str, other: str) -> float:
-        mus = pool.models[uid].rating.mu, pool.models[other].rating.mu
-        return abs(mus[0] - mus[1]) / pool.rating_scale
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """Softmax of how much of recent play against an opponent had not been seen before.
-
-    Who has not been played yet counts as all new. Playing one opponent much makes its play known,
-    so the others come up again.
-    """
-
-    temperature: float = 0.1
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        others = active_others(pool, me)
-        return softmax({uid: pool.novelty(uid) for uid in others}, self.temperature)
-
-    def keep(self, pool: Pool, uid: str) -> float:
-        """Those that bring new play; the newer ones first where they are alike."""
-        return pool.novelty(uid) - 1e-6 * pool.lag(uid)
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Several ways, each in its share of the games.
-
-    The share of one that finds nobody is spread over the others.
-    """
-
-    parts: tuple[tuple[Sampler, float], ...]
-
-    def weights(self, pool: Pool, me: str) -> dict[str, float]:
-        """Who may be chosen, and how likely."""
-        mixed: dict[str, float] = {}
-        for sampler, share in self.parts:
-            found = sampler.weights(pool, me)
-            total = math.fsum(found.values())
-            for uid, weight in found.items():
-                mixed[uid] = mixed.get(uid, 0.0) + share * weight / total
-        return mixed
-
-    def keep(self, pool: Pool, uid: str) -> float:
-        """Those that the parts want, by their shares."""
-        return math.fsum(share * sampler.keep(pool, uid) for sampler, share in self.parts)
+def _closeness(pool: OpponentPool, me: str, uid: str) -> float:
+    mus = pool.models[me].rating.mu, pool.models[uid].rating.mu
+    return -abs(mus[0] - mus[1]) / pool.rating_scale
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "fixed": Fixed(),
-    "mirror": Mirror(),
-    "lagged": Lagged(),
-    "random": Uniform(),
-    "match-quality": MatchQuality(),
-    "ts-dist": RatingDistance(),
-    "exploration": Exploration(),
+    "fixed": UniformSampler(lambda _, model: model.kind == "fixed"),
+    "mirror": MirrorSampler(),
+    "lagged": UniformSampler(_is_lagged, prefers_lagged=True),
+    "random": UniformSampler(lambda _, model: model.active),
+    "match-quality": SoftmaxSampler(lambda pool, me, uid: pool.quality(me, uid), 0.1),
+    "ts-dist": SoftmaxSampler(_closeness, 1.0),
+    # Who has not been played yet counts as all new. Playing one opponent much makes its play
+    # known, so the others come up again.
+    "exploration": SoftmaxSampler(lambda pool, _, uid: pool.novelty(uid), 0.1, lag_penalty=1e-6),
 }
 """By `sample_mode`."""
 
@@ -229,7 +165,7 @@ def make_sampler(choice: str | Mapping[str, float] | Sampler) -> Sampler:
     parts = tuple((_known(mode), float(share)) for mode, share in choice.items() if share > 0)
     if not parts:
         raise ValueError("a mixture of sample modes needs one with a share above 0")
-    return Mixture(parts)
+    return MixedSampler(parts)
 
 
 def _known(mode: str) -> Sampler:

@@ -1,14 +1,34 @@
-"""A run in the terminal, live from its parts."""
+"""A run in the terminal: as the dashboard, or printed once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import Any
 
-from unstable.dashboard.live import LiveParts
-from unstable.dashboard.show import show
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from unstable.dashboard.view import View
+from unstable.dashboard.drawing import snapshot
+from unstable.dashboard.sources import LiveParts
+from unstable.dashboard.view import Source, View
+
+
+def show(source: Source, first: View | None = None) -> None:
+    """Show the dashboard until the person leaves it; without a terminal, print it once.
+
+    Args:
+        source: where views come from.
+        first: the view to begin with.
+
+    Raises:
+        SourceError: there is no view, and no terminal to wait in.
+    """
+    console = Console(highlight=False)
+    if not (sys.stdin.isatty() and console.is_terminal):
+        console.print(snapshot(first or source.fetch(), console.width))
+        return
+    from unstable.dashboard.app import Dashboard
+
+    Dashboard(source, first).run()
 
 
 class TerminalInterface:
@@ -29,5 +49,4 @@ class TerminalInterface:
         show(self.source)
 
     def view(self) -> View:
-        """What the dashboard shows, as data."""
         return self.source.fetch()

@@ -6,24 +6,18 @@ import logging
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from unstable.core import BaseTracker
+from unstable.core import BaseTracker, Trajectory
 from unstable.evaluation import Evaluation, iteration, outcome, wilson
 from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
-from unstable.utils.handles import one_line
-from unstable.utils.locking import locked
-from unstable.utils.logging import is_news
-from unstable.writers import WRITERS, truncate_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from unstable.core import Trajectory
-    from unstable.writers import MetricsWriter
+from unstable.utils.handles import locked
+from unstable.utils.logging import is_news, one_line
+from unstable.writers import WRITERS, MetricsWriter, truncate_lines
 
 _LOG = logging.getLogger(__name__)
 WINDOW = 512
@@ -141,7 +135,7 @@ class Tracker(BaseTracker):
         if iteration(ckpt_uid) > iteration(shown):
             self._forget(f"evaluation-{env_id}/")
             self._shown_checkpoint[env_id] = shown = ckpt_uid
-        if ckpt_uid == shown:  # games of older ones are still under way: they count for those
+        if ckpt_uid == shown:  # games of older ones are still in flight: they count for those
             self._put_outcome(f"evaluation-{env_id}", rewards, player_id)
         self._append(
             self._games_path,
@@ -157,15 +151,14 @@ class Tracker(BaseTracker):
     @locked
     def add_transcript(self, record: Mapping[str, Any]) -> None:
         """Take a game as `transcripts.transcript` gives it, for people to look at."""
-        said = {"time": round(time.time(), 3), "step": self._step, **record}
-        self._latest_transcript = said
-        self._tolerate(self._transcripts.add, said)
+        transcript = {"time": round(time.time(), 3), "step": self._step, **record}
+        self._latest_transcript = transcript
+        self._tolerate(self._transcripts.add, transcript)
 
     @locked
     def log_inference(
         self, actor: str, gpu_ids: Sequence[int | str], stats: Mapping[str, float]
     ) -> None:
-        """Take an engine's throughput."""
         for name, value in stats.items():
             self._put(f"inference/{actor}/{name}", value)
         self._interface_stats["inference"][actor] = dict(stats)
@@ -196,7 +189,6 @@ class Tracker(BaseTracker):
         ts_dict: Mapping[str, Mapping[str, float]],
         exploration: Mapping[str, Mapping[str, float]],
     ) -> None:
-        """Take what the pool looks like."""
         self._interface_stats["match_counts"] = dict(match_counts)
         self._interface_stats["TS"] = {uid: dict(rating) for uid, rating in ts_dict.items()}
         self._interface_stats["exploration"] = {env: dict(v) for env, v in exploration.items()}
@@ -216,7 +208,6 @@ class Tracker(BaseTracker):
 
     @locked
     def get_interface_info(self) -> dict[str, Any]:
-        """What the dashboard shows."""
         collected = {
             name: self._mean_over_envs(name)
             for name in ("Game Length", "Format Success Rate", "Invalid Move Rate", "Win Rate",
@@ -254,7 +245,6 @@ class Tracker(BaseTracker):
 
     @locked
     def get_metrics(self) -> dict[str, float]:
-        """The means as they stand now."""
         return {**self._buffer, **self._agg("")}
 
     # --- writing ------------------------------------------------------------------------------
@@ -274,7 +264,6 @@ class Tracker(BaseTracker):
 
     @locked
     def close(self) -> None:
-        """Write what is left and finish."""
         self.flush()
         for writer in self._writers:
             self._tolerate(writer.close)
@@ -293,7 +282,6 @@ class Tracker(BaseTracker):
 
     @locked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self._m.clear()
         for name, values in state["windows"].items():
             self._m[name].extend(values)
@@ -335,15 +323,15 @@ class Tracker(BaseTracker):
 
     def _evaluation_metrics(self) -> dict[str, float]:
         """The interval of the win rate of the newest checkpoint in each environment."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for env_id, shown in self._shown_checkpoint.items():
             evaluations = [e for k, e in self._evaluations.items() if k[:2] == (shown, env_id)]
             games = sum(e.games for e in evaluations)
             low, high = wilson(sum(e.wins for e in evaluations), games)
-            found[f"evaluation-{env_id}/Win Rate (low)"] = low
-            found[f"evaluation-{env_id}/Win Rate (high)"] = high
-            found[f"evaluation-{env_id}/Games"] = float(games)
-        return found
+            metrics[f"evaluation-{env_id}/Win Rate (low)"] = low
+            metrics[f"evaluation-{env_id}/Win Rate (high)"] = high
+            metrics[f"evaluation-{env_id}/Games"] = float(games)
+        return metrics
 
     def _mean_over_envs(self, name: str) -> float | None:
         values = [

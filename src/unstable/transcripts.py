@@ -10,18 +10,15 @@ reads both.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from unstable.core import EpisodeResult, PlaySpec, TaskMeta
 from unstable.utils.files import to_json
 from unstable.writers import truncate_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from unstable.core import EpisodeResult, PlaySpec, TaskMeta
-
-    Kind = Literal["train", "eval"]
+Kind = Literal["train", "eval"]
 
 FOLDER = "games"
 LIMITS: dict[str, tuple[int, int]] = {"train": (256, 8 << 20), "eval": (2048, 32 << 20)}
@@ -77,10 +74,10 @@ def in_words(game: Mapping[str, Any]) -> str:
     lines = [f"{game['env_id']}, {game['id']}: {' against '.join(names)}", ""]
     for move in game["moves"]:
         who = "opening" if move["opening"] else names[move["seat"]]
-        said = [] if move["answer"].strip() in move["action"] else [move["answer"].strip()]
+        thoughts = [] if move["answer"].strip() in move["action"] else [move["answer"].strip()]
         lines += [
             *([] if move["board"] else [move["observation"].strip()]),
-            *said,
+            *thoughts,
             f"player {move['seat']} ({who}) {move['action']}{'' if move['legal'] else ': illegal'}",
             *([move["board"]] if move["board"] else []),
             "",
@@ -126,7 +123,7 @@ class Transcripts:
 
 
 def read_games(run_dir: Path, kind: Kind) -> Iterator[dict[str, Any]]:
-    """The games of a run, oldest first, with whole observations; also while it is under way.
+    """The games of a run, oldest first, with whole observations; also while it runs.
 
     Lines that are not whole, and files that go while they are read, are passed over.
     """

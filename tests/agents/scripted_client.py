@@ -26,8 +26,9 @@ def blocks(text: str) -> list[tuple[str, Record]]:
 class ScriptedClient(LLMClient):
     """Finds the last request block of a question and lets the script of its role answer."""
 
+    model = "test:scripted"
+
     def __init__(self, script: Mapping[str, Say], attempts: int = 3) -> None:
-        self.model = "test:scripted"
         self.script = script
         self.attempts = attempts
         self.asked: list[Question[Any]] = []

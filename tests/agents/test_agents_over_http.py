@@ -8,6 +8,7 @@ from played_by_builtin import played_by_builtin
 
 from p2p.agents import builtin, requests
 from p2p.agents.intent_elicitor import elicit
+from p2p.contracts import SessionAnalysis
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import Question, RequestRejected
 from p2p.settings import get_settings
@@ -21,7 +22,7 @@ ANSWERS = (
     requests.VisualVerdict,
     requests.Synthesis,
     requests.RevisionProposal,
-    requests.AnalysisAnswer,
+    SessionAnalysis,
 )
 
 

@@ -1,17 +1,14 @@
-"""The road of generated code: draft, check, review, ranking, fix; and where it ends."""
+"""How generated code comes to be: draft, check, review, ranking, fix; and where it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from scripted_client import Say, ScriptedClient, blocks, in_turn, prompt_text
+from scripted_client import Say, ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
 
-from p2p.agents.authoring import MAX_FIXES, Report, Workshop, ask_review, tidy_code
+from p2p.agents.authoring import MAX_FIXES, CheckOutcome, CodeAuthor, tidy_code
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest, RewardRequest
+from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode
-from p2p.inference.question import BadReply
-from p2p.prompts import request_block
 
 
 def code(number: int) -> str:
@@ -22,15 +19,40 @@ def drafts(*numbers: int) -> Say:
     return in_turn(*(CodeDraft(code=code(n), explanation=f"try {n}") for n in numbers))
 
 
-def fails_on(*numbers: int) -> Callable[[str], Report]:
-    bad = {code(n) for n in numbers}
-    return lambda text: Report(("it fails",) if text in bad else (), "measured")
+class Author(CodeAuthor):
+    """Its code fails if it is one of `bad`, and is ranked wrong if it is one of `wrong`."""
+
+    role, reviewer, definition = "reward_author", "reward_reviewer", r"(?m)^def reward_fn"
+    bad: tuple[int, ...] = ()
+    wrong: tuple[int, ...] = ()
+
+    def request(self) -> RewardRequest:
+        return RewardRequest(prompt="stand", env_id="Hopper-v5", criteria=())
+
+    def sections(self) -> dict[str, str]:
+        return {"environment": "a hopper", "access": "all of it"}
+
+    def check(self, text: str) -> CheckOutcome:
+        problems = ("it fails",) if text in [code(n) for n in self.bad] else ()
+        return CheckOutcome(problems, "measured")
+
+    def rank(self) -> tuple[str, ...]:
+        return ("wrong order",) if self.code in [code(n) for n in self.wrong] else ()
 
 
-def workshop(client: ScriptedClient) -> Workshop:
-    request = RewardRequest(prompt="stand", env_id="Hopper-v5", criteria=())
-    prompt = request_block("reward_author", request)
-    return Workshop(client, "reward_author", "rules", prompt, r"(?m)^def reward_fn")
+def written(
+    client: ScriptedClient, *, bad: tuple[int, ...] = (), wrong: tuple[int, ...] = ()
+) -> AuthoredCode:
+    author = Author(client, hopper_intent(), TrainConfig(env_id="Hopper-v5"))
+    author.bad, author.wrong = bad, wrong
+    return author.write(review="reward_reviewer" in client.script)
+
+
+def reviewed(*reviews: CodeReview) -> dict[str, Say]:
+    return {"reward_author": drafts(0), "reward_reviewer": in_turn(*reviews)}
+
+
+DEAD_TERM = CodeReview(approved=False, findings=("dead term",), code=code(1))
 
 
 def kinds(authored: AuthoredCode) -> list[tuple[str, bool]]:
@@ -42,12 +64,10 @@ def fixes(client: ScriptedClient) -> list[FixRequest]:
     return [request for request in last if isinstance(request, FixRequest)]
 
 
-def test_what_cannot_be_mended_is_invalid_and_all_of_it_is_kept() -> None:
+def test_what_cannot_be_repaired_is_invalid_and_all_of_it_is_kept() -> None:
     numbers = range(MAX_FIXES + 1)
     client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(*numbers[1:])})
-    work = workshop(client)
-    work.draft()
-    authored = work.run(fails_on(*numbers), None, None)
+    authored = written(client, bad=tuple(numbers))
     assert not authored.valid
     assert len(client.asked) == 1 + MAX_FIXES
     assert kinds(authored) == [
@@ -61,31 +81,23 @@ def test_what_cannot_be_mended_is_invalid_and_all_of_it_is_kept() -> None:
 
 def test_fixes_are_turns_of_one_conversation() -> None:
     client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(1, 2)})
-    work = workshop(client)
-    work.draft()
-    authored = work.run(fails_on(0, 1), None, None)
+    authored = written(client, bad=(0, 1))
     assert (authored.code, authored.valid, authored.explanation) == (code(2), True, "try 2")
     first, second, third = client.asked
     assert second.after is not None
     assert second.after.messages == [first.prompt]
     assert third.after is not None
     assert third.after.messages == [first.prompt, second.prompt]
-    assert {q.instructions for q in client.asked} == {"rules"}
+    assert {q.instructions for q in client.asked} == {first.instructions}
     assert [fix.code for fix in fixes(client)] == ["", ""]
 
 
 def test_a_review_is_taken_if_its_code_runs() -> None:
-    client = ScriptedClient({"reward_author": drafts(0)})
-    work = workshop(client)
-    work.draft()
-    seen: list[tuple[str, str]] = []
-
-    def review(text: str, measured: str) -> CodeReview:
-        seen.append((text, measured))
-        return CodeReview(approved=False, findings=("dead term",), code=code(1))
-
-    authored = work.run(fails_on(), review, lambda text: ())
-    assert seen == [(code(0), "measured")]
+    client = ScriptedClient(reviewed(DEAD_TERM))
+    authored = written(client)
+    request = blocks(prompt_text(client.asked[1]))[0][1]
+    assert isinstance(request, ReviewRequest)
+    assert (request.code, request.measured) == (code(0), "measured")
     assert (authored.code, authored.valid) == (code(1), True)
     assert kinds(authored) == [
         ("draft", True), ("check", True), ("review", False), ("check", True), ("ranking", True),
@@ -93,75 +105,51 @@ def test_a_review_is_taken_if_its_code_runs() -> None:
 
 
 def test_a_correction_that_does_not_run_goes_to_the_author_as_findings() -> None:
-    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(2)})
-    work = workshop(client)
-    work.draft()
-    verdict = CodeReview(approved=False, findings=("dead term",), code=code(1))
-    authored = work.run(fails_on(1), lambda *_: verdict, None)
+    client = ScriptedClient(reviewed(DEAD_TERM) | {"fix": drafts(2)})
+    authored = written(client, bad=(1,))
     assert fixes(client) == [FixRequest(problems=("dead term",))]
     assert (authored.code, authored.valid) == (code(2), True)
 
 
 def test_an_author_is_shown_code_that_a_reviewer_changed() -> None:
-    client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(2)})
-    work = workshop(client)
-    work.draft()
-    verdict = CodeReview(approved=False, findings=("dead term",), code=code(1))
-    wrong = {code(1): ("wrong order",)}
-    authored = work.run(fails_on(), lambda *_: verdict, lambda text: wrong.get(text, ()))
-    assert fixes(client) == [FixRequest(problems=("wrong order",), code=code(1))]
+    client = ScriptedClient(reviewed(DEAD_TERM) | {"fix": drafts(2)})
+    authored = written(client, wrong=(1,))
+    assert fixes(client) == [FixRequest(problems=("wrong order",), code=code(1), ranking=True)]
     assert authored.code == code(2)
 
 
 def test_a_review_that_never_comes_does_not_stop_the_work() -> None:
-    client = ScriptedClient({"reward_author": drafts(0)})
-    work = workshop(client)
-    work.draft()
-
-    def review(text: str, measured: str) -> CodeReview:
-        raise BadReply("only nonsense")
-
-    authored = work.run(fails_on(), review, None)
+    authored = written(ScriptedClient(reviewed(CodeReview(approved=False))))
     assert authored.valid
-    assert kinds(authored)[-1] == ("review", False)
-    assert "only nonsense" in authored.steps[-1].text
+    review = authored.steps[-2]
+    assert (review.kind, review.ok) == ("review", False)
+    assert "say what is wrong" in review.text
 
 
 def test_a_reviewer_must_say_what_is_wrong_and_give_whole_code() -> None:
-    request = ReviewRequest(prompt="", env_id="", criteria=(), code=code(0))
-    prompt = request_block("reward_reviewer", request)
-    good = CodeReview(approved=False, findings=("dead",), code=code(1))
-    vague = CodeReview(approved=False)
     partial = CodeReview(approved=False, findings=("dead",), code="return 1")
-    client = ScriptedClient({"reward_reviewer": in_turn(vague, partial, good)})
-    assert ask_review(client, "reward_reviewer", "", prompt, r"def reward_fn") == good
+    client = ScriptedClient(reviewed(CodeReview(approved=False), partial, DEAD_TERM))
+    assert written(client).code == code(1)
     assert "say what is wrong" in client.refusals[0]
     assert "not the whole file" in client.refusals[1]
 
 
 def test_an_author_who_insists_on_his_ranking_is_let_through() -> None:
     client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(1, 2)})
-    work = workshop(client)
-    work.draft()
-    authored = work.run(fails_on(), None, lambda text: ("wrong order",))
+    authored = written(client, wrong=(0, 1, 2))
     assert (authored.code, authored.valid) == (code(2), True)
     assert [ok for kind, ok in kinds(authored) if kind == "ranking"] == [False, False]
 
 
 def test_code_that_runs_outlives_fixes_that_do_not() -> None:
     client = ScriptedClient({"reward_author": drafts(0), "fix": drafts(1)})
-    work = workshop(client)
-    work.draft()
-    authored = work.run(fails_on(1), None, lambda text: ("wrong order",))
+    authored = written(client, bad=(1,), wrong=(0,))
     assert (authored.code, authored.valid) == (code(0), True)
 
 
 def test_an_author_who_falls_silent_leaves_what_there_is() -> None:
     silent = in_turn(CodeDraft(code="no idea"))
-    client = ScriptedClient({"reward_author": drafts(0), "fix": silent})
-    work = workshop(client)
-    work.draft()
-    authored = work.run(fails_on(0), None, None)
+    authored = written(ScriptedClient({"reward_author": drafts(0), "fix": silent}), bad=(0,))
     assert not authored.valid
     assert kinds(authored)[-1] == ("fix", False)
 

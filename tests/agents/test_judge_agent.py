@@ -13,8 +13,9 @@ from PIL import Image
 from recorded_hopper import hopper_policy
 from scripted_client import ScriptedClient, blocks, hopper_intent, media_of, prompt_text
 
+from p2p.agents import judge_agent
 from p2p.agents.judge_agent import judge_run, judge_trajectories
-from p2p.agents.judging import footage, panel, synthesis
+from p2p.agents.judging import episodes, visual
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import JudgmentResult
@@ -60,7 +61,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("video")
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
-    assert footage.film("Hopper-v5", [folder / "zero.npz"], [folder / "zero.mp4"]) == [""]
+    assert episodes.film("Hopper-v5", [folder / "zero.npz"], [folder / "zero.mp4"]) == [""]
     return folder / "zero.mp4"
 
 
@@ -73,7 +74,7 @@ def quick_film(monkeypatch: pytest.MonkeyPatch, one_video: Path) -> None:
             shutil.copy(one_video, output)
         return [""] * len(outputs)
 
-    monkeypatch.setattr(panel, "film", film)
+    monkeypatch.setattr(judge_agent, "film", film)
 
 
 def seen(stays: float | None, calm: float | None = 0.5) -> VisualVerdict:
@@ -214,7 +215,7 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
     client = ScriptedClient({"synthesiser": decide})
     result = run(tmp_path, policy, BOTH, vlm=looking, client=client)
     assert client.roles() == ["synthesiser"] * 3
-    assert all(question.max_tool_calls == synthesis.MAX_CALLS for question in client.asked)
+    assert all(question.max_tool_calls == visual.MAX_CALLS for question in client.asked)
     for look, steps in heard:
         assert VisualVerdict.model_validate_json(look) == seen(0.1)
         assert steps.startswith("steps: ")
@@ -254,7 +255,7 @@ def test_with_the_eye_out_the_code_stands_with_less_confidence(
 @pytest.mark.usefixtures("quick_film")
 def test_with_the_code_out_the_eye_stands(tmp_path: Path, policy: Path) -> None:
     result = run(tmp_path, policy, BOTH, vlm=eyes(seen(0.6)), code=None)
-    assert result.unavailable == {"code": panel.NO_CODE}
+    assert result.unavailable == {"code": judge_agent.NO_CODE}
     assert result.criteria[0].score == 0.6
     assert result.confidence == pytest.approx(0.5)
     assert len([each for each in result.rollouts if each.score is not None]) == 3
@@ -319,7 +320,7 @@ def test_what_cannot_be_settled_is_the_measured_with_little_confidence(
 def test_no_picture_without_a_renderer(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(panel, "film", lambda env, files, outputs: ["no driver"] * len(files))
+    monkeypatch.setattr(judge_agent, "film", lambda env, files, outputs: ["no driver"] * len(files))
     result = run(tmp_path, policy, BOTH, vlm=eyes(seen(1.0)))
     assert "no driver" in result.unavailable["vlm"]
     assert result.intent_score is not None

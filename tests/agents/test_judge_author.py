@@ -1,10 +1,10 @@
-"""Judges: drafted, tried on real episodes in the sandbox, attacked, mended."""
+"""Judges: drafted, tried on real episodes in the sandbox, attacked, repaired."""
 
 from __future__ import annotations
 
 from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
 
-from p2p.agents.judge_author import mend_judge, write_judge
+from p2p.agents.judge_author import write_judge
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, JudgeRequest, ReviewRequest
 from p2p.config import TrainConfig
 
@@ -32,7 +32,7 @@ def draft(code: str) -> CodeDraft:
     return CodeDraft(code=code)
 
 
-def told(client: ScriptedClient) -> list[FixRequest]:
+def fixes(client: ScriptedClient) -> list[FixRequest]:
     last = (blocks(prompt_text(question))[-1][1] for question in client.asked)
     return [request for request in last if isinstance(request, FixRequest)]
 
@@ -62,7 +62,7 @@ def test_what_the_dry_run_finds_goes_back() -> None:
     authored = write_judge(client, INTENT, CONFIG, review=False)
     assert authored.valid
     assert authored.code == GOOD
-    first, second = told(client)
+    first, second = fixes(client)
     assert first.problems == ("zero actions, episode 1: 'criteria' lacks calm",)
     assert len(second.problems) == 1
     assert "an episode of one step" in second.problems[0]
@@ -72,10 +72,10 @@ def test_what_the_dry_run_finds_goes_back() -> None:
 def test_a_judge_that_reads_files_is_told_why_it_cannot() -> None:
     hostile = GOOD.replace("    length =", "    open('/etc/passwd').read()\n    length =", 1)
     client = ScriptedClient({"fix": in_turn(draft(GOOD))})
-    authored = mend_judge(client, INTENT, CONFIG, hostile, review=False)
+    authored = write_judge(client, INTENT, CONFIG, code=hostile, review=False)
     assert authored.code == GOOD
-    assert "PermissionError" in told(client)[0].problems[0]
-    assert "files are out of reach" in told(client)[0].problems[-1]
+    assert "PermissionError" in fixes(client)[0].problems[0]
+    assert "files are out of reach" in fixes(client)[0].problems[-1]
 
 
 def test_the_reviewer_sees_what_known_episodes_get() -> None:
@@ -93,7 +93,7 @@ def test_the_reviewer_sees_what_known_episodes_get() -> None:
     assert [step.kind for step in authored.steps] == ["draft", "check", "review", "check"]
 
 
-def test_a_judge_that_cannot_be_mended_is_not_valid() -> None:
+def test_a_judge_that_cannot_be_repaired_is_not_valid() -> None:
     client = ScriptedClient(
         {"judge_author": in_turn(draft(FORGETS)), "fix": in_turn(draft(FORGETS))}
     )

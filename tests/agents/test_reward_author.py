@@ -1,4 +1,4 @@
-"""Rewards: drafted, run in the sandbox on the real environment, reviewed, ranked, mended."""
+"""Rewards: drafted, run in the sandbox on the real environment, reviewed, ranked, repaired."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
 
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
-from p2p.agents.reward_author import _Trial, mend_reward, write_reward
+from p2p.agents.reward_author import RewardAuthor, write_reward
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode
 
@@ -43,12 +43,12 @@ def kinds(code: AuthoredCode) -> list[tuple[str, bool]]:
 
 
 def problems_told(client: ScriptedClient) -> list[str]:
-    found = []
+    problems = []
     for question in client.asked:
         request = blocks(prompt_text(question))[-1][1]
         if isinstance(request, FixRequest):
-            found.append("\n".join(request.problems))
-    return found
+            problems.append("\n".join(request.problems))
+    return problems
 
 
 def test_a_good_draft_is_run_and_kept() -> None:
@@ -123,30 +123,29 @@ FALLING_ONCE = reward(
 
 
 def test_what_is_no_reward_at_all_is_said() -> None:
-    trial = _Trial(ScriptedClient({}), INTENT, CONFIG, None, None, unsafe_local=False)
-    assert trial.check("").problems
-    assert "reward_fn" in trial.check("x = 1\n").problems[0]
+    author = RewardAuthor(ScriptedClient({}), INTENT, CONFIG)
+    assert author.check("").problems
+    assert "reward_fn" in author.check("x = 1\n").problems[0]
     flat = reward("    one = 0.0 * next_obs[..., 0] + 1.0\n    return one, {'one': one}\n")
-    assert "nothing can be learned" in trial.check(flat).problems[0]
+    assert "nothing can be learned" in author.check(flat).problems[0]
     hostile = reward("    open('/etc/passwd').read()\n    return 0.0, {}\n")
-    assert "Permission" in trial.check(hostile).problems[0]
+    assert "Permission" in author.check(hostile).problems[0]
 
 
 def test_a_persons_code_that_passes_costs_no_call() -> None:
     client = ScriptedClient({})
-    authored = mend_reward(client, INTENT, CONFIG, UPRIGHT, review=False)
+    authored = write_reward(client, INTENT, CONFIG, code=UPRIGHT, review=False)
     assert authored.valid
     assert (authored.code, authored.author) == (UPRIGHT, "user")
     assert not client.asked
 
 
-def test_a_persons_code_is_mended_by_an_author_who_is_told_all() -> None:
+def test_a_persons_code_is_repaired_by_an_author_who_is_told_all() -> None:
     client = ScriptedClient({"fix": in_turn(draft(UPRIGHT))})
-    authored = mend_reward(client, INTENT, CONFIG, WRONG_KEY, review=False)
+    authored = write_reward(client, INTENT, CONFIG, code=WRONG_KEY, review=False)
     assert authored.code == UPRIGHT
-    found = blocks(prompt_text(client.asked[0]))
-    assert [role for role, _ in found] == ["reward_author", "fix"]
-    fix = found[1][1]
+    (first, _), (second, fix) = blocks(prompt_text(client.asked[0]))
+    assert (first, second) == ("reward_author", "fix")
     assert isinstance(fix, FixRequest)
     assert fix.code == WRONG_KEY
 
@@ -158,8 +157,8 @@ def test_the_previous_best_is_played_too(trained_policy: Any) -> None:
         "    return up / (0.0 if far else 1.0), {'up': up / (0.0 if far else 1.0)}\n"
     )
     client = ScriptedClient({"fix": in_turn(draft(UPRIGHT))})
-    authored = mend_reward(
-        client, INTENT, CONFIG, reward(body), review=False, previous_best=trained_policy
+    authored = write_reward(
+        client, INTENT, CONFIG, code=reward(body), review=False, previous_best=trained_policy
     )
     assert authored.code == UPRIGHT
     assert any("the best policy so far" in text for text in problems_told(client))

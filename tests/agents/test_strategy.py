@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.agents.strategy import Attempt, strategy_text, trend
+from p2p.agents.session_text import Attempt, strategy_text, trend
 from p2p.contracts import LineageNode
 
 

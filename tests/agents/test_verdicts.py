@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 from scripted_client import criterion
 
-from p2p.agents.judging.aggregate import judgment, rollout
-from p2p.agents.judging.scores import split_tags, task_score, weighted_score
 from p2p.agents.judging.verdicts import (
     Verdict,
     agree,
     agreement,
     corrected,
+    judgment,
     merged,
+    rollout,
     shifts,
     single,
+    split_tags,
+    task_score,
+    weighted_score,
 )
 from p2p.contracts import CriterionScore, JudgeName, JudgeOpinion, JudgmentResult, RolloutJudgment
 
@@ -34,15 +37,15 @@ def opinion(judge: JudgeName, go: float | None, calm: float | None) -> JudgeOpin
 
 
 def episodes(*scores: tuple[float | None, float | None] | None) -> list[RolloutJudgment]:
-    found = []
+    rollouts = []
     for i, pair in enumerate(scores):
         if pair is None:
             bad = JudgeOpinion(judge="code", available=False, reason="it hangs")
-            found.append(rollout(f"seed_{i}", i, [bad], None, CRITERIA))
+            rollouts.append(rollout(f"seed_{i}", i, [bad], None, CRITERIA))
         else:
             good = opinion("code", *pair)
-            found.append(rollout(f"seed_{i}", i, [good], single(good, alone=True), CRITERIA))
-    return found
+            rollouts.append(rollout(f"seed_{i}", i, [good], single(good, alone=True), CRITERIA))
+    return rollouts
 
 
 def judged(rollouts: list[RolloutJudgment], unavailable: dict[JudgeName, str]) -> JudgmentResult:

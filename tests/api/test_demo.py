@@ -113,11 +113,12 @@ def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) ->
         assert client.get(f"/api/selfplay/{run['run_id']}/games").json()
 
 
-@pytest.mark.parametrize("fps", [Fraction(10), Fraction(20), Fraction(25), Fraction(30)])
+@pytest.mark.parametrize("fps", [Fraction(10), Fraction(25)])
 def test_a_video_is_made_smaller_and_stays_as_fast(
     recorder: ModuleType, tmp_path: Path, fps: Fraction
 ) -> None:
-    frames = np.random.default_rng(0).integers(0, 255, (10 * int(fps), 64, 64, 3), np.uint8)
+    brightness = np.arange(10 * int(fps), dtype=np.uint8)
+    frames = np.broadcast_to(brightness[:, None, None, None], (len(brightness), 64, 64, 3)).copy()
     write_video(tmp_path / "long.mp4", frames, fps)
     video = played(recorder.small(tmp_path / "long.mp4"))
     assert video.even

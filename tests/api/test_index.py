@@ -15,16 +15,16 @@ import pytest
 from processes import wait_until
 from small_runs import make_session
 
-from p2p.api.house import House
-from p2p.api.index import SessionIndex, Wanted
+from p2p.api.index import SessionIndex, SessionQuery
+from p2p.api.state import AppState
 from p2p.contracts import StatusData
 from p2p.files import save_model
 from p2p.records.iteration_record import SessionRecord
 
 
-def names(index: SessionIndex, **wanted: object) -> list[str]:
+def names(index: SessionIndex, **query: object) -> list[str]:
     index.refresh()
-    rows, _ = index.find(Wanted(**wanted))  # type: ignore[arg-type]
+    rows, _ = index.find(SessionQuery(**query))  # type: ignore[arg-type]
     return [row.session_id for row in rows]
 
 
@@ -80,7 +80,7 @@ def test_pages_are_sorted_and_counted(tmp_path: Path) -> None:
     index = SessionIndex(tmp_path)
     assert names(index, sort="best_score")[:2] == ["session_1", "bm_0a_case7"]
     assert names(index, sort="best_score", descending=False)[0] == "session_0"
-    rows, total = index.find(Wanted(limit=2, offset=3))
+    rows, total = index.find(SessionQuery(limit=2, offset=3))
     assert (len(rows), total) == (1, 4)
     assert names(index, text="a case") == ["bm_0a_case7"]
     assert names(index, cases=True) == ["bm_0a_case7"]
@@ -119,15 +119,15 @@ def test_a_folder_that_goes_while_it_is_looked_at_takes_no_other_with_it(
     with monkeypatch.context() as patch:
         patch.setattr("p2p.api.index.os", SimpleNamespace(scandir=then_one_goes))
         index.refresh()
-    rows, _ = index.find(Wanted())
+    rows, _ = index.find(SessionQuery())
     assert [row.session_id for row in rows] == ["session_stays"]
 
 
 def test_the_list_catches_up_after_a_folder_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, tmp_path / "outputs")
-    house.open()
+    state = AppState(tmp_path, tmp_path / "outputs")
+    state.open()
     refused = threading.Event()
 
     def refuse(_: Path) -> None:
@@ -136,9 +136,9 @@ def test_the_list_catches_up_after_a_folder_could_not_be_read(
 
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("p2p.api.index.folders", refuse)
+            patch.setattr("p2p.api.index.session_folders", refuse)
             assert refused.wait(30)
         make_session(tmp_path, "session_a")
-        wait_until(lambda: house.index.find(Wanted())[1] == 1, 30)
+        wait_until(lambda: state.index.find(SessionQuery())[1] == 1, 30)
     finally:
-        house.close()
+        state.close()

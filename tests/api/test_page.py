@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from p2p.api.page import STATIC
+from p2p.api.app import STATIC
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 SINGLE_FILES = (

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from p2p.api.app import create_app
 from unstable.config import RunConfig
 from unstable.evaluation import wilson
-from unstable.run.folder import RunFolder, RunStatus
+from unstable.run.folder import RunFolder, SelfPlayStatus
 
 TOKEN = "the-token-of-this-server"
 RUN = "2026-01-01~12-00-00~tictactoe"
@@ -25,7 +25,7 @@ def outputs(tmp_path: Path) -> Path:
     folder = RunFolder(tmp_path / "outputs" / "2026-01-01" / "12-00-00" / "tictactoe")
     folder.path.mkdir(parents=True)
     folder.write_config(RunConfig())
-    folder.write_status(RunStatus("completed", 2, 2))
+    folder.write_status(SelfPlayStatus("completed", 2, 2))
     lines = [{"step": n, "learner/loss": 0.5 / n} for n in (1, 2)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder.path / "metrics.jsonl").write_text(text)

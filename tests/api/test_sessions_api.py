@@ -198,21 +198,6 @@ def test_torn_and_foreign_files_are_no_server_error(client: TestClient, runs: Pa
     assert client.get("/api/sessions").status_code == 200
 
 
-def test_the_live_stream_sends_what_is_new_and_goes_on_after_a_number(
-    client: TestClient,
-) -> None:
-    with client.stream("GET", "/api/sessions/session_a/live", params={"after": 2}) as stream:
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        kinds = []
-        for text in stream.iter_lines():
-            if text.startswith("event: "):
-                kinds.append(text.removeprefix("event: "))
-            if kinds[-1:] == ["event"] and text.startswith("data: "):
-                assert json.loads(text.removeprefix("data: "))["seq"] == 3
-                break
-    assert kinds[:2] == ["session", "iterations"]
-
-
 def test_a_training_run_is_found_by_its_name_alone(client: TestClient) -> None:
     found = client.get("/api/iterations/base_seed_1").json()
     assert (found["session_id"], found["iteration_id"]) == ("session_a", "base_seed_1")

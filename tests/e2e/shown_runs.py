@@ -34,7 +34,7 @@ from p2p.scheduler.store import Store, end_run, transaction
 from p2p.training.video.encode import write_video
 from session_folder import SessionFolder, reward
 from unstable.config import RunConfig
-from unstable.run.folder import RunFolder, RunStatus
+from unstable.run.folder import RunFolder, SelfPlayStatus
 
 SESSION = "session_20260101_000000_00000000"
 SELFPLAY = "tictactoe"
@@ -179,7 +179,7 @@ def make_selfplay(path: Path) -> None:
     folder = RunFolder(path)
     folder.path.mkdir(parents=True)
     folder.write_config(RunConfig())
-    folder.write_status(RunStatus("completed", 2, 2))
+    folder.write_status(SelfPlayStatus("completed", 2, 2))
     lines = [{"step": number, "learner/loss": 0.5 / number} for number in (1, 2)]
     write_lines(folder.path / "metrics.jsonl", lines)
     write_lines(folder.path / "games" / "eval.jsonl", [a_game(number) for number in (1, 2, 3)])

@@ -1,4 +1,4 @@
-"""Benchmarks in a real browser: looked at, started, stopped, put away."""
+"""Benchmarks in a real browser: looked at, started, stopped, moved to the trash."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ def test_a_benchmark_shows_its_rates_where_judge_and_truth_differ_and_its_cases(
     page.wait_for_url(f"**/benchmark/{BENCHMARK}")
     page.get_by_role("img", name=re.compile("^all, by the judge: 2 of 3")).wait_for()
     page.get_by_role("img", name=re.compile("^all, by the ground truth: 1 of 3")).wait_for()
-    page.get_by_text("They agree on 2 of 3 prompts.").wait_for()
-    page.get_by_role("button", name="Judge ≠ truth").click()
+    page.get_by_text("Judge and ground truth agree on 2 of 3 prompts.").wait_for()
+    page.get_by_role("button", name="Disagree").click()
     page.get_by_role("heading", name="Cases (1)").wait_for()
     page.get_by_role("button", name="Play all").click()
     page.wait_for_function("() => document.querySelector('.case-grid video').currentTime > 0.2")
     page.locator(".case-grid").get_by_role("link", name="reach fast").click()
     page.wait_for_url(f"**/benchmark/job/{BENCHMARK}/case/1")
     page.get_by_role("heading", level=1, name="reach fast").wait_for()
-    page.get_by_text("they differ").wait_for()
+    page.get_by_text("disagree", exact=True).wait_for()
     page.get_by_role("button", name="Play").click()
     page.wait_for_function("() => document.querySelector('video').currentTime > 0.2")
     page.get_by_role("link", name="Next case →").click()
     page.get_by_role("heading", level=1, name="reach slowly").wait_for()
-    page.get_by_role("link", name="its session").click()
+    page.get_by_role("link", name="session", exact=True).click()
     page.get_by_role("heading", level=1, name="reach slowly").wait_for()
     page.wait_for_url(f"**/e2e/{BENCHMARK}_case2")
 
 
-def test_a_suite_is_started_from_the_form_stopped_and_put_away(visitor: Visitor) -> None:
+def test_a_suite_is_started_from_the_form_stopped_and_moved_to_the_trash(visitor: Visitor) -> None:
     page = visitor.open("/benchmark")
     page.get_by_label("InvertedPendulum", exact=True).check()
     page.get_by_label("easy", exact=True).check()
     page.get_by_label("Model", exact=True).fill("builtin")
-    page.get_by_label("Iterations of each prompt").fill("1")
-    page.get_by_label("Prompts at once").fill("1")
+    page.get_by_label("Max iterations per prompt").fill("1")
+    page.get_by_label("Parallel sessions").fill("1")
     command = page.locator(".command code").inner_text()
     assert "--filter-envs InvertedPendulum-v5 --filter-difficulties easy" in command
     assert "--max-iterations 1 --max-parallel 1" in command
     page.get_by_text("Advanced").click()
-    page.get_by_label("Steps of each training run").fill("50000000")
+    page.get_by_label("Timesteps per training run").fill("50000000")
     page.get_by_role("button", name="Start", exact=True).click()
     page.wait_for_url(re.compile(r"/benchmark/bm_"))
     page.locator(".case-grid .badge").get_by_text("running").first.wait_for(timeout=A_WHILE_MS)
@@ -63,7 +63,7 @@ def test_a_suite_is_started_from_the_form_stopped_and_put_away(visitor: Visitor)
     page.get_by_role("button", name=re.compile("^Log of bm_.*_case")).first.click()
     page.get_by_role("heading", name=re.compile("^Log of bm_")).wait_for()
     page.goto(benchmark)
-    page.get_by_role("button", name="To the trash").click()
+    page.get_by_role("button", name="Move to trash").click()
     page.get_by_role("heading", level=1, name="Benchmark").wait_for()
     page.get_by_role("link", name="Trash").click()
     page.get_by_role("button", name="Restore").click()

@@ -49,11 +49,11 @@ def test_a_job_is_found_from_the_monitor_read_cancelled_and_run_again(
     state(page, "cancelled")
     assert page.get_by_role("button", name="Cancel", exact=True).count() == 0
     word.touch()
-    page.get_by_role("button", name="Run again what did not succeed").click()
+    page.get_by_role("button", name="Retry unsuccessful runs").click()
     state(page, "succeeded")
     # The log that is open is the one of the second time, to its end.
     log.get_by_text("it has been told").wait_for(timeout=A_WHILE_MS)
-    assert page.get_by_role("button", name=re.compile("Run again|Cancel")).count() == 0
+    assert page.get_by_role("button", name=re.compile("Retry|Cancel")).count() == 0
     visitor.open("/monitor")
     row = page.get_by_role("row").filter(has_text="wait for a word")
     row.get_by_text("1 succeeded").wait_for()

@@ -19,7 +19,7 @@ def test_a_game_is_chosen_and_stepped_through_with_buttons_and_keys(visitor: Vis
     page.get_by_role("button", name="eval-2").click()
     page.get_by_role("heading", name="TicTacToe-v0, eval-2").wait_for()
     page.get_by_text("move 1 of 3").wait_for()
-    answer = page.get_by_label("The raw answer")
+    answer = page.get_by_label("Response")
     assert answer.inner_text() == "I take the middle: [4]."
     assert answer.locator("mark").inner_text() == "[4]"
     page.get_by_role("button", name="Next →").click()
@@ -27,7 +27,7 @@ def test_a_game_is_chosen_and_stepped_through_with_buttons_and_keys(visitor: Vis
     page.keyboard.press("ArrowRight")
     page.get_by_text("move 3 of 3").wait_for()
     page.locator(".game-view .badge").get_by_text("illegal").wait_for()
-    page.get_by_text("which it did not allow").wait_for()
+    page.get_by_text("which is illegal").wait_for()
     page.keyboard.press("Home")
     page.get_by_text("move 1 of 3").wait_for()
     page.get_by_role("group", name="All moves").get_by_role("button").nth(1).click()
@@ -44,7 +44,7 @@ def test_win_rates_stand_over_updates_with_their_intervals(visitor: Visitor) -> 
     page = visitor.open(f"/self-play/{SELFPLAY}")
     chart = page.get_by_role("img", name=re.compile("^Win rate in TicTacToe-v0"))
     chart.wait_for()
-    said = chart.get_attribute("aria-label") or ""
-    assert "against random-legal 0.667 (0.208 to 0.939)" in said
-    assert "against minimax 0.667 (0.208 to 0.939)" in said
+    label = chart.get_attribute("aria-label") or ""
+    assert "against random-legal 0.667 (0.208 to 0.939)" in label
+    assert "against minimax 0.667 (0.208 to 0.939)" in label
     assert page.get_by_text("update", exact=True).count() > 0

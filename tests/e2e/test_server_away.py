@@ -20,12 +20,12 @@ def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
     page, server = visitor.page, visitor.server
     page.get_by_role("link", name="run forward fast").wait_for()
     server.stop()
-    page.get_by_text("The server does not answer").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("The server is not responding").wait_for(timeout=PATIENCE_MS)
     server.start()
     # Another server, which does not know the browser.
-    page.get_by_text("does not know this browser").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text("Not signed in to this server").wait_for(timeout=PATIENCE_MS)
     page.locator("#token").fill(server.token)
-    page.get_by_role("button", name="Enter").click()
+    page.get_by_role("button", name="Sign in").click()
     page.get_by_role("link", name="run forward fast").wait_for()
     assert page.locator(".notice").count() == 0
     # And it hears of changes again.
@@ -34,5 +34,5 @@ def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
     server.call("PATCH", f"/api/sessions/{SESSION}", {"alias": ""})
     expected = ("Failed to load resource", "net::ERR_")
     visitor.complaints[:] = [
-        said for said in visitor.complaints if not any(part in said for part in expected)
+        text for text in visitor.complaints if not any(part in text for part in expected)
     ]

@@ -25,15 +25,15 @@ num_eval_rounds=1
 A_TRAINING_MS = 240_000
 
 
-def fill_in(page: Page, sentence: str, body: str, *, steps: int) -> None:
+def fill_in(page: Page, prompt: str, env: str, *, steps: int) -> None:
     """The form of a new session, for a training that is as short as `steps`."""
-    page.get_by_role("textbox", name="What should it do?").fill(sentence)
-    page.get_by_role("radio", name=body).check(force=True)
+    page.get_by_role("textbox", name="Prompt").fill(prompt)
+    page.get_by_role("radio", name=env).check(force=True)
     page.get_by_label("Model", exact=True).fill("builtin")
-    page.get_by_label("Steps of each training run").fill(str(steps))
-    page.get_by_label("Iterations at most").fill("1")
+    page.get_by_label("Timesteps per training run").fill(str(steps))
+    page.get_by_label("Max iterations").fill("1")
     page.get_by_text("Advanced").click()
-    page.get_by_label("Fixed training settings").fill(SMALL)
+    page.get_by_label("Training settings").fill(SMALL)
 
 
 def start(page: Page) -> None:
@@ -68,26 +68,26 @@ def test_a_session_with_an_edited_criterion_is_started_and_watched_until_it_pass
         "() => [...document.querySelectorAll('video')].some((v) => v.currentTime > 0.2)"
     )
     page.get_by_role("tab", name="Training").click()
-    page.get_by_role("img", name=re.compile("Return while training")).wait_for()
+    page.get_by_role("img", name=re.compile("Training return")).wait_for()
     with page.expect_download() as policy:
         page.get_by_role("link", name="policy.zip").click()
     assert policy.value.path().stat().st_size > 1000
 
 
-def test_a_running_session_is_steered_stopped_put_away_and_taken_back(visitor: Visitor) -> None:
+def test_a_running_session_is_steered_stopped_trashed_and_restored(visitor: Visitor) -> None:
     page = visitor.open("/e2e/new")
     fill_in(page, "balance upright", "InvertedPendulum", steps=50_000_000)
     start(page)
     page.locator(".phases .current").get_by_text("Training").wait_for(timeout=A_TRAINING_MS)
     page.get_by_label("Remark").fill("smaller steps")
-    page.get_by_role("button", name="Edit the criteria").click()
+    page.get_by_role("button", name="Edit criteria").click()
     page.get_by_label("Threshold").first.fill("0.7")
-    page.get_by_role("button", name="Give the order").click()
-    page.get_by_text("One order waits").wait_for()
+    page.get_by_role("button", name="Send feedback").click()
+    page.get_by_text("1 pending change").wait_for()
     page.get_by_role("button", name="Stop", exact=True).click()
     status(page, "cancelled")
     session = page.url.rpartition("/")[2]
-    page.get_by_role("button", name="To the trash").click()
+    page.get_by_role("button", name="Move to trash").click()
     page.get_by_role("heading", name="Sessions").wait_for()
     assert page.get_by_role("link", name="balance upright").count() == 0
     page.get_by_role("link", name="Trash").click()
@@ -105,7 +105,7 @@ def test_iterations_are_compared_by_video_by_score_and_by_code(visitor: Visitor)
     page.get_by_label("iteration 1", exact=True).wait_for()
     assert shown.count() == 2
     page.get_by_role("tab", name="Reward").click()
-    page.get_by_label("The reward's code against its parent's").wait_for()
+    page.get_by_label("Reward code, diff to its parent").wait_for()
     assert "2 * info" in page.locator(".code-line.added").inner_text()
     assert "1 * info" in page.locator(".code-line.removed").inner_text()
     page.get_by_role("button", name=re.compile("^Iteration 1")).click()
@@ -118,5 +118,5 @@ def test_the_monitor_shows_the_cores_and_says_whether_a_node_can_be_used(visitor
     page = visitor.open("/monitor")
     page.get_by_role("meter", name="Core 0").wait_for()
     page.get_by_role("meter", name="Memory").wait_for()
-    page.get_by_role("button", name="Look").first.click()
+    page.get_by_role("button", name="Check").first.click()
     page.get_by_text("usable", exact=True).wait_for()

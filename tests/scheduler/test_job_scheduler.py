@@ -19,7 +19,6 @@ from processes import wait_until
 from scheduler_process import KILLED, begin, schedule
 
 from p2p.scheduler.job_scheduler import Scheduler
-from p2p.scheduler.launch import LaunchFolder
 from p2p.scheduler.records import ENDED, RunRow, RunSpec
 from p2p.scheduler.run_monitor import SchedulerStep
 from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
@@ -153,19 +152,6 @@ def test_exit_codes_say_what_becomes_of_a_run(tmp_path: Path) -> None:
     assert launches(tmp_path, "next") == []
     assert the_run(store, "fails").exit_code == 4
     assert the_run(store, "slow").exit_code == TIME_LIMIT_CODE
-
-
-def test_a_program_that_cannot_be_started_fails_its_run_and_its_log_says_why(
-    tmp_path: Path,
-) -> None:
-    store = with_slots(tmp_path, 1)
-    spec = RunSpec(run_id="a", folder="a", command=("/no/such/program",))
-    store.submit(job_of("j", [spec]))
-    run_all(store)
-    run = the_run(store, "a")
-    assert run.state == "failed"
-    assert run.exit_code == 127
-    assert b"/no/such/program" in LaunchFolder(store.folder, "a.1").read_log()
 
 
 def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> None:

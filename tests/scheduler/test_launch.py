@@ -329,22 +329,6 @@ def test_the_end_wakes_whoever_listens_at_however_long_a_path(machine: Machine) 
     notify.poke(machine.base)  # nobody there
 
 
-def test_the_program_survives_whoever_started_it(machine: Machine) -> None:
-    code = (
-        "import sys; from pathlib import Path; sys.path += sys.argv[2:]\n"
-        "from launches import Machine\n"
-        "Machine(Path(sys.argv[1])).start('import time; time.sleep(1)')\n"
-        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    here = Path(__file__).parent
-    arguments = (machine.base.parent, here, here.parent / "servers")
-    died = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], check=False)
-    assert died.returncode == -signal.SIGKILL
-    launch = python_launch(machine.runs_dir, "")
-    assert machine.status(launch).state in ("waiting", "running")
-    assert machine.end(launch).exit_code == 0
-
-
 @pytest.mark.parametrize("after_s", [0.0, 0.03, 0.1, 0.3])
 def test_whenever_whoever_starts_it_is_killed_a_second_start_makes_one_run(
     machine: Machine, after_s: float
@@ -359,21 +343,6 @@ def test_whenever_whoever_starts_it_is_killed_a_second_start_makes_one_run(
     launch = machine.start(COUNTS)
     assert machine.end(launch).exit_code == 0
     assert machine.file(launch, "count") == "x"
-
-
-def test_in_the_foreground_it_ends_as_the_program_does(machine: Machine) -> None:
-    launch = machine.start("exit(0)")
-    machine.end(launch)
-    written = json.loads((machine.control(launch) / "launch.json").read_text())
-    again = LaunchFolder(machine.base, "again.1")
-    again.make()
-    written["command"] = [sys.executable, "-c", "exit(7)"]
-    (again.path / "launch.json").write_text(json.dumps(written))
-    command = [sys.executable, "-m", "p2p.scheduler.supervisor", str(machine.base), "again.1"]
-    assert subprocess.run(command, check=False).returncode == 7
-    second = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert second.returncode == 0
-    assert "started or cancelled before" in second.stderr
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-x", "a..b", "a\n", "x" * 300, "ü"])

@@ -241,5 +241,5 @@ def test_of_several_jobs_for_one_launch_the_living_one_counts():
     text = "a.1|N/A|5|FAILED|NonZeroExitCode\na.1|N/A|6|RUNNING|None\na.1|N/A|7|PENDING|Priority\n"
     queue = read_queue(text + "p2p-1|3|8_3|STRANGE|a|b\n")
     assert str(queue["a.1", None]) == "Slurm job 6: RUNNING"
-    assert queue["p2p-1", 3].stage == "running"
+    assert not queue["p2p-1", 3].is_over
     assert str(queue["p2p-1", 3]) == "Slurm job 8_3: STRANGE (a|b)"

@@ -146,20 +146,6 @@ def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over
     with_backend(node, scenario, lease_s=5)
 
 
-def test_a_cancel_kills_everything_there(node: Node) -> None:
-    launch = node.launch(FAMILY + "time.sleep(1000)")
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        pids = [int(word) for word in (await node.file_there(backend, launch, "pids")).split()]
-        assert len(alive(pids)) == 4
-        await backend.cancel(launch)
-        assert (await reach(backend, launch, *OVER)).state == "cancelled"
-        assert alive(pids) == []
-
-    with_backend(node, scenario)
-
-
 def test_feedback_given_here_reaches_the_run_there(node: Node) -> None:
     launch = node.launch(WAITS)
     steering = node.here(launch) / "steering"

@@ -40,13 +40,6 @@ def states(store: Store, job_id: str) -> list[str]:
     return [run.state for run in store.runs(job_id)]
 
 
-def test_this_machine_is_a_node_from_the_beginning(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    (node,) = store.nodes()
-    assert (node.node_id, node.backend) == ("local", "local")
-    assert node.cores >= 1
-
-
 def test_a_name_that_is_taken_is_refused_and_nothing_is_kept_of_the_job(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.submit(plain_job("j", 2))

@@ -19,6 +19,7 @@ from session_process import TINY
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry, SessionResult
+from p2p.event_log import read_events
 from p2p.inference import llm_client
 from p2p.inference.retrying import RetryPolicy
 from p2p.records.iteration_record import IterationRecord, SessionRecord
@@ -72,7 +73,7 @@ class TrainsOnce:
 
 
 @dataclass
-class House:
+class ProvidedSessions:
     """Sessions below a folder, and the servers that they ask."""
 
     folder: Path
@@ -90,7 +91,7 @@ class House:
 
     def new(self, name: str, model: str, **options: Any) -> SessionRecord:
         """A session of two short iterations that do not pass, unless options say otherwise."""
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "train": TINY,
             "max_iterations": 2,
             "pass_threshold": 1.0,
@@ -98,7 +99,7 @@ class House:
             "judge_episodes": 3,
             **options,
         }
-        loop = loop_config(TINY["env_id"], model=model, **given)
+        loop = loop_config(TINY["env_id"], model=model, **fields)
         return create_session("balance", loop, session_id=name, runs_dir=self.folder)
 
     def run(self, session: SessionRecord, *, resume: bool = False, **changes: Any) -> SessionResult:
@@ -122,7 +123,9 @@ class House:
 
 
 @contextmanager
-def house(folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def provided_sessions(
+    folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ProvidedSessions]:
     """A place where neither the machine's keys nor its busy cores count, with little patience."""
     for name, setting in Settings.model_fields.items():
         alias = setting.validation_alias
@@ -134,7 +137,17 @@ def house(folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(llm_client, "RetryPolicy", lambda: QUICK)
     monkeypatch.chdir(folder)
     get_settings.cache_clear()
-    made = House(folder / "runs", kept, monkeypatch)
-    with made.stack:
-        yield made
+    sessions = ProvidedSessions(folder / "runs", kept, monkeypatch)
+    with sessions.stack:
+        yield sessions
     get_settings.cache_clear()
+
+
+def events(session: SessionRecord, name: str) -> list[dict[str, Any]]:
+    """The data of all events of this name."""
+    return [e.data for e in read_events(session.events_path, limit=10_000) if e.event == name]
+
+
+def roles(server: ModelServer) -> list[str]:
+    """Who asked, in order."""
+    return [received.block[0] for received in server.requests]

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,20 +112,12 @@ class ScriptedAgents(SessionAgents):
         self._call("elicit")
         return Intent(prompt=prompt, env_id=env_id, criteria=(criterion(),), author="script")
 
-    def write_reward(
-        self, intent: Intent, config: TrainConfig, judge_code: Callable[[], str | None]
-    ) -> AuthoredCode:
+    def write_reward(self, intent, config, judge_code) -> AuthoredCode:
         self._call("write_reward")
         return self._code(1, reward(1.0))
 
     def repair_reward(
-        self,
-        intent: Intent,
-        config: TrainConfig,
-        judge_code: Callable[[], str | None],
-        code: str,
-        author: str,
-        previous_best: Path | None,
+        self, intent, config, judge_code, code, author, previous_best
     ) -> AuthoredCode:
         number = 1 + sum(1 for r in self.session.iteration_records() if r.reward.exists())
         self._call(f"repair_reward {number}")
@@ -146,16 +138,7 @@ class ScriptedAgents(SessionAgents):
         return AuthoredCode(code=JUDGE, author="script", valid=valid)
 
     def judge(
-        self,
-        intent: Intent,
-        judge_code: str | None,
-        run: IterationRecord,
-        config: TrainConfig,
-        *,
-        step: int,
-        episodes: int,
-        block: int,
-        folder: Path,
+        self, intent, judge_code, run, config, *, step, episodes, block, folder
     ) -> JudgmentResult:
         number = IterationRecord(run.path.parent).number
         confirming = block > 1
@@ -176,14 +159,7 @@ class ScriptedAgents(SessionAgents):
             criteria=tuple(CriterionScore(id=c.id, score=score) for c in intent.criteria),
         )
 
-    def judge_early(
-        self,
-        intent: Intent,
-        judge_code: str,
-        config: TrainConfig,
-        trajectories: Sequence[Path],
-        step: int,
-    ) -> JudgmentResult:
+    def judge_early(self, intent, judge_code, config, trajectories, step) -> JudgmentResult:
         return JudgmentResult(intent_score=0.1, step=step)
 
     def revise(self, session: SessionView, iteration: int) -> Revision:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from model_servers import Answer, Failure, ModelServer, Reply, Slow
 from model_wire import Received
 from played_by_builtin import played_by_builtin
 from processes import wait_until
-from provided_session import House, house
+from provided_session import ProvidedSessions, events, roles
 from session_process import TINY, Sessions
 
 from p2p.config import TrainConfig
 from p2p.contracts import SessionResult
-from p2p.event_log import read_events
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
 from p2p.session.request import loop_config
@@ -30,17 +28,11 @@ CHOOSER = "environment_chooser"
 TRAIN = {name: value for name, value in TINY.items() if name != "env_id"}
 
 
-@pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    with house(tmp_path, tmp_path / "kept", monkeypatch) as made:
-        yield made
-
-
-def without_environment(at_home: House, model: str, **options: Any) -> SessionRecord:
+def without_environment(provided: ProvidedSessions, model: str, **options: Any) -> SessionRecord:
     given: dict[str, Any] = {"model": model, **options}
     loop = loop_config(None, **given)
     return create_session(
-        "balance", loop, session_id="session_e", runs_dir=at_home.folder, options=given
+        "balance", loop, session_id="session_e", runs_dir=provided.folder, options=given
     )
 
 
@@ -51,26 +43,20 @@ def up_to_the_criteria(received: Received) -> Reply:
     return played_by_builtin(received)
 
 
-def roles(server: ModelServer) -> list[str]:
-    return [received.block[0] for received in server.requests]
-
-
 def asked_for(session: SessionRecord) -> SessionConfig:
     found = session.config.read()
     assert found is not None
     return found
 
 
-def events(session: SessionRecord, name: str) -> list[dict[str, Any]]:
-    return [e.data for e in read_events(session.events_path, limit=1000) if e.event == name]
-
-
-def test_the_choice_is_an_exchange_of_the_session_and_is_made_once(at_home: House) -> None:
-    server = at_home.serve("anthropic", up_to_the_criteria)
-    session = without_environment(at_home, server.model("anthropic"), gamma=0.5, configs=2)
+def test_the_choice_is_an_exchange_of_the_session_and_is_made_once(
+    provided: ProvidedSessions,
+) -> None:
+    server = provided.serve("anthropic", up_to_the_criteria)
+    session = without_environment(provided, server.model("anthropic"), gamma=0.5, configs=2)
     before = asked_for(session)
     assert before.env_id == ""
-    result = at_home.run(session)
+    result = provided.run(session)
     assert result.status == "auth_error"
     assert roles(server) == [CHOOSER, "intent_elicitor"]
     kept = json.loads((session.llm_dir / f"0001_{CHOOSER}.json").read_text())
@@ -86,32 +72,34 @@ def test_the_choice_is_an_exchange_of_the_session_and_is_made_once(at_home: Hous
     assert after.loop == named
     assert after.options is None
     assert f"{after.env_id} (chosen: {after.env_reason})" in session.report_path.read_text()
-    assert at_home.run(session, resume=True).status == "auth_error"
+    assert provided.run(session, resume=True).status == "auth_error"
     assert roles(server).count(CHOOSER) == 1
 
 
-def test_what_the_choice_costs_counts_against_the_budget(at_home: House) -> None:
-    server = at_home.serve("anthropic", played_by_builtin)
-    prices = at_home.folder.parent / "prices.json"
+def test_what_the_choice_costs_counts_against_the_budget(provided: ProvidedSessions) -> None:
+    server = provided.serve("anthropic", played_by_builtin)
+    prices = provided.folder.parent / "prices.json"
     prices.write_text(json.dumps({server.model("anthropic"): {"input": 1.0, "output": 1000.0}}))
-    at_home.monkeypatch.setenv("P2P_PRICES", str(prices))
+    provided.monkeypatch.setenv("P2P_PRICES", str(prices))
     get_settings.cache_clear()
     # An answer costs 0.05, and is only asked for where 1.024 are left: there is enough for one.
-    session = without_environment(at_home, server.model("anthropic"), budget_usd=1.06)
-    result = at_home.run(session)
+    session = without_environment(provided, server.model("anthropic"), budget_usd=1.06)
+    result = provided.run(session)
     assert result.status == "budget_exhausted"
     assert roles(server) == [CHOOSER]
     assert result.cost_usd == pytest.approx(0.05, abs=0.01)
-    assert at_home.run(session, resume=True).status == "budget_exhausted"
+    assert provided.run(session, resume=True).status == "budget_exhausted"
     assert roles(server) == [CHOOSER]
 
 
-def test_a_budget_that_was_changed_before_the_choice_stays_changed(at_home: House) -> None:
-    server = at_home.serve("anthropic", lambda _: Failure(401, "no such key"))
-    session = without_environment(at_home, server.model("anthropic"), budget_usd=0.5, seeds=2)
-    assert at_home.run(session).status == "auth_error"
-    server = at_home.serve("anthropic", up_to_the_criteria)
-    at_home.run(session, resume=True, budget_usd=7.0)
+def test_a_budget_that_was_changed_before_the_choice_stays_changed(
+    provided: ProvidedSessions,
+) -> None:
+    server = provided.serve("anthropic", lambda _: Failure(401, "no such key"))
+    session = without_environment(provided, server.model("anthropic"), budget_usd=0.5, seeds=2)
+    assert provided.run(session).status == "auth_error"
+    server = provided.serve("anthropic", up_to_the_criteria)
+    provided.run(session, resume=True, budget_usd=7.0)
     after = asked_for(session)
     assert (after.loop.budget_usd, after.loop.seeds) == (7.0, (1, 2))
     assert after.env_id == "InvertedPendulum-v5"
@@ -121,14 +109,16 @@ def no_body(received: Received) -> Reply:
     return Answer({"env_id": None, "reason": "nobody here can fly."})
 
 
-def refused(at_home: House, script: Any, **options: Any) -> tuple[SessionRecord, SessionResult]:
-    server = at_home.serve("anthropic", script)
-    session = without_environment(at_home, server.model("anthropic"), **options)
-    return session, at_home.run(session)
+def refused(
+    provided: ProvidedSessions, script: Any, **options: Any
+) -> tuple[SessionRecord, SessionResult]:
+    server = provided.serve("anthropic", script)
+    session = without_environment(provided, server.model("anthropic"), **options)
+    return session, provided.run(session)
 
 
-def test_where_no_body_can_do_it_the_session_ends_with_a_cause(at_home: House) -> None:
-    session, result = refused(at_home, no_body)
+def test_where_no_body_can_do_it_the_session_ends_with_a_cause(provided: ProvidedSessions) -> None:
+    session, result = refused(provided, no_body)
     assert result.status == "error"
     assert result.message == "no environment fits: nobody here can fly. Or name one with --env"
     status = session.read_status()
@@ -137,14 +127,14 @@ def test_where_no_body_can_do_it_the_session_ends_with_a_cause(at_home: House) -
     assert not events(session, "session.traceback")
 
 
-def test_options_that_do_not_fit_what_was_chosen_are_told(at_home: House) -> None:
+def test_options_that_do_not_fit_what_was_chosen_are_told(provided: ProvidedSessions) -> None:
     """More minibatches than a batch of the pendulum has steps, where its preset has a small one."""
 
     def preset(env_id: str, **fields: Any) -> TrainConfig:
         return TrainConfig(env_id=env_id, num_steps=8 if "Pendulum" in env_id else 256, **fields)
 
-    at_home.monkeypatch.setattr(hp_presets, "quick_config", preset)
-    session, result = refused(at_home, up_to_the_criteria, num_minibatches=512)
+    provided.monkeypatch.setattr(hp_presets, "quick_config", preset)
+    session, result = refused(provided, up_to_the_criteria, num_minibatches=512)
     assert result.status == "error"
     assert result.message.startswith("InvertedPendulum-v5 fits best, but not with these options: ")
     assert "num_minibatches" in result.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstable.utils.extraction import ACTION_EXTRACTION, extract_action
+from unstable.utils.templates import extract_action
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,3 @@ def test_an_answer_can_be_the_move():
 def test_an_answer_can_be_the_move_without_its_brackets(text, action):
     assert extract_action(text, "bare") == (action, {"correct_answer_format": True})
     assert not extract_action(" \n", "bare")[1]["correct_answer_format"]
-
-
-def test_an_unknown_way_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="bare, brackets, default, raw"):
-        extract_action("x", "boxes")
-
-
-def test_ways_can_be_added(monkeypatch):
-    monkeypatch.setitem(ACTION_EXTRACTION, "last-word", lambda text: f"[{text.split()[-1]}]")
-    assert extract_action("I go left", "last-word")[0] == "[left]"

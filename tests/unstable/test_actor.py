@@ -19,9 +19,7 @@ from small_qwen import (
 )
 
 import unstable
-from unstable import actor as actor_module
 from unstable.actor import VLLMActor
-from unstable.engines import make_engine
 from unstable.engines.protocol import EngineError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
@@ -114,27 +112,6 @@ def test_adapters_are_fetched_from_the_pool(folder: str, tmp_path: Path):
     asyncio.run(ask())
 
 
-def test_throughput_goes_to_the_tracker(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(actor_module, "REPORT_SECONDS", 0.01)
-    tracker = Tracker("run", run_dir=tmp_path / "run")
-
-    async def ask() -> VLLMActor:
-        actor = VLLMActor(config(folder, max_tokens=100), tracker, "actor-0")
-        assert actor._tok_rate() == 0.0
-        await asyncio.gather(*(actor.generate(f"board {n}", seed=n) for n in range(8)))
-        await asyncio.sleep(0.05)
-        return actor
-
-    actor = asyncio.run(ask())
-    reported = tracker.get_interface_info()["inference"]["actor-0"]
-    assert set(reported) == {"queued", "running", "tok_s"}
-    assert reported["tok_s"] > 0
-    assert actor.stats()["tokens"] > 8
-    tracker.close()
-
-
 def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_path: Path):
     tracker = Tracker("run", run_dir=tmp_path / "run")
 
@@ -147,14 +124,6 @@ def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_pat
     asyncio.run(ask())
     assert tracker.get_interface_info()["inference"]["actor-0"]["tok_s"] > 0
     tracker.close()
-
-
-def test_the_configuration_names_the_engine(folder: str):
-    assert type(make_engine(config(folder, engine="auto"))).__name__ == "TransformersEngine"
-    with pytest.raises(ValueError, match="no engine 'vlm'; there are auto, transformers, vllm"):
-        make_engine(config(folder, engine="vlm"))
-    with pytest.raises(ValueError, match="no model_name"):
-        make_engine({})
 
 
 @pytest.mark.usefixtures("cluster")

@@ -9,7 +9,7 @@ import pytest
 from instant_actor import InstantActor, nonsense
 from ray.exceptions import ActorDiedError
 
-from unstable.collection.rotation import ActorRotation, NoActorLeft, Patience
+from unstable.collection.actors import ActorPool, NoActorLeftError, Timeouts
 from unstable.engines.protocol import EngineError
 
 
@@ -33,9 +33,9 @@ class Mortal(InstantActor):
         return "pong"
 
 
-def texts(rotation: ActorRotation, games: int) -> list[str]:
+def texts(rotation: ActorPool, games: int) -> list[str]:
     async def ask() -> list[str]:
-        lines = [rotation.line() for _ in range(games)]
+        lines = [rotation.client() for _ in range(games)]
         answers = await asyncio.gather(
             *(line.generate("?", None, i) for i, line in enumerate(lines))
         )
@@ -44,77 +44,52 @@ def texts(rotation: ActorRotation, games: int) -> list[str]:
     return asyncio.run(asyncio.wait_for(ask(), 30))
 
 
-def test_games_are_shared_out_evenly():
-    actors = [Mortal() for _ in range(3)]
-    texts(ActorRotation(actors), 12)
-    assert [len(actor.requests) for actor in actors] == [4, 4, 4]
-
-
 def test_a_dead_ones_games_go_to_the_others_with_the_same_answers():
     actors = [Mortal() for _ in range(3)]
-    expected = texts(ActorRotation([Mortal()]), 12)
+    expected = texts(ActorPool([Mortal()]), 12)
     actors[1].alive = False
-    rotation = ActorRotation(actors)
+    rotation = ActorPool(actors)
     assert texts(rotation, 12) == expected
     assert [len(actor.requests) for actor in actors] == [4, 0, 8]
-    assert (rotation.living, rotation.deaths) == (2, 1)
+    assert (rotation.alive, rotation.deaths) == (2, 1)
 
 
 def test_with_none_left_the_last_reason_is_told():
-    rotation = ActorRotation([Mortal(alive=False), Mortal(alive=False)])
-    with pytest.raises(NoActorLeft, match="all 2 actors have died"):
+    rotation = ActorPool([Mortal(alive=False), Mortal(alive=False)])
+    with pytest.raises(NoActorLeftError, match="all 2 actors have died"):
         texts(rotation, 4)
 
 
 def test_a_dead_one_is_made_anew_until_one_starts():
     made = [Mortal(alive=False), Mortal(alive=False), Mortal()]
     waiting = iter(made)
-    rotation = ActorRotation([Mortal(alive=False)], make=lambda slot: next(waiting))
+    rotation = ActorPool([Mortal(alive=False)], make=lambda slot: next(waiting))
     assert len(texts(rotation, 3)) == 3
-    assert (rotation.living, rotation.deaths) == (1, 1)
+    assert (rotation.alive, rotation.deaths) == (1, 1)
     assert len(made[2].requests) == 3
 
 
-def test_it_is_not_made_anew_without_end():
-    made: list[Mortal] = []
-
-    def make(slot: int) -> Mortal:
-        made.append(Mortal(alive=False))
-        return made[-1]
-
-    rotation = ActorRotation([make(0)], make=make, restarts=4)
-    with pytest.raises(NoActorLeft, match="all 1 actors"):
-        texts(rotation, 3)
-    assert len(made) == 5
-
-
 def test_one_that_is_late_but_lives_fails_the_request_only():
-    rotation = ActorRotation([Mortal(hangs=True)], patience=Patience(request=0.1))
+    rotation = ActorPool([Mortal(hangs=True)], timeouts=Timeouts(request=0.1))
     with pytest.raises(EngineError, match=r"no answer in 0\.1 s"):
         texts(rotation, 1)
-    assert rotation.living == 1
+    assert rotation.alive == 1
 
 
 def test_one_that_hangs_altogether_is_buried(monkeypatch):
-    monkeypatch.setattr("unstable.collection.rotation.PING_TIMEOUT", 0.1)
+    monkeypatch.setattr("unstable.collection.actors.PING_TIMEOUT", 0.1)
 
     class Deaf(Mortal):
         async def ping(self) -> str:
             await asyncio.sleep(3600)
             return ""
 
-    rotation = ActorRotation([Deaf(hangs=True), Mortal()], patience=Patience(request=0.1))
+    rotation = ActorPool([Deaf(hangs=True), Mortal()], timeouts=Timeouts(request=0.1))
     assert len(texts(rotation, 4)) == 4
-    assert (rotation.living, rotation.deaths) == (1, 1)
+    assert (rotation.alive, rotation.deaths) == (1, 1)
 
 
 def test_one_that_does_not_start_is_named():
-    rotation = ActorRotation([Mortal(), Mortal(alive=False)])
-    with pytest.raises(NoActorLeft, match="actor 1 did not start"):
+    rotation = ActorPool([Mortal(), Mortal(alive=False)])
+    with pytest.raises(NoActorLeftError, match="actor 1 did not start"):
         asyncio.run(rotation.ready())
-
-
-def test_closing_ends_the_living():
-    actors = [Mortal(), Mortal()]
-    asyncio.run(ActorRotation(actors).close())
-    assert all(actor.closed for actor in actors)

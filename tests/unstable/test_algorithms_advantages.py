@@ -19,12 +19,6 @@ GAMES = [0, 0, 1, 2, 3]
 GROUPS = ["a", "a", "a", "b", "b"]
 
 
-def test_normalising_centres_and_scales():
-    assert normalised([1.0, 3.0]) == [-1.0, 1.0]
-    assert normalised([1.0, 5.0], scale=True) == [-1.0, 1.0]
-    assert normalised([2.0, 6.0], centre=False, scale=True) == [1.0, 3.0]
-
-
 def test_rewards_that_are_all_alike_teach_nothing():
     assert normalised([0.7, 0.7, 0.7], scale=True) == pytest.approx([0.0, 0.0, 0.0])
     assert group_relative([2.0, 2.0], [0, 1], ["a", "a"]) == [0.0, 0.0]
@@ -54,10 +48,6 @@ def test_a_game_alone_in_its_group_has_no_advantage():
 
 def test_the_outcome_is_counted_once_and_falls_to_the_last_turn():
     assert own_rewards([1.0, 1.0, 1.0]) == [0.0, 0.0, 1.0]
-
-
-def test_shaping_belongs_to_its_own_turn():
-    assert own_rewards([1.5, 1.0, 1.0]) == [0.5, 0.0, 1.0]
 
 
 def test_gae_by_hand():

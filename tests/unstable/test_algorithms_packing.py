@@ -11,8 +11,13 @@ from learner_parts import make_model, make_steps
 
 from unstable.algorithms import PPO, Reinforce
 from unstable.algorithms import policy_gradient as shared
-from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
-from unstable.algorithms.packing import hidden_states, pack, use_packed_attention
+from unstable.algorithms.forward import (
+    hidden_states,
+    pack,
+    token_logprobs,
+    trunk_and_head,
+    use_packed_attention,
+)
 from unstable.core import Step
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 
@@ -215,13 +220,6 @@ def test_checkpointing_changes_memory_and_no_gradient(folder, both):
     assert same.keys() == expected.keys()
     for name, gradient in expected.items():
         torch.testing.assert_close(same[name], gradient)
-
-
-def test_a_row_needs_tokens():
-    with pytest.raises(ValueError, match="a token at least"):
-        pack([[1], []])
-    with pytest.raises(ValueError, match="a token at least"):
-        pack([])
 
 
 def test_a_model_that_keeps_its_attention_is_refused():

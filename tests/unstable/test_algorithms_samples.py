@@ -69,11 +69,6 @@ def test_without_a_prompt_the_first_token_is_given(tokenizer):
     assert sample.old_logprobs == (-2.0, -3.0)
 
 
-def test_log_probabilities_that_do_not_fit_are_not_used(tokenizer):
-    sample = to_sample(step(prompt_ids=[5], completion_ids=[7, 0], logprobs=[-1.0]), tokenizer)
-    assert sample.old_logprobs == ()
-
-
 def test_mini_batches_lose_nothing_and_keep_their_bounds(tokenizer):
     samples = [to_sample(one, tokenizer) for one in make_steps(50)]
     for at_least, room in ((1, 40), (7, None), (3, 30), (1, 1)):

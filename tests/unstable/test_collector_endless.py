@@ -13,8 +13,7 @@ import pytest
 from collector_run import ENV, Run
 from instant_actor import InstantActor, nonsense
 
-from unstable.collector import TELLS, CollectionError
-from unstable.model_pool import ModelPool
+from unstable.collector import SETTLE_EVERY, CollectionError
 
 KUHN = ("KuhnPoker-v0-train", 2, "qwen3-zs")
 
@@ -164,21 +163,6 @@ def test_finishing_completes_the_newest_evaluation_and_trains_no_more(tmp_path):
     assert len(run.collector.flight) == 0
 
 
-@pytest.mark.parametrize("allowed", [(5, 0), (0, 3)])
-def test_finishing_without_evaluation_ends_at_once(tmp_path, allowed):
-    games, workers = allowed
-    run = Run(tmp_path, max_eval_games_per_ckpt=games)
-
-    async def finished() -> dict[str, int]:
-        collecting = asyncio.create_task(run.collector.collect(8, workers))
-        await until(lambda: run.collector.counts["games"] >= 5)
-        run.collector.finish()
-        async with asyncio.timeout(30):
-            return await collecting
-
-    assert asyncio.run(finished())["eval_games"] == 0
-
-
 def test_an_evaluation_that_fails_costs_no_training(tmp_path):
     """The opponent is not there: evaluation games fail, once each, and training goes on."""
     run = Run(tmp_path, evaluation_opponent=str(tmp_path), max_eval_games_per_ckpt=30)
@@ -202,43 +186,6 @@ def test_when_every_game_fails_it_ends_and_stops_the_buffer(tmp_path):
         asyncio.run(asyncio.wait_for(run.collector.collect(8), 30))
     assert run.buffer.stopped()
     assert len(run.collector.flight) == 0
-
-
-def test_a_while_of_failures_is_survived(tmp_path):
-    run = Run(tmp_path)
-    run.actor.fail = lambda number: 500 <= number < 525
-
-    async def watch() -> None:
-        await until(lambda: len(run.actor.requests) > 800)
-
-    counts = collect(run, watch, 16)
-    assert counts["failed"] == 25
-
-
-def test_a_pool_without_checkpoints_is_named(tmp_path):
-    run = Run(tmp_path)
-    run.collector.matches._pool = ModelPool("mirror", 3)
-    with pytest.raises(LookupError, match="add_checkpoint"):
-        asyncio.run(run.collector.collect(4))
-    assert run.buffer.stopped()
-
-
-def test_groups_are_started_whole(tmp_path):
-    run = Run(tmp_path, group_size=4)
-
-    async def watch() -> None:
-        await until(lambda: run.collector.counts["games"] > 40)
-
-    collect(run, watch, 6)
-    assert run.buffer.size() > 100
-
-
-def test_closing_ends_what_was_started_here_only(tmp_path):
-    run = Run(tmp_path)
-    run.play(2)
-    asyncio.run(run.collector.close())
-    assert not run.actor.closed
-    assert run.play(2)["games"] == 2
 
 
 class SlowTracker:
@@ -269,8 +216,8 @@ def test_a_tracker_that_is_slow_is_waited_for(tmp_path):
     run.collector._tracker = tracker = SlowTracker()
 
     async def watch() -> None:
-        await until(lambda: run.collector.counts["games"] >= 3 * TELLS)
+        await until(lambda: run.collector.counts["games"] >= 3 * SETTLE_EVERY)
 
     collect(run, watch, 8)
     # Two seats tell it of a game; what is under way lands in between.
-    assert tracker.most < 2 * (TELLS + 3 * 8)
+    assert tracker.most < 2 * (SETTLE_EVERY + 3 * 8)

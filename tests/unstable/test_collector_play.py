@@ -44,13 +44,6 @@ def test_results_do_not_depend_on_who_was_faster(tmp_path):
         assert run.tracker.state_dict() == first.tracker.state_dict()
 
 
-def test_another_seed_plays_other_games(tmp_path):
-    runs = [Run(tmp_path / str(seed), seed=seed) for seed in (0, 1)]
-    for run in runs:
-        run.play(5)
-    assert runs[0].steps() != runs[1].steps()
-
-
 def test_it_continues_where_its_state_was_taken(tmp_path):
     whole, first, second = (
         Run(tmp_path / name, mode="random", checkpoints=3) for name in ("a", "b", "c")
@@ -76,14 +69,6 @@ def test_seats_environments_and_opponents_are_drawn_evenly(tmp_path):
     seats = Counter((step.env_id, step.pid) for step in run.steps())
     assert len(seats) == 4
     assert min(seats.values()) > 20
-
-
-def test_outcomes_are_rated_by_both_rewards(tmp_path):
-    run = Run(tmp_path, InstantActor(nonsense), mode="fixed")
-    run.play(20)
-    models = run.pool.get_models()
-    assert models["ckpt-0"].rating.mu < 20
-    assert models["fixed-random-legal"].rating.mu > 30
 
 
 def test_the_version_of_a_step_is_that_of_its_checkpoint(tmp_path):
@@ -201,16 +186,6 @@ def test_checkpoints_are_evaluated_on_the_same_games(tmp_path):
     assert [game["ckpt_uid"] for game in games] == ["ckpt-1"] * 10 + ["ckpt-2"] * 10
 
 
-def test_a_fixed_player_can_be_evaluated_too(tmp_path):
-    run = Run(tmp_path)
-    (row,) = run.evaluate(200, ckpt_uid="fixed-random-legal")
-    assert run.actor.requests == []
-    assert 0.3 < row["win_rate"] < 0.57  # random against random: .43
-    assert row["invalid_rate"] == 0
-    with pytest.raises(LookupError, match="'ckpt-99'"):
-        run.evaluate(1, ckpt_uid="ckpt-99")
-
-
 def test_an_evaluation_that_cannot_be_played_looks_like_none(tmp_path):
     run = Run(tmp_path)
     run.actor.fail = lambda number: True
@@ -260,19 +235,3 @@ def test_a_game_for_one_needs_no_opponent(tmp_path):
 def test_wrong_settings_are_named_before_anything_is_played(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         Run(tmp_path, **options).play(1)
-
-
-def test_a_game_without_a_short_board_is_named(tmp_path):
-    with pytest.raises(LookupError, match="LiarsDice"):
-        Run(tmp_path, training_envs=[("LiarsDice-v0-train", 2, "default")])
-
-
-def test_moves_are_found_by_the_key_given(tmp_path):
-    def bracketed(prompt: str, rng: Any) -> str:
-        return empty_cell(prompt, rng).replace("\\boxed{", "so I play [").replace("}", "]")
-
-    run = Run(tmp_path, InstantActor(bracketed), action_extraction="brackets")
-    assert run.play(5)["invalid"] == 0
-    boxed = Run(tmp_path / "boxed", InstantActor(bracketed))
-    boxed.play(5)
-    assert boxed.tracker.get_metrics()["collection-TicTacToe-v0-train/Format Success Rate"] == 0.0

@@ -16,7 +16,7 @@ from instant_actor import InstantActor
 from processes import kill_process
 
 import unstable
-from unstable.collection.rotation import ActorRotation, Line, NoActorLeft, Patience
+from unstable.collection.actors import ActorClient, ActorPool, NoActorLeftError, Timeouts
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,7 +110,7 @@ def test_when_all_actors_are_dead_collection_ends_with_the_reason(tmp_path):
     for actor in given:
         ray.kill(actor)
     ray.get(buffer.clear.remote())
-    with pytest.raises(NoActorLeft, match="all 2 actors have died"):
+    with pytest.raises(NoActorLeftError, match="all 2 actors have died"):
         ray.get(collecting, timeout=120)
     assert ray.get(buffer.stopped.remote())  # nobody waits for data that will not come
 
@@ -123,20 +123,20 @@ def test_a_dead_actor_is_started_again_a_few_times():
         made.append(ray.remote(InstantActor).remote(instant_actor.nonsense))
         return made[-1]
 
-    async def ask_for_ever(line: Line) -> None:
+    async def ask_for_ever(line: ActorClient) -> None:
         while True:  # an actor may still answer a moment after it was killed
             await line.generate("?", None, 0)
 
     async def use() -> None:
-        rotation = ActorRotation([make(0)], make=make, restarts=1)
-        line = rotation.line()
+        rotation = ActorPool([make(0)], make=make, restarts=1)
+        line = rotation.client()
         assert "resign" in (await line.generate("?", None, 0)).text
         ray.kill(made[0])
         while not rotation.deaths:
             assert "resign" in (await line.generate("?", None, 0)).text
-        assert rotation.living == 1
+        assert rotation.alive == 1
         ray.kill(made[1])
-        with pytest.raises(NoActorLeft, match="all 1 actors"):
+        with pytest.raises(NoActorLeftError, match="all 1 actors"):
             await ask_for_ever(line)
 
     asyncio.run(asyncio.wait_for(use(), 150))
@@ -159,12 +159,12 @@ def test_an_actor_that_hangs_is_replaced(monkeypatch):
         made.append(ray.remote(kind).remote(*([instant_actor.nonsense] if made else [])))
         return made[-1]
 
-    monkeypatch.setattr("unstable.collection.rotation.PING_TIMEOUT", 1.0)
+    monkeypatch.setattr("unstable.collection.actors.PING_TIMEOUT", 1.0)
 
     async def use() -> str:
-        rotation = ActorRotation([make(0)], make=make, patience=Patience(request=2.0, start=60.0))
+        rotation = ActorPool([make(0)], make=make, timeouts=Timeouts(request=2.0, start=60.0))
         await rotation.ready()
-        return (await rotation.line().generate("?", None, 0)).text
+        return (await rotation.client().generate("?", None, 0)).text
 
     assert "resign" in asyncio.run(asyncio.wait_for(use(), 150))
     assert len(made) == 2
@@ -183,8 +183,7 @@ def test_a_collector_without_a_buffer_ends(tmp_path):
 @pytest.mark.slow
 def test_it_starts_its_own_actors_and_a_killed_one_again(tmp_path):
     """Kill -9 of the process that generates, while games are under way."""
-    from unstable.tiny.model import new_model
-    from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
+    from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
     tokenizer = byte_tokenizer()
     new_model(tokenizer, seed=3).save_pretrained(tmp_path / "tiny")

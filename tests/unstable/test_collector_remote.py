@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from collector_run import ENV, Run
 
-from unstable.engines import remote
 from unstable.engines.protocol import EngineError
 
 NAME = "someone/strong"
@@ -45,7 +44,6 @@ def test_it_is_asked_with_the_rules_and_its_cost_is_known(tmp_path, endpoint):
 def test_one_that_is_down_fails_its_games_only(tmp_path, monkeypatch):
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
     run = Run(tmp_path, evaluation_opponent=NAME)
     (row,) = evaluated(run, 40)
     assert row["games"] == 0

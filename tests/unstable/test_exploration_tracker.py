@@ -27,17 +27,6 @@ def test_what_is_new_in_a_game_is_what_the_window_has_not():
     assert tracker.add_game([], "A") == 0.0
 
 
-def test_the_window_is_per_environment_and_forgets():
-    tracker = ExplorationTracker(window=2, ngrams=(1,))
-    for env_id in "AB":
-        tracker.add_game(["old"], env_id)
-    for moves in (["x", "x"], ["x", "x"]):
-        tracker.add_game(moves, "A")
-    assert tracker.pct_unique("A", 1) == 1 / 4
-    assert tracker.pct_unique("B", 1) == 1.0
-    assert tracker.add_game(["old"], "A") == 1.0
-
-
 def test_a_restored_tracker_continues_identically():
     one, other = ExplorationTracker(window=8), ExplorationTracker(window=8)
     for game in range(20):

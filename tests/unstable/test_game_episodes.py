@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from instant_actor import END, InstantActor, board_of, empty_cell, nonsense
 
+from unstable.collection.actors import ActorPool
 from unstable.collection.episodes import play_episode
-from unstable.collection.opponents import Seating
-from unstable.collection.rotation import ActorRotation
+from unstable.collection.players import PlayerFactory
 from unstable.core import AgentSpec, EpisodeResult, PlaySpec, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.games.runner import GameError
@@ -24,10 +24,10 @@ AGAINST_RANDOM = PlaySpec(ENV, 2, 1, (RANDOM, ME), seed=5)
 
 
 def play(spec: PlaySpec, actor: InstantActor | None = None, **options: Any) -> EpisodeResult:
-    seating = Seating(ActorRotation([actor or InstantActor()]))
+    factory = PlayerFactory(ActorPool([actor or InstantActor()]))
     if "view" not in options:
-        options["view"] = seating.view(spec)
-    return asyncio.run(play_episode(spec, seating.players(spec), **options))
+        options["view"] = factory.view(spec)
+    return asyncio.run(play_episode(spec, factory.players(spec), **options))
 
 
 def lengths(seen: Trajectory) -> set[int]:
@@ -178,15 +178,3 @@ def test_what_goes_wrong_has_a_name():
     unknown = replace(AGAINST_RANDOM, env_id="Briscola-v0-train")
     with pytest.raises(GameError, match="not known"):
         play(unknown, view=None)
-
-
-def test_more_players_and_one_alone():
-    liars = PlaySpec("LiarsDice-v0-train", 3, 2, (RANDOM, RANDOM, ME), seed=1)
-    result = play(liars, InstantActor(nonsense), view=None)
-    assert set(result.final_rewards) == {0, 1, 2}
-    assert result.traj.format_feedbacks[-1]["invalid_move"] is True
-    alone = PlaySpec("GuessTheNumber-v0-train", 1, 0, (ME,), seed=1)
-    result = play(alone, InstantActor(lambda prompt, rng: f"\\boxed{{{rng.randint(1, 20)}}}"),
-                  view=None)  # fmt: skip
-    assert result.traj.opponent == ""
-    assert set(result.final_rewards) == {0}

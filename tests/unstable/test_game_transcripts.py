@@ -132,14 +132,3 @@ def test_the_latest_game_is_shown_move_by_move(tmp_path):
     game = games(tmp_path / "boards", "train")[0]
     shown = run.tracker.get_interface_info()["latest_game"]
     assert all(move["board"] in shown for move in game["moves"])
-
-
-def test_games_before_the_first_update_are_dropped_when_it_is_played_again(tmp_path):
-    first = Tracker("run", run_dir=tmp_path, writers=(), resume_step=-1)  # as a run begins
-    first.add_transcript({"id": "train-1", "kind": "train", "moves": []})
-    first.add_transcript({"id": "eval-1", "kind": "eval", "moves": []})
-    Tracker("run", run_dir=tmp_path, writers=(), resume_step=0)
-    assert games(tmp_path, "train") == []
-    assert len(games(tmp_path, "eval")) == 1
-    Tracker("run", run_dir=tmp_path, writers=(), resume_step=-1)  # killed before its first state
-    assert games(tmp_path, "eval") == []

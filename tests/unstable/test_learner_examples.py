@@ -22,11 +22,3 @@ def test_algorithms_of_ones_own_learn(tmp_path):
         losses = [float(loss) for loss in re.findall(rf"{name}: .* loss (\S+)", done.stdout)]
         assert len(losses) == 4
         assert losses[-1] < losses[0]
-
-
-def test_the_example_says_what_it_needs():
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 1
-    assert "custom_algorithm.py MODEL" in done.stderr

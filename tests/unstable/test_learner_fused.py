@@ -21,8 +21,7 @@ from transformers import (
 )
 
 from unstable.algorithms import A2C, PPO, Reinforce
-from unstable.algorithms.logprobs import trunk_of
-from unstable.algorithms.packing import hidden_states, pack
+from unstable.algorithms.forward import hidden_states, pack, trunk_of
 from unstable.learners.fused import fuse
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 

@@ -106,7 +106,7 @@ def test_a_checkpoint_is_whole_or_not_there(folder, tmp_path):
         def disable_adapter(self) -> None: ...
 
         def save_pretrained(self, path: str, **_: Any) -> None:
-            Path(path).mkdir()
+            Path(path).mkdir(exist_ok=True)
             (Path(path) / "adapter_model.safetensors").write_bytes(b"half")
             raise OSError("no space left")
 

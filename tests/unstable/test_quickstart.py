@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from unstable.tiny import WarmUp, make_tiny
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_quick_start_runs_on_a_machine_without_a_gpu(tmp_path: Path) -> None:
     model = make_tiny(tmp_path / "model", warm_up=WarmUp(games=10, steps=2))
     ended = subprocess.run(

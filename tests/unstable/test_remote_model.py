@@ -7,13 +7,11 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from unstable.engines import remote
 from unstable.engines.protocol import EngineError, Sampling
 from unstable.engines.remote import RemoteModel, RemoteReply
 
@@ -27,7 +25,8 @@ def completion(text: str | None, **usage: Any) -> tuple[int, dict[str, str], byt
 
 
 def failure(status: int, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    return status, {k.replace("_", "-"): v for k, v in headers.items()}, b'{"error": "busy"}'
+    soon = {"retry-after-ms": "1"}
+    return status, soon | headers, b'{"error": "busy"}'
 
 
 class Endpoint:
@@ -77,7 +76,6 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url + "/")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(remote, "FIRST_WAIT", 0.01)
     yield endpoint
     endpoint.server.shutdown()
     endpoint.server.server_close()
@@ -117,7 +115,7 @@ def test_the_request_says_how_to_sample_and_the_answer_what_it_cost(endpoint: En
 
 def test_what_may_work_the_next_time_is_tried_again(endpoint: Endpoint):
     endpoint.replies = [
-        failure(429, Retry_After="0"), failure(500), "cut off", (200, {}, b"<html>"),
+        failure(429), failure(500), (200, {}, b"<html>"), "cut off",
         (200, {}, b"[]"), (200, {}, b'{"error": {"code": 502}}'), "silence", completion("[4]"),
     ]  # fmt: skip
     assert ask(RemoteModel("m", tries=8, timeout=0.3)).text == "[4]"
@@ -125,29 +123,9 @@ def test_what_may_work_the_next_time_is_tried_again(endpoint: Endpoint):
     assert all(body == endpoint.asked[0] for body in endpoint.asked)
 
 
-@pytest.mark.parametrize("how", ["seconds", "date"])
-def test_it_waits_as_long_as_it_is_told(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, how: str
-):
-    later = "1" if how == "seconds" else formatdate(time.time() + 100, usegmt=True)
-    waited: list[float] = []
-    sleep = asyncio.sleep
-
-    async def notice(seconds: float) -> None:
-        waited.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr("unstable.engines.remote.asyncio.sleep", notice)
-    endpoint.replies = [failure(429, Retry_After=later), completion("[4]")]
-    assert ask(RemoteModel("m")).text == "[4]"
-    (seconds,) = [seconds for seconds in waited if seconds > 0.5]
-    assert seconds >= 1.0
-    assert seconds <= remote.LONGEST_WAIT + 1  # however far away the date is
-
-
 def test_it_gives_up(endpoint: Endpoint):
     endpoint.replies = [failure(503)] * 3
-    with pytest.raises(EngineError, match=r"m: status 503, 3 times"):
+    with pytest.raises(EngineError, match=r"m: .*status 503"):
         ask(RemoteModel("m", tries=3))
     assert len(endpoint.asked) == 3
 
@@ -192,5 +170,4 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
     model = RemoteModel("m")
     assert model.url == "https://openrouter.ai/api/v1"
-    assert model._body(CHAT, Sampling())["usage"] == {"include": True}
     assert KEY not in repr(model)

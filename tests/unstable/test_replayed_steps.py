@@ -14,14 +14,14 @@ from small_qwen import logprobs_of, save_adapter, small_qwen, with_adapter
 from torch import Tensor
 
 from unstable.engines.protocol import Completion, Sampling
-from unstable.engines.replay import Replay, _Recorded, rounded_up
+from unstable.engines.replay import GraphReplay, _Recorded, rounded_up
 from unstable.engines.transformers_engine import TransformersEngine
 
 
 class Again:
     """A graph's place where there is no GPU: it runs the step once more, on the same memory."""
 
-    def __init__(self, replay: Replay, rows: int, columns: int, others: Tensor | None) -> None:
+    def __init__(self, replay: GraphReplay, rows: int, columns: int, others: Tensor | None) -> None:
         self.replay_of, self.rows, self.columns = replay, rows, columns
         self.others, self.logits = others, torch.zeros(0)
         self.adapters = replay._mixture.adapters
@@ -34,7 +34,7 @@ class Again:
         self.logits.resize_(found.shape).copy_(found)
 
 
-class WithoutGraphs(Replay):
+class WithoutGraphs(GraphReplay):
     recorded, dropped = 0, 0
 
     def _record(self, rows: int, columns: int, others: Tensor | None) -> _Recorded:

@@ -47,11 +47,6 @@ def test_a_file_that_is_none_is_said(tmp_path: Path, text: str | None, words: st
         load_config(path)
 
 
-def test_a_configuration_survives_being_written_down() -> None:
-    config = RunConfig.model_validate({"buffer": {"final": [{"type": "X", "tau": 0.1}]}})
-    assert RunConfig.model_validate_json(config.model_dump_json()) == config
-
-
 def test_whole_models_are_trained_with_the_engine_that_can_change_them() -> None:
     whole = {"learner": {"options": {"full_parameters": True}}}
     config = make_config(whole)

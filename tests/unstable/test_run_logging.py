@@ -20,10 +20,3 @@ def test_asked_again_it_writes_to_the_new_folder_once(tmp_path):
     setup_logger("learner", tmp_path / "b").info("second")
     assert "second" not in (tmp_path / "a" / "learner.log").read_text()
     assert (tmp_path / "b" / "learner.log").read_text().count("second") == 1
-
-
-def test_it_says_nothing_elsewhere_unless_asked(tmp_path, capsys):
-    setup_logger("quiet", tmp_path).warning("in the file")
-    assert "in the file" not in "".join(capsys.readouterr())
-    setup_logger("loud", tmp_path, to_console=True).warning("on the screen")
-    assert "on the screen" in "".join(capsys.readouterr())

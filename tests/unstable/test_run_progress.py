@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from unstable.commands.progress import RunView, evaluation_words
+from unstable.commands.train import TrainingBar
 from unstable.evaluation import Evaluation
 from unstable.run.progress import settled
 
@@ -35,13 +35,8 @@ def test_an_evaluation_is_told_when_it_is_whole_or_will_not_be() -> None:
 def test_each_evaluation_is_printed_once_whatever_comes_between(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    view = RunView()
+    view = TrainingBar()
     view.show_evaluations((row("ckpt-1", 10, "B"),))
     view.show_evaluations((row("ckpt-1", 10, "A"), row("ckpt-1", 10, "B")))
     said = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in said] == ["B", "A"]
-
-
-def test_the_model_as_it_was_is_called_so() -> None:
-    assert evaluation_words(row("ckpt--1", 2)).split()[0] == "before"
-    assert evaluation_words(row("ckpt-20", 2)).split()[0] == "ckpt-20"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from small_run import learned_steps, new_run, small_model
 
+from unstable.run.progress import best_evaluated
 from unstable.run.start import start
-from unstable.run.states import best_evaluated
 
 
 def kept(run: Path) -> list[int]:

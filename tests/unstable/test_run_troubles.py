@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from small_run import learned_steps, new_run, small_model
 
-from unstable.engines import remote
 from unstable.run.progress import Progress
 from unstable.run.start import start
 
@@ -40,7 +39,6 @@ def test_an_opponent_that_is_down_fails_its_own_games(
 ) -> None:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-    monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
     pool = {"fixed": [NAME], "sample_mode": {"mirror": 0.5, "fixed": 0.5}}
     config, folder = new_run(tmp_path / "run", model, games={"opponent": NAME}, pool=pool)
     result = start(config, folder, model, lambda _: None)
@@ -132,7 +130,7 @@ def test_a_disk_that_fills_stops_the_run_and_with_room_it_goes_on(
         pytest.skip("no disk can be mounted here")
     assert "first 1" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if "go on with: unstable resume" in line]
+    (told,) = [line for line in done.stderr.splitlines() if "resume with: unstable resume" in line]
     assert "No space left" in told
     assert "second 0" in done.stderr, done.stderr
     *_, metrics = done.stdout.partition("\n}\n")

@@ -114,7 +114,7 @@ def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path
     assert [e["ckpt_uid"] for e in result["evaluations"]] == ["ckpt--1", "ckpt-2", "ckpt-3"]
 
     process = unstable("train", config, "--output-dir", killed)
-    for state in ("step-0", "step-1", "step-2"):
+    for state in ("step-0", "step-1"):
         wait_for(killed, f"*/*/small/states/{state}", process)
         process.kill()
         process.communicate()

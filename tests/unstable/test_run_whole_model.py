@@ -7,7 +7,7 @@ from pathlib import Path
 
 from small_run import learned_steps, new_run, small_model
 
-from unstable.commands.model_argument import find_model
+from unstable.commands.models import find_model
 from unstable.run.start import start
 
 

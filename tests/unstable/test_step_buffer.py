@@ -111,33 +111,12 @@ def test_batches_are_uniform_without_replacement():
     assert all(880 < count < 1120 for count in drawn.values())
 
 
-def test_a_batch_leaves_the_buffer():
-    buffer = filled(10)
-    first, second = buffer.get_batch(5), buffer.get_batch(5)
-    assert len({step.obs for step in (*first, *second)}) == 10
-    assert buffer.size() == 0
-
-
-def test_steps_that_look_alike_are_not_confused():
-    buffer = StepBuffer(100)
-    for _ in range(10):
-        buffer.add_trajectory(game("same", turns=1), 0, "A")
-    assert len(buffer.get_batch(4)) == 4
-    assert buffer.size() == 6
-
-
 @pytest.mark.parametrize("size", [0, 11])
 def test_a_batch_that_cannot_be_given_is_refused(size):
     buffer = filled(10)
     with pytest.raises(ValueError, match=r"batch_size|asked for"):
         buffer.get_batch(size)
     assert buffer.size() == 10
-
-
-def test_clear_drops_all():
-    buffer = filled(10)
-    buffer.clear()
-    assert buffer.size() == 0
 
 
 def test_a_full_buffer_asks_for_a_pause_and_a_stopped_one_for_the_end():
@@ -155,11 +134,6 @@ def test_a_full_buffer_asks_for_a_pause_and_a_stopped_one_for_the_end():
     again = filled(10)
     again.load_state_dict(buffer.state_dict())
     assert not again.stopped()  # a run that is continued collects
-
-
-def test_without_back_pressure_only_stop_ends_collection():
-    buffer = filled(10, back_pressure=False)
-    assert buffer.continue_collection()
 
 
 @pytest.mark.parametrize(("strategy", "size"), [("prioritised", 4), ("random", 0)])
@@ -231,19 +205,6 @@ def test_groups_can_be_drawn_when_they_are_complete():
     assert len(buffer.get_episodes(9)) == 3
 
 
-def test_groups_that_never_fill_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr("unstable.stores.MAX_WAITING", 4)
-    buffer = StepBuffer(100, buffer_strategy="groups", group_size=2)
-    for i in range(50):
-        buffer.add_trajectory(game("g", group=str(i)), 0, "A")
-    assert len(buffer.state_dict()["store"]["waiting"]) == 4
-
-
-def test_mixed_steps_are_no_episodes():
-    with pytest.raises(ValueError, match="episodes"):
-        filled(4).get_episodes(2)
-
-
 # --- snapshots ----------------------------------------------------------------------------
 
 
@@ -273,14 +234,6 @@ def test_a_snapshot_keeps_newlines_quotes_and_what_is_no_unicode(tmp_path):
     assert buffer.stats()["csv_failures"] == 0
     with (Path(tracker.get_train_dir()) / "train_data_step_0.csv").open(newline="") as stream:
         assert next(csv.DictReader(stream))["obs"] == 'line\none, "two"'
-
-
-def test_snapshots_can_be_left_out(tmp_path):
-    tracker = BaseTracker("run", run_dir=tmp_path)
-    buffer = filled(4, tracker=tracker, write_csv=False)
-    buffer.get_batch(4)
-    buffer.close()
-    assert list(Path(tracker.get_train_dir()).iterdir()) == []
 
 
 def test_snapshots_can_be_replaced_as_documented(tmp_path, monkeypatch):
@@ -343,9 +296,3 @@ def test_a_restored_buffer_continues_identically(strategy):
             buffer.add_trajectory(game(f"h{i}", group=str(7 + i // 2)), 0, "A")
     assert one.get_batch(8) == other.get_batch(8)
     assert one.stats() == other.stats()
-
-
-def test_a_state_of_another_strategy_is_refused():
-    state = StepBuffer(4, buffer_strategy="episodes").state_dict()
-    with pytest.raises(ValueError, match="episodes"):
-        StepBuffer(4).load_state_dict(state)

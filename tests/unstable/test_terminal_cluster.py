@@ -9,9 +9,8 @@ import pytest
 import ray
 
 import unstable
-from unstable.dashboard.cluster import ClusterRun
-from unstable.dashboard.feed import find_parts
-from unstable.dashboard.source import Source, SourceError
+from unstable.dashboard.sources import ClusterRun, find_parts
+from unstable.dashboard.view import Source, SourceError
 
 
 def trouble(source: Source) -> str:

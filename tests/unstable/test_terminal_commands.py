@@ -14,19 +14,15 @@ import subprocess
 import sys
 import termios
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from unstable.cli import terminal_main
 from unstable.commands.console import UsageError
 from unstable.commands.play import play
-from unstable.commands.watch import newest_run
 from unstable.trackers import Tracker
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 90.0
 """For a command to answer on a busy machine."""
 LEFT_FULL_SCREEN = "\x1b[?1049l"
@@ -153,33 +149,11 @@ def test_a_run_as_json(run):
     assert view["curves"] == [{"name": "loss", "values": [0.5]}]
 
 
-def test_once_in_a_terminal_does_not_take_it_over(run):
-    with screen("watch", run.get_run_dir(), "--once") as seen:
-        seen.wait_for("Latest game")
-        assert seen.end() == 0
-        assert "\x1b[?1049h" not in seen.raw
-
-
 def test_no_run_is_one_line_and_exit_status_2(tmp_path):
     ended = unstable("watch", "nowhere", cwd=tmp_path)
     assert ended.returncode == 2
     assert len(ended.stderr.strip().splitlines()) == 1
     assert ended.stdout == ""
-
-
-def test_without_an_outputs_folder_the_run_has_to_be_named(tmp_path):
-    with pytest.raises(UsageError, match="name the run"):
-        newest_run(tmp_path)
-
-
-def test_unstable_terminal_is_a_command_of_its_own(monkeypatch, capsys):
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["unstable-terminal"] == f"{terminal_main.__module__}:{terminal_main.__name__}"
-    monkeypatch.setattr(sys, "argv", ["unstable-terminal", "--address", "127.0.0.1:1"])
-    with pytest.raises(SystemExit) as left:
-        terminal_main()
-    assert left.value.code == 1
-    assert "no Ray cluster is running at 127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_a_person_plays_a_game_to_its_end_in_a_terminal():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
 
 from unstable.dashboard.drawing import headline
-from unstable.dashboard.files import RunFiles, Tail
-from unstable.dashboard.source import SourceError
-from unstable.dashboard.view import make_view
+from unstable.dashboard.sources import RunFiles, Tail
+from unstable.dashboard.view import SourceError, make_view
 from unstable.run.folder import RunFolder, SelfPlayStatus
 from unstable.trackers import Tracker
 
@@ -89,14 +87,6 @@ def test_a_torn_line_is_read_when_it_is_whole(tmp_path):
 def test_a_folder_that_is_no_run_is_said(tmp_path):
     with pytest.raises(SourceError, match=r"interface\.json"):
         RunFiles(tmp_path)
-
-
-def test_a_run_that_was_removed_is_said(tmp_path):
-    run(tmp_path)
-    files = RunFiles(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
-    with pytest.raises(SourceError, match="gone"):
-        files.fetch()
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])

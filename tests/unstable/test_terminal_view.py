@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from unstable.core import Trajectory
-from unstable.dashboard import gpus
-from unstable.dashboard.drawing import PANELS, ago, headline, short, sparkline
-from unstable.dashboard.show import snapshot
+from unstable.dashboard import view as gpus
+from unstable.dashboard.drawing import PANELS, snapshot, sparkline
 from unstable.dashboard.view import Gpu, Match, Number, Throughput, View, make_view
-from unstable.evaluation import wilson
 from unstable.trackers import Tracker
-from unstable.utils.files import to_json
 
 
 def tracker(folder: Path) -> Tracker:
@@ -84,37 +79,6 @@ def test_the_newest_checkpoint_is_the_one_shown_however_late_others_were_evaluat
     assert rate.low < 0.5 < rate.high
 
 
-def test_every_checkpoint_keeps_its_update_and_its_interval(tmp_path):
-    made = Tracker("demo", run_dir=tmp_path / "run", flush_every=3600.0)
-    won, lost = {0: 1.0, 1: -1.0}, {0: -1.0, 1: 1.0}
-    for uid, results in (
-        ("ckpt-20", [won, won, won, lost]), ("ckpt--1", [won, lost]), ("mine", [lost]),
-    ):  # fmt: skip
-        for rewards in results:
-            made.add_eval_episode(rewards, 0, "Nim-v0", uid, "random-legal")
-    (rate,) = make_view(made.get_interface_info()).win_rates
-    assert [(one.ckpt_uid, one.update, one.games) for one in rate.history] == [
-        ("mine", None, 1), ("ckpt--1", 0, 2), ("ckpt-20", 20, 4),
-    ]  # fmt: skip
-    assert [(one.low, one.high) for one in rate.history] == [
-        wilson(0, 1),
-        wilson(1, 2),
-        wilson(3, 4),
-    ]
-    assert (rate.low, rate.high) == wilson(3, 4)
-
-
-def test_a_view_is_the_same_through_json(tmp_path):
-    info = tracker(tmp_path).get_interface_info()
-    written = {**info, "match_counts": [[*pair, n] for pair, n in info["match_counts"].items()]}
-    assert make_view(json.loads(to_json(written))) == make_view(info)
-
-
-def test_a_view_is_strict_json(tmp_path):
-    view = make_view(tracker(tmp_path).get_interface_info())
-    json.dumps(asdict(view), allow_nan=False)
-
-
 def test_a_model_that_writes_escape_codes_moves_no_cursor(tmp_path):
     view = make_view(tracker(tmp_path).get_interface_info())
     assert "[4]" in view.latest_game
@@ -151,39 +115,6 @@ def test_what_is_drawn_has_the_numbers(tmp_path):
         assert expected in text
 
 
-def test_the_match_table_has_each_pair_once_and_says_how_many_are_left_out():
-    pairs = {(f"ckpt-{a}", f"ckpt-{b}"): 100 + a for a in range(30) for b in range(a, 30)}
-    view = make_view({"match_counts": pairs})
-    text = shown(PANELS["matches"][1](view, 60, 30))
-    assert "more players" in text
-    assert len(text.splitlines()) < 20
-
-
-def test_headlines_say_whether_the_run_can_be_seen():
-    live = View("demo", 1200)
-    assert headline(live).plain == "demo  step 1,200  games 0  live"
-    files = View("demo", 3, written=1000.0, failures=(Number("x failed", 2.0),))
-    assert (
-        headline(files, now=1060.0).plain == "demo  step 3  games 0  failures 2  written 1 min ago"
-    )
-    assert headline(live, "the tracker is gone").plain.endswith("the tracker is gone")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(-1, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (2e5, "2 d")]
-)
-def test_time_spans_are_said_in_their_largest_unit(seconds, said):
-    assert ago(seconds) == said
-
-
-def test_sparklines_rise_with_the_values():
-    assert sparkline([0.0, 1.0, 2.0, 3.0], 4) == "▁▃▆█"
-    assert sparkline([1.0] * 9, 3) == "▁▁▁"
-    assert sparkline([0.0, None, 1.0], 3) == "▁ █"
-    assert sparkline([0.0, 7.0], 2, 2) == " █\n▁█"
-    assert sparkline([], 5) == sparkline([None], 5) == sparkline([1.0], 0) == ""
-
-
 @given(
     st.lists(st.none() | st.floats(-1e12, 1e12), min_size=1, max_size=50),
     st.integers(1, 60),
@@ -193,11 +124,6 @@ def test_sparklines_are_never_wider_or_higher_than_asked(values, width, height):
     lines = sparkline(values, width, height).split("\n")
     assert all(len(line) <= width for line in lines)
     assert len(lines) in (1, height)
-
-
-def test_fixed_players_go_by_their_name():
-    assert short("fixed-random-legal") == "random-legal"
-    assert short("ckpt-12") == "ckpt-12"
 
 
 GPU = Gpu(0, "NVIDIA H200", 0.5, 10.0, 80.0, None)
@@ -217,8 +143,3 @@ def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho 'Failed to initialize NVML' >&2; exit 9\n")
     tool.chmod(0o755)
     assert gpus.local_gpus() == ()
-
-
-def test_a_gpu_is_shown_with_the_speed_of_its_engine():
-    view = make_view({"gpu_tok_s": {"0": 123.0}}, gpus=(GPU,))
-    assert view.gpus[0].tok_s == 123.0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unstable.tiny import Progress, make_tiny
-from unstable.tiny.make import WarmUp
-from unstable.tiny.model import make_batch, new_model, next_token_shares, sample_moves, turns_of
-from unstable.tiny.positions import Position, random_games
-from unstable.tiny.tokenizer import byte_tokenizer
+from unstable.tiny import TinyProgress, make_tiny
+from unstable.tiny.make import Position, WarmUp, random_games
+from unstable.tiny.model import (
+    byte_tokenizer,
+    make_batch,
+    new_model,
+    next_token_shares,
+    sample_moves,
+    turns_of,
+)
 from unstable.utils.templates import format_prompt, prompt_ids
 
 GAMES = ("TicTacToe-v0-train", "Nim-v0-train")
@@ -36,12 +38,6 @@ def test_a_token_is_a_byte(tokenizer, text):
     ids = tokenizer.encode(text, add_special_tokens=False)
     assert ids == list(text.encode())
     assert tokenizer.decode(ids) == text
-
-
-def test_special_tokens_are_tokens_and_not_text(tokenizer):
-    ids = tokenizer.encode("[4]<|end|>", add_special_tokens=False)
-    assert ids == [*b"[4]", tokenizer.eos_token_id]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "[4]"
 
 
 def test_a_prompt_costs_one_token_of_markup(tokenizer):
@@ -113,16 +109,6 @@ def test_transformers_loads_the_folder_and_it_answers(tiny):
     assert len(answers) == 3
 
 
-def test_peft_puts_an_adapter_on_it(tiny, tmp_path):
-    from peft import LoraConfig, PeftModel, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    config = LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"])
-    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny), config).save_pretrained(tmp_path)
-    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny), tmp_path)
-    assert any("lora_A" in name for name, _ in loaded.named_parameters())
-
-
 def test_the_same_seed_gives_the_same_weights(tiny, tmp_path):
     weights = (tiny / "model.safetensors").read_bytes()
     again = make_tiny(tmp_path / "again", GAMES, seed=3, warm_up=SHORT)
@@ -143,16 +129,10 @@ def test_making_it_leaves_the_callers_random_numbers_alone(tmp_path):
     assert (random.random(), torch.rand(1)) == expected
 
 
-def test_the_card_says_what_it_was_warmed_up_on(tiny):
-    card = (tiny / "README.md").read_text()
-    assert all(f"| {env_id} |" in card for env_id in GAMES)
-    assert "seed 3" in card
-
-
 def test_progress_is_told_and_its_exception_leaves_nothing(tmp_path):
-    told: list[Progress] = []
+    told: list[TinyProgress] = []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TinyProgress) -> None:
         told.append(progress)
         if progress.phase == "warm-up" and progress.done == 2:
             raise KeyboardInterrupt
@@ -162,24 +142,6 @@ def test_progress_is_told_and_its_exception_leaves_nothing(tmp_path):
     assert [progress.phase for progress in told] == ["games", "warm-up", "warm-up"]
     assert told[-1].loss is not None
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="exists"):
-        make_tiny(tmp_path, GAMES, warm_up=SHORT)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_an_older_transformers_would_find_its_tokenizer_class(tiny):
-    config = json.loads((tiny / "tokenizer_config.json").read_text())
-    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
-
-
-def test_importing_it_loads_nothing_heavy():
-    code = "import unstable.tiny.make, sys; print({'torch', 'transformers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 @pytest.mark.slow

@@ -352,20 +352,3 @@ def test_nobody_waits_for_ever_when_a_step_fails(model: Any, monkeypatch: pytest
     (answer,) = answer_all(engine, [((1, 2), Sampling(1.0, 1.0, 4, seed=0))])
     assert answer.token_ids
     assert engine.stats()["running"] == 0
-
-
-def test_no_time_is_slept_away_between_steps(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float, *rest: Any) -> Any:
-        slept.append(seconds)
-        return await sleep(seconds, *rest)
-
-    monkeypatch.setattr(asyncio, "sleep", noted)
-    engine = TransformersEngine(model, byte_tokenizer(), max_parallel_seq=4)
-    requests = [(prompt, Sampling(max_tokens=12, seed=7), None) for prompt in prompts(6)]
-    answers = answer_all(engine, requests)
-    assert all(isinstance(answer, Completion) for answer in answers)
-    assert slept
-    assert set(slept) == {0}

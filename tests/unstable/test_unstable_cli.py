@@ -23,10 +23,3 @@ def test_games_says_which_run_here_and_what_the_others_need() -> None:
     assert games["ThreePlayerTicTacToe-v0"]["num_players"] == 3
     if sys.version_info < (3, 12):
         assert "3.12" in games["ReverseTicTacToe-v0"]["reason"]
-
-
-def test_a_game_that_is_not_there_is_one_line_and_exit_status_2() -> None:
-    ended = unstable("games", "no-such-game")
-    assert ended.returncode == 2
-    assert "no-such-game" in ended.stderr
-    assert "Traceback" not in ended.stderr

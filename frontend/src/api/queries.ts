@@ -26,11 +26,22 @@ export const iterationsQuery = (id: string) =>
     queryFn: () => get<Iteration[]>(`${session(id)}/loop-iterations`),
   });
 
-/** Filled by the session's stream. */
-export const eventsQuery = (id: string) =>
-  queryOptions({ queryKey: ["events", id], queryFn: (): SessionEvent[] => [], ...FOR_THE_VISIT });
+const EVENTS_AT_ONCE = 1000;
 
-/** Asked for again when the session's stream says that an iteration has got further. */
+/** Fetches only the events that are not there yet. */
+export const eventsQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["events", id],
+    queryFn: async ({ client, queryKey }) => {
+      const events = [...(client.getQueryData<SessionEvent[]>(queryKey) ?? [])];
+      for (;;) {
+        const page = await get<SessionEvent[]>(`${session(id)}/events?after=${events.at(-1)?.seq ?? 0}&limit=${EVENTS_AT_ONCE}`);
+        events.push(...page);
+        if (page.length < EVENTS_AT_ONCE) return events;
+      }
+    },
+  });
+
 export const bandsQuery = (id: string, iteration: string) =>
   queryOptions({
     queryKey: ["bands", id, iteration],

@@ -44,14 +44,14 @@ export interface paths {
         post?: never;
         /**
          * Trash Session
-         * @description Put it away; it can be restored.
+         * @description Move it to the trash; it can be restored.
          */
         delete: operations["trash_session_api_sessions__session_id__delete"];
         options?: never;
         head?: never;
         /**
          * Update Session
-         * @description Give it another name, a star, tags.
+         * @description Change its name, star or tags.
          */
         patch: operations["update_session_api_sessions__session_id__patch"];
         trace?: never;
@@ -65,7 +65,7 @@ export interface paths {
         };
         /**
          * List Loop Iterations
-         * @description What each iteration did, and what came of it.
+         * @description The iterations of a session, with their scores, rewards and runs.
          */
         get: operations["list_loop_iterations_api_sessions__session_id__loop_iterations_get"];
         put?: never;
@@ -87,7 +87,7 @@ export interface paths {
         put?: never;
         /**
          * Stop Session
-         * @description End it; what is done stays, and it can be resumed.
+         * @description Cancel it; finished work stays, and it can be resumed.
          */
         post: operations["stop_session_api_sessions__session_id__stop_post"];
         delete?: never;
@@ -107,7 +107,7 @@ export interface paths {
         put?: never;
         /**
          * Steer Session
-         * @description Say what the next iteration should do; it is taken up when the current one ends.
+         * @description Give feedback: the session takes it up when the current iteration ends.
          */
         post: operations["steer_session_api_sessions__session_id__steer_post"];
         delete?: never;
@@ -116,20 +116,120 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/sessions/{session_id}/restore": {
+    "/api/sessions/{session_id}/events": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
         /**
-         * Restore Session
-         * @description Take it out of the trash.
+         * List Events
+         * @description Events after a number, long texts shortened.
          */
-        post: operations["restore_session_api_sessions__session_id__restore_post"];
+        get: operations["list_events_api_sessions__session_id__events_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/events/{seq}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Event
+         * @description One event in full.
+         */
+        get: operations["show_event_api_sessions__session_id__events__seq__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/exchanges/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Exchange
+         * @description What a model was asked and what it answered; `file` of an `llm.call` event names it.
+         */
+        get: operations["show_exchange_api_sessions__session_id__exchanges__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/analysis": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Analysis
+         * @description The latest analysis of the session.
+         */
+        get: operations["show_analysis_api_sessions__session_id__analysis_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Live Session
+         * @description Server-sent events: `session`, `event` and `metrics`, each when it has changed.
+         */
+        get: operations["live_session_api_sessions__session_id__live_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Live Sessions
+         * @description Server-sent events: `sessions`, when the list has changed.
+         */
+        get: operations["live_sessions_api_live_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -170,9 +270,91 @@ export interface paths {
         put?: never;
         /**
          * Propose Criteria
-         * @description What would be measured; asks the model, which may cost something.
+         * @description The criteria for a prompt, before anything is started; asks the model, which may cost.
          */
         post: operations["propose_criteria_api_criteria_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/analyze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Analyze
+         * @description Server-sent events: `status` while a model thinks, then `analysis` or `error`.
+         *
+         *     Asks a model, which may cost something; an analysis that exists is sent as it is.
+         */
+        post: operations["analyze_api_sessions__session_id__analyze_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/vlm/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Vlm Status
+         * @description Which model judges from video, and whether its server can be reached; asks it nothing.
+         */
+        get: operations["vlm_status_api_vlm_status_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/vlm/api/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Vlm Tags
+         * @description Models to choose from: VLM_MODEL, and the default ones of providers that have a key.
+         */
+        get: operations["vlm_tags_api_vlm_api_tags_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/vlm/api/chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Vlm Chat
+         * @description Ask the VLM; it may cost something.
+         */
+        post: operations["vlm_chat_api_vlm_api_chat_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -399,148 +581,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/sessions/{session_id}/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List Events
-         * @description Events after a number, long texts shortened.
-         */
-        get: operations["list_events_api_sessions__session_id__events_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sessions/{session_id}/events/{seq}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show Event
-         * @description One event in full.
-         */
-        get: operations["show_event_api_sessions__session_id__events__seq__get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sessions/{session_id}/exchanges/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show Exchange
-         * @description What was said to a model and what it answered; `file` of an `llm.call` event names it.
-         */
-        get: operations["show_exchange_api_sessions__session_id__exchanges__name__get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sessions/{session_id}/analysis": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Show Analysis
-         * @description The analysis that was asked for last.
-         */
-        get: operations["show_analysis_api_sessions__session_id__analysis_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sessions/{session_id}/live": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Live Session
-         * @description Server-sent events: `session`, `iterations`, `event` and `metrics`, each when it changes.
-         */
-        get: operations["live_session_api_sessions__session_id__live_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/live": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Live Sessions
-         * @description Server-sent events: `sessions`, with those that have changed, as they do.
-         */
-        get: operations["live_sessions_api_live_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sessions/{session_id}/analyze": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Analyze
-         * @description Server-sent events: `status` while it is thought about, then `analysis` or `error`.
-         *
-         *     Asks a model, which may cost something; a report that is there is given as it is.
-         */
-        post: operations["analyze_api_sessions__session_id__analyze_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/benchmarks/options": {
         parameters: {
             query?: never;
@@ -550,7 +590,7 @@ export interface paths {
         };
         /**
          * Show Options
-         * @description Our suites with all their prompts, and what else can be chosen.
+         * @description The built-in suites with all their prompts, and the other options.
          */
         get: operations["show_options_api_benchmarks_options_get"];
         put?: never;
@@ -594,7 +634,7 @@ export interface paths {
         };
         /**
          * Live Benchmarks
-         * @description Server-sent events: `benchmarks`, the whole list when something in it has changed.
+         * @description Server-sent events: `benchmarks`, when the list has changed.
          */
         get: operations["live_benchmarks_api_benchmarks_live_get"];
         put?: never;
@@ -621,14 +661,14 @@ export interface paths {
         post?: never;
         /**
          * Trash Benchmark
-         * @description Put it and its cases away; it can be restored.
+         * @description Move it and its cases to the trash; it can be restored.
          */
         delete: operations["trash_benchmark_api_benchmarks__benchmark_id__delete"];
         options?: never;
         head?: never;
         /**
          * Update Benchmark
-         * @description Give it another name, a star, tags.
+         * @description Change its name, star or tags.
          */
         patch: operations["update_benchmark_api_benchmarks__benchmark_id__patch"];
         trace?: never;
@@ -682,7 +722,7 @@ export interface paths {
         };
         /**
          * Live Benchmark
-         * @description Server-sent events: `benchmark` and `case`, each when it changes; all of them at first.
+         * @description Server-sent events: `benchmark`, when it or one of its cases has changed.
          */
         get: operations["live_benchmark_api_benchmarks__benchmark_id__live_get"];
         put?: never;
@@ -704,7 +744,7 @@ export interface paths {
         put?: never;
         /**
          * Stop Benchmark
-         * @description End all of it that has not ended; what is done stays, and it can be resumed.
+         * @description Cancel what has not ended; finished work stays, and it can be resumed.
          */
         post: operations["stop_benchmark_api_benchmarks__benchmark_id__stop_post"];
         delete?: never;
@@ -724,7 +764,7 @@ export interface paths {
         put?: never;
         /**
          * Resume Benchmark
-         * @description Go on with the cases that have no verdict.
+         * @description Resume the cases that have no verdict.
          */
         post: operations["resume_benchmark_api_benchmarks__benchmark_id__resume_post"];
         delete?: never;
@@ -747,26 +787,6 @@ export interface paths {
          * @description Measure the policies that are not measured yet, and write the report's files.
          */
         post: operations["make_benchmark_report_api_benchmarks__benchmark_id__report_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/benchmarks/{benchmark_id}/restore": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Restore Benchmark
-         * @description Take it out of the trash.
-         */
-        post: operations["restore_benchmark_api_benchmarks__benchmark_id__restore_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -842,7 +862,7 @@ export interface paths {
         };
         /**
          * Show Log
-         * @description What a run wrote; from another machine as far as it has come back, or can be asked for.
+         * @description What a run wrote; on another node, as far as it was copied back or can be fetched.
          */
         get: operations["show_log_api_scheduler_jobs__job_id__runs__run_id__log_get"];
         put?: never;
@@ -864,7 +884,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel Job
-         * @description End what of it has not ended.
+         * @description Cancel the runs that have not ended.
          */
         post: operations["cancel_job_api_scheduler_jobs__job_id__cancel_post"];
         delete?: never;
@@ -902,13 +922,13 @@ export interface paths {
         };
         /**
          * List Nodes
-         * @description The nodes, and what of them is in use.
+         * @description The nodes, and how much of them is in use.
          */
         get: operations["list_nodes_api_scheduler_nodes_get"];
         put?: never;
         /**
          * Add Node
-         * @description Take a node in; nothing is run there before a job asks for it.
+         * @description Add a node; nothing runs there before a job asks for it.
          */
         post: operations["add_node_api_scheduler_nodes_post"];
         delete?: never;
@@ -928,7 +948,7 @@ export interface paths {
         put?: never;
         /**
          * Check Node
-         * @description Look whether a node can be used.
+         * @description Check whether a node can be used.
          */
         post: operations["check_node_api_scheduler_nodes__node_id__check_post"];
         delete?: never;
@@ -949,7 +969,7 @@ export interface paths {
         post?: never;
         /**
          * Remove Node
-         * @description Forget a node; refused while there are runs on it.
+         * @description Remove a node; refused while there are runs on it.
          */
         delete: operations["remove_node_api_scheduler_nodes__node_id__delete"];
         options?: never;
@@ -1086,7 +1106,7 @@ export interface paths {
         };
         /**
          * List Providers
-         * @description Who can think, and who has a key; never the key.
+         * @description The model providers, and which of them have a key; never the key.
          */
         get: operations["list_providers_api_providers_get"];
         put?: never;
@@ -1106,71 +1126,11 @@ export interface paths {
         };
         /**
          * Show Resources
-         * @description Cores, memory, disk and graphics cards, now.
+         * @description Cores, memory, disk and GPUs, now.
          */
         get: operations["show_resources_api_resources_status_get"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/vlm/status": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Vlm Status
-         * @description Who looks at the videos, and whether that can be asked; nothing is asked.
-         */
-        get: operations["vlm_status_api_vlm_status_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/vlm/api/tags": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Vlm Tags
-         * @description The models that could look: VLM_MODEL, and the usual ones of providers that have a key.
-         */
-        get: operations["vlm_tags_api_vlm_api_tags_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/vlm/api/chat": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Vlm Chat
-         * @description Ask the model that looks; it may cost something.
-         */
-        post: operations["vlm_chat_api_vlm_api_chat_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1186,11 +1146,51 @@ export interface paths {
         };
         /**
          * List Trash
-         * @description What was put away, the latest first.
+         * @description What is in the trash, the latest first.
          */
         get: operations["list_trash_api_trash_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Restore Session
+         * @description Take it out of the trash.
+         */
+        post: operations["restore_session_api_sessions__session_id__restore_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/benchmarks/{benchmark_id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Restore Benchmark
+         * @description Take it out of the trash.
+         */
+        post: operations["restore_benchmark_api_benchmarks__benchmark_id__restore_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1258,10 +1258,7 @@ export interface components {
             /** Correlated */
             correlated: number;
         };
-        /**
-         * AnalyzeRequest
-         * @description Who looks back at a session.
-         */
+        /** AnalyzeRequest */
         AnalyzeRequest: {
             /** Model */
             model?: string | null;
@@ -1713,10 +1710,7 @@ export interface components {
             /** Std Return */
             std_return?: number | null;
         };
-        /**
-         * CoreInfo
-         * @description A core of this machine.
-         */
+        /** CoreInfo */
         CoreInfo: {
             /** Core */
             core: number;
@@ -1787,10 +1781,7 @@ export interface components {
             /** Values */
             values: (number | null)[];
         };
-        /**
-         * EnvInfo
-         * @description An environment to choose.
-         */
+        /** EnvInfo */
         EnvInfo: {
             /** Env Id */
             env_id: string;
@@ -1877,10 +1868,7 @@ export interface components {
             /** Duration Ms */
             duration_ms?: number | null;
         };
-        /**
-         * GameDetail
-         * @description A game, move by move.
-         */
+        /** GameDetail */
         GameDetail: {
             /** Id */
             id: string;
@@ -1910,10 +1898,7 @@ export interface components {
             /** Moves */
             moves: components["schemas"]["GameMove"][];
         };
-        /**
-         * GameMove
-         * @description One move.
-         */
+        /** GameMove */
         GameMove: {
             /** Seat */
             seat: number;
@@ -1936,10 +1921,7 @@ export interface components {
              */
             opening: boolean;
         };
-        /**
-         * GamePlayer
-         * @description Who sat where.
-         */
+        /** GamePlayer */
         GamePlayer: {
             /** Seat */
             seat: number;
@@ -2025,10 +2007,7 @@ export interface components {
             /** Tok S */
             tok_s?: number | null;
         };
-        /**
-         * GpuInfo
-         * @description A graphics card.
-         */
+        /** GpuInfo */
         GpuInfo: {
             /** Name */
             name: string;
@@ -2250,10 +2229,7 @@ export interface components {
             session_id?: string | null;
             case?: components["schemas"]["BenchmarkCase"] | null;
         };
-        /**
-         * JobDetail
-         * @description A job and its runs.
-         */
+        /** JobDetail */
         JobDetail: {
             /** Job Id */
             job_id: string;
@@ -2297,10 +2273,7 @@ export interface components {
             /** Text */
             text: string;
         };
-        /**
-         * JobRun
-         * @description A run of a job.
-         */
+        /** JobRun */
         JobRun: {
             /** Run Id */
             run_id: string;
@@ -2327,10 +2300,7 @@ export interface components {
             /** Ended At */
             ended_at: string | null;
         };
-        /**
-         * JobSummary
-         * @description A job in a list.
-         */
+        /** JobSummary */
         JobSummary: {
             /** Job Id */
             job_id: string;
@@ -2887,10 +2857,7 @@ export interface components {
              */
             lease_s: number;
         };
-        /**
-         * NodeStatus
-         * @description A node and what of it is in use.
-         */
+        /** NodeStatus */
         NodeStatus: {
             /** Node Id */
             node_id: string;
@@ -2966,7 +2933,7 @@ export interface components {
         };
         /**
          * ProposalRequest
-         * @description A sentence whose criteria are wanted; the environment is chosen where none is given.
+         * @description A prompt whose criteria are wanted; without `env_id` the environment is chosen.
          */
         ProposalRequest: {
             /** Prompt */
@@ -2981,10 +2948,7 @@ export interface components {
              */
             budget_usd: number;
         };
-        /**
-         * ProviderInfo
-         * @description Who can be asked.
-         */
+        /** ProviderInfo */
         ProviderInfo: {
             /** Name */
             name: string;
@@ -3041,10 +3005,7 @@ export interface components {
             /** Job Id */
             job_id: string;
         };
-        /**
-         * ResourceStatusResponse
-         * @description What the machine is doing.
-         */
+        /** ResourceStatusResponse */
         ResourceStatusResponse: {
             /** Cores */
             cores: components["schemas"]["CoreInfo"][];
@@ -3078,7 +3039,7 @@ export interface components {
         };
         /**
          * ResumeRequest
-         * @description What may be different when a session goes on.
+         * @description What may be different when a session resumes.
          */
         ResumeRequest: {
             /** Max Iterations */
@@ -3154,10 +3115,7 @@ export interface components {
              */
             description: string;
         };
-        /**
-         * RewardTemplateInfo
-         * @description A built-in reward.
-         */
+        /** RewardTemplateInfo */
         RewardTemplateInfo: {
             /** Name */
             name: string;
@@ -3315,9 +3273,26 @@ export interface components {
         };
         /**
          * SessionDetail
-         * @description A session: its line in a list, and all that its page shows at once.
+         * @description A session, with all that its page shows at once.
          */
         SessionDetail: {
+            /**
+             * Alias
+             * @default
+             */
+            alias: string;
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /** Deleted At */
+            deleted_at?: string | null;
             /** Session Id */
             session_id: string;
             /**
@@ -3383,23 +3358,6 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
-            /**
-             * Alias
-             * @default
-             */
-            alias: string;
-            /**
-             * Starred
-             * @default false
-             */
-            starred: boolean;
-            /**
-             * Tags
-             * @default []
-             */
-            tags: string[];
-            /** Deleted At */
-            deleted_at?: string | null;
             /** Phase */
             phase: string;
             /**
@@ -3508,6 +3466,23 @@ export interface components {
          * @description A session in a list.
          */
         SessionRow: {
+            /**
+             * Alias
+             * @default
+             */
+            alias: string;
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /** Deleted At */
+            deleted_at?: string | null;
             /** Session Id */
             session_id: string;
             /**
@@ -3573,23 +3548,6 @@ export interface components {
              * Format: date-time
              */
             updated_at: string;
-            /**
-             * Alias
-             * @default
-             */
-            alias: string;
-            /**
-             * Starred
-             * @default false
-             */
-            starred: boolean;
-            /**
-             * Tags
-             * @default []
-             */
-            tags: string[];
-            /** Deleted At */
-            deleted_at?: string | null;
         };
         /**
          * StartBenchmarkRequest
@@ -3697,7 +3655,7 @@ export interface components {
         };
         /**
          * StartSessionRequest
-         * @description What `p2p run` takes, as JSON. What is not given is chosen as there.
+         * @description What `p2p run` takes, as JSON, with the same defaults.
          */
         StartSessionRequest: {
             /** Prompt */
@@ -3748,7 +3706,7 @@ export interface components {
         };
         /**
          * SteerRequest
-         * @description What a person wants changed before the next iteration; see `p2p steer`.
+         * @description Feedback to take up before the next iteration; see `p2p steer`.
          */
         SteerRequest: {
             /** Pause */
@@ -3846,10 +3804,7 @@ export interface components {
             /** Runs */
             runs: number;
         };
-        /**
-         * StopResponse
-         * @description What became of it.
-         */
+        /** StopResponse */
         StopResponse: {
             /** Id */
             id: string;
@@ -4137,10 +4092,7 @@ export interface components {
              */
             warnings: string[];
         };
-        /**
-         * TrashItem
-         * @description Something that was put away.
-         */
+        /** TrashItem */
         TrashItem: {
             /** Id */
             id: string;
@@ -4190,7 +4142,7 @@ export interface components {
         };
         /**
          * UpdateMetadataRequest
-         * @description What people attach to a session or a benchmark; what is not given stays as it is.
+         * @description Fields that are not sent stay as they are.
          */
         UpdateMetadataRequest: {
             /** Alias */
@@ -4200,10 +4152,7 @@ export interface components {
             /** Tags */
             tags?: string[] | null;
         };
-        /**
-         * UpdateMetadataResponse
-         * @description The metadata as they are now.
-         */
+        /** UpdateMetadataResponse */
         UpdateMetadataResponse: {
             /** Id */
             id: string;
@@ -4338,10 +4287,7 @@ export interface components {
              */
             budget_usd: number;
         };
-        /**
-         * VlmChatResponse
-         * @description The next turn.
-         */
+        /** VlmChatResponse */
         VlmChatResponse: {
             /** Model */
             model: string;
@@ -4375,10 +4321,7 @@ export interface components {
              */
             images: string[];
         };
-        /**
-         * VlmStatusResponse
-         * @description Whether somebody looks at videos.
-         */
+        /** VlmStatusResponse */
         VlmStatusResponse: {
             /** Configured */
             configured: boolean;
@@ -4400,10 +4343,7 @@ export interface components {
              */
             message: string;
         };
-        /**
-         * VlmTag
-         * @description A model that can look.
-         */
+        /** VlmTag */
         VlmTag: {
             /** Name */
             name: string;
@@ -4462,7 +4402,7 @@ export interface operations {
                 env_id?: string;
                 tag?: string;
                 starred?: boolean | null;
-                /** @description those of benchmarks: only them, or none of them */
+                /** @description sessions of benchmarks: only them, or none of them */
                 cases?: boolean | null;
                 sort?: "created_at" | "updated_at" | "best_score" | "env_id" | "status" | "cost_usd" | "prompt";
                 order?: "asc" | "desc";
@@ -4770,7 +4710,126 @@ export interface operations {
             };
         };
     };
-    restore_session_api_sessions__session_id__restore_post: {
+    list_events_api_sessions__session_id__events_get: {
+        parameters: {
+            query?: {
+                /** @description the last number seen */
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Event"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_event_api_sessions__session_id__events__seq__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                seq: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Event"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_exchange_api_sessions__session_id__exchanges__name__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_analysis_api_sessions__session_id__analysis_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -4787,7 +4846,90 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["StopResponse"];
+                    "application/json": components["schemas"]["SessionAnalysis"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    live_session_api_sessions__session_id__live_get: {
+        parameters: {
+            query?: {
+                /** @description the last event's number seen */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    live_sessions_api_live_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */
@@ -4868,6 +5010,160 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Intent"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    analyze_api_sessions__session_id__analyze_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["AnalyzeRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description server-sent events, each of this form; `data` is JSON */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        event?: string;
+                        data?: string;
+                        id?: string;
+                    };
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    vlm_status_api_vlm_status_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VlmStatusResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    vlm_tags_api_vlm_api_tags_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VlmTags"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    vlm_chat_api_vlm_api_chat_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VlmChatRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VlmChatResponse"];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */
@@ -5290,290 +5586,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunMetricsDetail"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    list_events_api_sessions__session_id__events_get: {
-        parameters: {
-            query?: {
-                /** @description the last number seen */
-                after?: number;
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Event"][];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    show_event_api_sessions__session_id__events__seq__get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-                seq: number;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Event"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    show_exchange_api_sessions__session_id__exchanges__name__get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        [key: string]: unknown;
-                    };
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    show_analysis_api_sessions__session_id__analysis_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["SessionAnalysis"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    live_session_api_sessions__session_id__live_get: {
-        parameters: {
-            query?: {
-                /** @description the last event's number seen */
-                after?: number;
-            };
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description server-sent events, each of this form; `data` is JSON */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": {
-                        event?: string;
-                        data?: string;
-                        id?: string;
-                    };
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    live_sessions_api_live_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description server-sent events, each of this form; `data` is JSON */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": {
-                        event?: string;
-                        data?: string;
-                        id?: string;
-                    };
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    analyze_api_sessions__session_id__analyze_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["AnalyzeRequest"] | null;
-            };
-        };
-        responses: {
-            /** @description server-sent events, each of this form; `data` is JSON */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": {
-                        event?: string;
-                        data?: string;
-                        id?: string;
-                    };
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */
@@ -6083,43 +6095,6 @@ export interface operations {
             };
         };
     };
-    restore_benchmark_api_benchmarks__benchmark_id__restore_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                benchmark_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StopResponse"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
     list_jobs_api_scheduler_jobs_get: {
         parameters: {
             query?: {
@@ -6236,7 +6211,7 @@ export interface operations {
     show_log_api_scheduler_jobs__job_id__runs__run_id__log_get: {
         parameters: {
             query?: {
-                /** @description the last one */
+                /** @description else the last one */
                 attempt?: number | null;
                 /** @description in bytes; else the end of it */
                 offset?: number | null;
@@ -6790,115 +6765,6 @@ export interface operations {
             };
         };
     };
-    vlm_status_api_vlm_status_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VlmStatusResponse"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    vlm_tags_api_vlm_api_tags_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VlmTags"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    vlm_chat_api_vlm_api_chat_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["VlmChatRequest"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VlmChatResponse"];
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
     list_trash_api_trash_get: {
         parameters: {
             query?: never;
@@ -6915,6 +6781,80 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TrashItem"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    restore_session_api_sessions__session_id__restore_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    restore_benchmark_api_benchmarks__benchmark_id__restore_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                benchmark_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StopResponse"];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

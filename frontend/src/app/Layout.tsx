@@ -1,6 +1,10 @@
-import { Suspense } from "react";
+import { useQueryClient } from "@tanstack/react-query";
+import { Suspense, useEffect } from "react";
 import { Link, NavLink, Outlet } from "react-router";
-import { ConnectionNotice } from "./ConnectionNotice";
+import { request } from "../api/client";
+import { useConnection } from "../api/connection";
+import { PROBE } from "../api/live";
+import { PageHeading } from "../ui/basics";
 import icon from "./icon.svg";
 import { chooseTheme, useTheme } from "./theme";
 
@@ -18,7 +22,7 @@ export function Layout() {
   return (
     <>
       <a className="skip" href="#content">
-        To the content
+        Skip to content
       </a>
       <header className="top">
         <Link to="/e2e" className="brand" aria-label="Prompt2Policy">
@@ -49,5 +53,54 @@ export function Layout() {
         </Suspense>
       </main>
     </>
+  );
+}
+
+const TRY_EVERY_MS = 3000;
+
+/** Says that the server is gone or does not know this browser, tries again, and reloads the page's data. */
+export function ConnectionNotice() {
+  const connection = useConnection();
+  const client = useQueryClient();
+  useEffect(() => {
+    if (connection !== "lost") return;
+    const timer = setInterval(() => {
+      request("GET", PROBE).then(() => client.invalidateQueries()).catch(() => undefined);
+    }, TRY_EVERY_MS);
+    return () => clearInterval(timer);
+  }, [connection, client]);
+
+  if (connection === "lost") {
+    return (
+      <div className="notice warn" role="status">
+        The server is not responding. Sessions keep running without it, and this page reconnects by itself. Start it with{" "}
+        <code>p2p serve</code>.
+      </div>
+    );
+  }
+  if (connection === "locked") {
+    return (
+      <div className="notice warn" role="alert">
+        <form method="get" className="row">
+          <label htmlFor="token">
+            Not signed in to this server: open the address that <code>p2p serve</code> printed, or enter its token.
+          </label>
+          <input id="token" name="token" type="password" autoComplete="off" required />
+          <button type="submit" className="button primary">
+            Sign in
+          </button>
+        </form>
+      </div>
+    );
+  }
+  return null;
+}
+
+export function Missing() {
+  return (
+    <div className="empty">
+      <PageHeading title="Page not found" />
+      <Link to="/e2e">All sessions</Link>
+    </div>
   );
 }

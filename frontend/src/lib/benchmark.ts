@@ -60,7 +60,7 @@ export const VIEWS = [
   ["all", "All"],
   ["passed", "Passed"],
   ["not", "Not passed"],
-  ["differ", "Judge ≠ truth"],
+  ["differ", "Disagree"],
   ["open", "No verdict"],
 ] as const;
 export type View = (typeof VIEWS)[number][0];

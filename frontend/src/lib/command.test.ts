@@ -14,7 +14,7 @@ test("the bounds on money and time stand side by side", () => {
   expect(tidy({ ...asked, max_minutes: null })).toEqual({ prompt: "spin", budget_usd: 2 });
 });
 
-test("no word of the sentence reaches the shell as more than text", () => {
+test("no word of the prompt reaches the shell as more than text", () => {
   expect(commandLine({ prompt: "don't $(rm) `x`" })).toBe(`p2p run 'don'"'"'t $(rm) \`x\`'`);
 });
 

@@ -1,5 +1,5 @@
 /** From the metrics of an iteration to the lines of its charts. */
-import type { AggregatedMetrics } from "../api/types";
+import type { AggregatedMetrics, SelfPlayRun } from "../api/types";
 import type { Line } from "../ui/Chart";
 
 export const TERM = "reward_term_";
@@ -12,10 +12,10 @@ export interface Curve {
 
 /** What is drawn at once; all other metrics are in the list below it. */
 export const MAIN: readonly Curve[] = [
-  { name: "episodic_return", title: "Return while training" },
-  { name: "episode_length", title: "Length of the episodes" },
-  { name: "entropy", title: "Entropy of the policy" },
-  { name: "explained_variance", title: "Variance explained by the critic" },
+  { name: "episodic_return", title: "Training return" },
+  { name: "episode_length", title: "Episode length" },
+  { name: "entropy", title: "Policy entropy" },
+  { name: "explained_variance", title: "Explained variance" },
 ];
 
 type Values = readonly (number | null)[];
@@ -35,7 +35,7 @@ export function bandLines(configs: readonly AggregatedMetrics[], name: string): 
   });
 }
 
-/** What each term of the reward gave, of one configuration. */
+/** The terms of the reward, of one configuration. */
 export function termLines(config: AggregatedMetrics): Line[] {
   const names = Object.keys(config.series).filter((name) => name.startsWith(TERM));
   return names.map((name, index) => {
@@ -49,4 +49,39 @@ export function otherNames(configs: readonly AggregatedMetrics[]): string[] {
   const main = new Set(MAIN.map((curve) => curve.name));
   const names = new Set(configs.flatMap((config) => Object.keys(config.series)));
   return [...names].filter((name) => !main.has(name) && !name.startsWith(TERM)).sort();
+}
+
+/** From a self-play run's evaluations to its charts of win rates. */
+
+type WinRate = SelfPlayRun["win_rates"][number];
+
+export interface WinRateChart {
+  env: string;
+  /** Updates at which some checkpoint was evaluated. */
+  x: number[];
+  /** One for each opponent. */
+  lines: Line[];
+}
+
+/** A chart for each game. A checkpoint whose name does not say its update has no place on the axis. */
+export function winRateCharts(rates: readonly WinRate[]): WinRateChart[] {
+  const envs = [...new Set(rates.map((rate) => rate.env_id))];
+  return envs.flatMap((env) => {
+    const played = rates.filter((rate) => rate.env_id === env);
+    const updates = played.flatMap((rate) => rate.history.flatMap((one) => one.update ?? []));
+    const x = [...new Set(updates)].sort((a, b) => a - b);
+    return x.length === 0 ? [] : [{ env, x, lines: played.map((rate, index) => line(rate, x, (index % COLOURS) + 1)) }];
+  });
+}
+
+function line(rate: WinRate, x: readonly number[], colour: number): Line {
+  const at = new Map(rate.history.map((one) => [one.update, one]));
+  const found = x.map((update) => at.get(update));
+  return {
+    label: `against ${rate.opponent || "?"}`,
+    values: found.map((one) => one?.win_rate ?? null),
+    band: [found.map((one) => one?.low ?? null), found.map((one) => one?.high ?? null)],
+    colour,
+    points: true,
+  };
 }

@@ -75,7 +75,7 @@ const TONES: Record<string, Tone> = {
   cancelled: "quiet", unknown: "quiet", skipped: "quiet", waiting: "quiet", unfinished: "quiet", not_run: "quiet",
 };
 
-/** The colour of a state; one that nobody knows is bad news. */
+/** The colour of a state; an unknown one is bad news. */
 export function tone(status: string): Tone {
   return TONES[status] ?? "bad";
 }
@@ -86,7 +86,7 @@ const WORDS: Record<string, string> = {
   gate_passed: "gate passed", gate_failed: "gate failed",
 };
 
-/** How a session can stand, for who looks for some. */
+/** The statuses that sessions can be filtered by. */
 export const SESSION_STATUSES = [
   "running", "queued", "paused", "passed", "max_iterations", "budget_exhausted", "time_exhausted",
   "rate_limited", "auth_error", "invalid_code", "cancelled", "stale", "error",

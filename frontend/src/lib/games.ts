@@ -18,7 +18,7 @@ export function outcome(game: Pick<GameRow, "players" | "rewards">): Outcome | n
   return own > best ? "won" : own < best ? "lost" : "drew";
 }
 
-/** An answer around the action that was read off it, with its brackets or without; null where it does not stand there. */
+/** A response split around the action parsed from it, with or without brackets; null where it does not occur. */
 export function around(answer: string, action: string): [string, string, string] | null {
   const found = [action, action.replace(/^\[(.*)\]$/, "$1")].find((each) => each !== "" && answer.includes(each));
   if (found === undefined) return null;

@@ -1,4 +1,4 @@
-/** Where each iteration stands when the tree of iterations is drawn as lanes, one row each; and what led to it. */
+/** The tree of iterations as lanes, one row each; and what led to each. */
 import { plain } from "./format";
 
 export interface LineageRow {
@@ -13,7 +13,7 @@ interface Node {
   parent: number | null;
 }
 
-/** The first child goes on in its parent's lane; another child opens a new one. */
+/** The first child continues in its parent's lane; another child opens a new one. */
 export function lanes(nodes: readonly Node[]): LineageRow[] {
   const rows: LineageRow[] = [];
   const placed = new Map<number, { row: number; lane: number }>();
@@ -44,12 +44,9 @@ interface Edge {
   hp_changes: Record<string, unknown>;
 }
 
-/** What changed on the way to an iteration: in its author's words, then the settings that those do not name. */
+/** What changed on the way to an iteration: in its author's words, or else its settings. */
 export function story({ parent, changes, hp_changes }: Edge): string {
-  const words = new Set(changes.match(/\w+/g));
-  const numbers = new Set(changes.match(/-?\d+(\.\d+)?(e[+-]?\d+)?/g)?.map(Number));
-  const told = (name: string, value: unknown) => words.has(name) && (typeof value !== "number" || numbers.has(value));
-  const settings = Object.entries(hp_changes).filter(([name, value]) => !told(name, value));
-  const changed = [changes, ...settings.map(([name, value]) => `${name} ${plain(value)}`)].filter(Boolean).join("; ");
+  const settings = Object.entries(hp_changes).map(([name, value]) => `${name} ${plain(value)}`);
+  const changed = changes || settings.join("; ");
   return parent == null ? changed || "the first reward" : `from ${parent}: ${changed || "no change"}`;
 }

@@ -6,7 +6,7 @@ test("every phase says what happens, and waiting goes first", () => {
   expect(nowAndNext({ status: "running", phase: "training", waiting: "rate limit" })).toContain("rate limit");
 });
 
-test("a session that has ended says how to go on", () => {
+test("a session that has ended says how to resume", () => {
   for (const status of ["paused", "budget_exhausted", "time_exhausted"])
-    expect(nowAndNext({ status, phase: "ended", waiting: "" })).toContain("Continue");
+    expect(nowAndNext({ status, phase: "ended", waiting: "" })).toContain("Resume");
 });

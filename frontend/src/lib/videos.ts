@@ -1,4 +1,4 @@
-/** Which videos stand side by side. */
+/** Which videos to show side by side. */
 import type { Iteration, Video } from "../api/types";
 import { short } from "./format";
 

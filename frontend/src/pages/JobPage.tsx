@@ -4,12 +4,8 @@ import { send } from "../api/client";
 import { jobLogQuery, jobQuery } from "../api/queries";
 import type { JobDetail } from "../api/types";
 import { duration } from "../lib/format";
-import { Card } from "../ui/Card";
 import { Code } from "../ui/Code";
-import { NotYet } from "../ui/NotYet";
-import { Problem } from "../ui/Problem";
-import { Scroll } from "../ui/Scroll";
-import { Status } from "../ui/Status";
+import { Card, NotYet, PageHeading, Problem, Scroll, Status } from "../ui/basics";
 
 const OVER = ["succeeded", "failed", "cancelled", "skipped"];
 
@@ -23,7 +19,7 @@ export default function JobPage() {
     mutationFn: (what: "cancel" | "retry") => send("POST", `/api/scheduler/jobs/${encodeURIComponent(id)}/${what}`),
     onSuccess: () => client.invalidateQueries({ queryKey: ["job", id] }),
   });
-  if (!job) return <NotYet what="The job cannot be shown" error={error} />;
+  if (!job) return <NotYet what="Could not load the job" error={error} />;
   const open = job.runs.filter((run) => !OVER.includes(run.state));
   const ending = open.every((run) => run.cancel_requested);
   const again = job.runs.some((run) => OVER.includes(run.state) && run.state !== "succeeded");
@@ -31,16 +27,16 @@ export default function JobPage() {
   return (
     <>
       <div className="row spread">
-        <h1>{job.title || job.job_id}</h1>
+        <PageHeading title={job.title || job.job_id} />
         <div className="row">
           {open.length > 0 && (
             <button type="button" className="button danger" disabled={act.isPending || ending} onClick={() => act.mutate("cancel")}>
-              {ending ? "Being cancelled …" : "Cancel"}
+              {ending ? "Cancelling …" : "Cancel"}
             </button>
           )}
           {open.length === 0 && again && (
             <button type="button" className="button" disabled={act.isPending} onClick={() => act.mutate("retry")}>
-              Run again what did not succeed
+              Retry unsuccessful runs
             </button>
           )}
         </div>
@@ -48,10 +44,10 @@ export default function JobPage() {
       <div className="row small-text muted">
         <Status status={job.state} />
         <span>{job.kind}</span>
-        {job.kind === "benchmark" && <Link to={`/benchmark/${job.job_id}`}>its results</Link>}
+        {job.kind === "benchmark" && <Link to={`/benchmark/${job.job_id}`}>results</Link>}
         <span className="mono">{job.job_id}</span>
       </div>
-      <Problem what="That was not done" error={act.error} />
+      <Problem what="Request failed" error={act.error} />
       <Runs job={job} onLog={(run) => setParams({ log: run }, { replace: true })} />
       {logged && <Log job={job} run={logged} />}
     </>
@@ -62,7 +58,7 @@ type Run = JobDetail["runs"][number];
 
 function Runs({ job, onLog }: { job: JobDetail; onLog: (run: string) => void }) {
   return (
-    <Card title={job.runs.length === 1 ? "Its run" : `Its ${job.runs.length} runs`}>
+    <Card title={`Runs (${job.runs.length})`}>
       <Scroll label="Table of runs">
         <table>
           <thead>
@@ -71,8 +67,8 @@ function Runs({ job, onLog }: { job: JobDetail; onLog: (run: string) => void }) 
               <th>State</th>
               <th>Node</th>
               <th className="numeric">Cores</th>
-              <th className="numeric">Took</th>
-              <th>Says</th>
+              <th className="numeric">Duration</th>
+              <th>Message</th>
               <th>Log</th>
             </tr>
           </thead>
@@ -110,13 +106,13 @@ function RunLink({ job, run }: { job: JobDetail; run: Run }) {
   return job.kind === "session" && run.folder ? <Link to={`/e2e/${run.folder}`}>{run.run_id}</Link> : run.run_id;
 }
 
-/** The end of what a run has printed, as it goes on. */
+/** The end of a run's output, as it grows. */
 function Log({ job, run }: { job: JobDetail; run: Run }) {
   const { data, error } = useQuery(jobLogQuery(job.job_id, run, !OVER.includes(run.state)));
   return (
     <Card title={`Log of ${run.run_id}`}>
-      <Problem what="The log cannot be shown" error={error} />
-      {data && (data.text ? <Code text={data.text} label={`Log of ${run.run_id}`} /> : <p className="muted">It has printed nothing.</p>)}
+      <Problem what="Could not load the log" error={error} />
+      {data && (data.text ? <Code text={data.text} label={`Log of ${run.run_id}`} /> : <p className="muted">No output.</p>)}
     </Card>
   );
 }

@@ -2,19 +2,16 @@ import { useQuery } from "@tanstack/react-query";
 import { resourcesQuery } from "../api/queries";
 import type { Resources } from "../api/types";
 import { megabytes, percent } from "../lib/format";
-import { Card } from "../ui/Card";
-import { Meter } from "../ui/Meter";
-import { Problem } from "../ui/Problem";
-import { Jobs } from "./Jobs";
-import { Nodes } from "./Nodes";
+import { Card, Meter, PageHeading, Problem } from "../ui/basics";
+import { Jobs, Nodes } from "./Scheduler";
 
 /** What this machine and the scheduler are doing, every two seconds. */
 export default function MonitorPage() {
   const { data, error } = useQuery(resourcesQuery);
   return (
     <>
-      <h1>Monitor</h1>
-      <Problem what="The machine cannot be looked at" error={error} />
+      <PageHeading title="Monitor" />
+      <Problem what="Could not load the machine status" error={error} />
       {data && (
         <div className="columns even">
           <Cores machine={data} />
@@ -69,7 +66,7 @@ function Memory({ machine }: { machine: Resources }) {
           </p>
         </div>
       ))}
-      {machine.gpus.length === 0 && <p className="small-text muted">No GPU is seen here; control policies train on cores.</p>}
+      {machine.gpus.length === 0 && <p className="small-text muted">No GPU found; control policies train on the CPU.</p>}
     </Card>
   );
 }

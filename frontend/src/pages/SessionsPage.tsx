@@ -1,24 +1,23 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useDeferredValue } from "react";
 import { Link, useSearchParams } from "react-router";
+import { send } from "../api/client";
 import { useLive } from "../api/live";
 import { sessionsQuery } from "../api/queries";
-import { SESSION_STATUSES, statusWord } from "../lib/format";
-import { Empty } from "../ui/Empty";
-import { Problem } from "../ui/Problem";
-import { SessionList } from "./SessionList";
+import type { SessionRow } from "../api/types";
+import { ago, dollars, score, SESSION_STATUSES, statusWord } from "../lib/format";
+import { Empty, Meter, PageHeading, Problem, Status } from "../ui/basics";
 
 const PAGE = 50;
 const SORTS = [
-  ["created_at", "newest"],
-  ["updated_at", "last changed"],
-  ["best_score", "best score"],
+  ["created_at", "Newest"],
+  ["updated_at", "Last changed"],
+  ["best_score", "Best score"],
 ] as const;
 
-/** All sessions: found, sorted, opened, and a new one begun. */
+/** All sessions: searched, sorted, opened, and a new one started. */
 export function SessionsPage() {
   const [params, setParams] = useSearchParams();
-  const client = useQueryClient();
   const offset = Number(params.get("offset") ?? 0);
   const asked = new URLSearchParams([...params, ["limit", String(PAGE)]]);
   // A benchmark has a page of its own, and dozens of sessions.
@@ -26,7 +25,7 @@ export function SessionsPage() {
   else asked.set("cases", "false");
   const query = useDeferredValue(asked.toString());
   const sessions = useQuery(sessionsQuery(query));
-  useLive("/api/live", { sessions: () => void client.invalidateQueries({ queryKey: ["sessions"] }) });
+  useLive("/api/live", { sessions: [["sessions"]] });
 
   function set(name: string, value: string): void {
     setParams(
@@ -45,7 +44,7 @@ export function SessionsPage() {
   return (
     <>
       <div className="row spread">
-        <h1>Sessions</h1>
+        <PageHeading title="Sessions" />
         <Link to="/e2e/new" className="button primary">
           New session
         </Link>
@@ -53,14 +52,14 @@ export function SessionsPage() {
       <div className="row">
         <input
           type="search"
-          aria-label="Find sessions"
-          placeholder="Words of the prompt, name or id"
+          aria-label="Search sessions"
+          placeholder="Search by prompt, name or id"
           className="grow"
           value={params.get("q") ?? ""}
           onChange={(event) => set("q", event.target.value)}
         />
         <select aria-label="Status" value={params.get("status") ?? ""} onChange={(event) => set("status", event.target.value)}>
-          <option value="">every status</option>
+          <option value="">Any status</option>
           {SESSION_STATUSES.map((status) => (
             <option key={status} value={status}>
               {statusWord(status)}
@@ -76,21 +75,21 @@ export function SessionsPage() {
         </select>
         <label className="row small-text">
           <input type="checkbox" checked={params.has("starred")} onChange={(event) => set("starred", event.target.checked ? "true" : "")} />
-          with a star
+          Starred
         </label>
         <label className="row small-text">
           <input type="checkbox" checked={params.has("cases")} onChange={(event) => set("cases", event.target.checked ? "all" : "")} />
-          and cases of benchmarks
+          Include benchmark cases
         </label>
       </div>
-      <Problem what="The sessions cannot be listed" error={sessions.error} />
+      <Problem what="Could not load the sessions" error={sessions.error} />
       {sessions.isPending && <p className="muted">Loading …</p>}
       {sessions.data?.items.length === 0 &&
         (filtered ? (
-          <Empty title="No session is like this">Take a filter away.</Empty>
+          <Empty title="No matching sessions">Remove a filter.</Empty>
         ) : (
           <Empty title="No sessions yet">
-            <p>Say in a sentence what a body should do, and watch it learn.</p>
+            <p>Describe in a prompt what an agent should do, and watch it learn.</p>
             <p>
               <Link to="/e2e/new" className="button primary">
                 Start the first one
@@ -114,4 +113,53 @@ export function SessionsPage() {
       )}
     </>
   );
+}
+
+export function SessionList({ sessions }: { sessions: readonly SessionRow[] }) {
+  const client = useQueryClient();
+  const star = useMutation({
+    mutationFn: (row: SessionRow) => send("PATCH", `/api/sessions/${row.session_id}`, { starred: !row.starred }),
+    onSettled: () => client.invalidateQueries({ queryKey: ["sessions"] }),
+  });
+  const now = Date.now();
+  return (
+    <>
+      <Problem what="Could not save the star" error={star.error} />
+      <ul className="session-list">
+        {sessions.map((row) => (
+          <li key={row.session_id}>
+            <button
+              type="button"
+              className="star"
+              aria-pressed={row.starred}
+              aria-label={`Star ${title(row)}`}
+              onClick={() => star.mutate(row)}
+            >
+              {row.starred ? "★" : "☆"}
+            </button>
+            <div className="session-what">
+              <Link to={`/e2e/${row.session_id}`}>{title(row)}</Link>
+              <span className="muted small-text">
+                {[row.env_id || "environment not chosen yet", row.model, ago(row.created_at, now)].filter(Boolean).join(" · ")}
+              </span>
+            </div>
+            <div className="session-score">
+              <Meter value={row.best_score} label="Best score" tone={row.status === "passed" ? "good" : "plain"} />
+              <span className="small-text">{score(row.best_score)}</span>
+            </div>
+            <span className="small-text muted session-count">
+              {row.iterations}
+              {row.max_iterations ? ` of ${row.max_iterations}` : ""} iter.
+            </span>
+            <span className="small-text muted session-cost">{dollars(row.cost_usd)}</span>
+            <Status status={row.status} />
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function title(row: SessionRow): string {
+  return row.alias || row.prompt || row.session_id;
 }

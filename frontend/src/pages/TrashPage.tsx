@@ -4,17 +4,16 @@ import { send } from "../api/client";
 import { trashQuery } from "../api/queries";
 import type { TrashItem } from "../api/types";
 import { ago } from "../lib/format";
-import { Empty } from "../ui/Empty";
-import { Problem } from "../ui/Problem";
+import { Empty, PageHeading, Problem } from "../ui/basics";
 
-/** What was put away: taken back, or deleted for good. */
+/** What was moved to the trash: restored, or deleted permanently. */
 export default function TrashPage() {
   const { data, error } = useQuery(trashQuery);
   return (
     <>
-      <h1>Trash</h1>
-      <Problem what="The trash cannot be listed" error={error} />
-      {data?.length === 0 && <Empty title="The trash is empty">What you put away from a session’s page waits here until you delete it for good.</Empty>}
+      <PageHeading title="Trash" />
+      <Problem what="Could not load the trash" error={error} />
+      {data?.length === 0 && <Empty title="The trash is empty">Sessions and benchmarks that you move to the trash stay here until you delete them.</Empty>}
       {data && data.length > 0 && (
         <ul className="trash-list">
           {data.map((item) => (
@@ -38,7 +37,7 @@ function Item({ item }: { item: TrashItem }) {
       <div className="session-what">
         <b>{item.title || item.id}</b>
         <span className="small-text muted">
-          {item.kind} · put away {ago(item.deleted_at, Date.now())} · <span className="mono">{item.id}</span>
+          {item.kind} · deleted {ago(item.deleted_at, Date.now())} · <span className="mono">{item.id}</span>
         </span>
       </div>
       <div className="row">
@@ -48,19 +47,19 @@ function Item({ item }: { item: TrashItem }) {
         {sure ? (
           <>
             <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate(true)}>
-              Yes, delete its files
+              Yes, delete the files
             </button>
             <button type="button" className="button" onClick={() => setSure(false)}>
-              Keep it
+              Cancel
             </button>
           </>
         ) : (
           <button type="button" className="button danger" onClick={() => setSure(true)}>
-            Delete for good
+            Delete permanently
           </button>
         )}
       </div>
-      <Problem what="That was not done" error={act.error} />
+      <Problem what="Request failed" error={act.error} />
     </li>
   );
 }

@@ -32,7 +32,7 @@ interface Props {
   whole?: boolean;
 }
 
-/** Lines over a common x, with bands; the numbers under the pointer stand in the legend. */
+/** Lines over a common x, with bands; the legend shows the numbers under the pointer. */
 export function Chart({ title, x, xLabel, lines, height = 220, range, mark, whole = false }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const theme = useTheme();
@@ -134,7 +134,7 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
   };
 }
 
-/** While nobody points at it, the legend has the last values. */
+/** Without a pointer, the legend shows the last values. */
 function atRest(plot: uPlot): void {
   if (plot.legend.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
 }

@@ -1,25 +1,28 @@
-"""How code comes to be: drafted, run, reviewed, ranked, and mended by the one who wrote it."""
+"""How code comes to be: drafted, run, reviewed, ranked, and repaired by the one who wrote it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from p2p.agents.requests import CodeDraft, CodeReview, FixRequest
-from p2p.contracts import AuthoredCode, AuthoringStep
+from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
+from p2p.config import TrainConfig
+from p2p.contracts import AuthoredCode, AuthoringStep, Intent, Record
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskAgain, BadReply, Conversation, Question
 from p2p.prompts import build
 
 MAX_FIXES = 5
-MAX_RANKINGS_TOLD = 2
+MAX_RANKING_FIXES = 2
 """A wrong ranking is a strong hint, not an error: after so many the code is taken as it is."""
 _FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckOutcome:
     """What running the code has shown."""
 
     problems: tuple[str, ...]
@@ -27,53 +30,72 @@ class Report:
     """For the reviewer."""
 
 
-Check = Callable[[str], Report]
-Review = Callable[[str, str], CodeReview]
-"""(code, measured) to a verdict."""
-Rank = Callable[[str], tuple[str, ...]]
-"""What the code puts in the wrong order, in words."""
-
-
-@dataclass
-class Workshop:
+class CodeAuthor(ABC):
     """A conversation with one author, the code as it stands, and the steps that led there."""
 
-    client: LLMClient
-    role: str
-    instructions: str
-    prompt: str
-    function: str
-    """What the code must define."""
-    code: str = ""
-    explanation: str = ""
-    author: str = ""
-    steps: list[AuthoringStep] = field(default_factory=list)
-    _conversation: Conversation | None = None
-    _own: str = ""  # the author's own last draft
+    role: ClassVar[str]
+    reviewer: ClassVar[str]
+    """The role of who reviews it."""
+    definition: ClassVar[str]
+    """A pattern of what the code must define."""
 
-    def draft(self) -> None:
-        """Ask for the first version."""
-        self._ask(self.prompt, "draft")
+    def __init__(
+        self, client: LLMClient, intent: Intent, config: TrainConfig, *, unsafe_local: bool = False
+    ) -> None:
+        self.client = client
+        self.intent = intent
+        self.config = config
+        self.unsafe_local = unsafe_local
+        self.code = ""
+        self.explanation = ""
+        self.author = ""
+        self.steps: list[AuthoringStep] = []
+        self._conversation: Conversation | None = None
+        self._own = ""  # the author's own last draft
 
-    def take(self, code: str, author: str) -> None:
-        """Begin with code that someone else wrote."""
-        self.code, self.author = tidy_code(code), author
-        self._step("draft", ok=True, text=f"by {author}", code=self.code)
+    @abstractmethod
+    def request(self) -> Record:
+        """What is to be written."""
 
-    def run(self, check: Check, review: Review | None, rank: Rank | None) -> AuthoredCode:
-        """Check, review and rank; what is found goes back to the author, up to MAX_FIXES times."""
+    @abstractmethod
+    def sections(self) -> dict[str, str]:
+        """What else stands in the author's prompt."""
+
+    def review_sections(self) -> dict[str, str]:
+        """What else stands in the reviewer's prompt."""
+        return self.sections()
+
+    @abstractmethod
+    def check(self, code: str) -> CheckOutcome:
+        """Run it in the sandbox."""
+
+    def rank(self) -> tuple[str, ...] | None:
+        """What the code that was checked last puts in the wrong order; None: it is not ranked."""
+        return None
+
+    def write(self, *, review: bool, code: str | None = None, author: str = "") -> AuthoredCode:
+        """Ask for a draft, or begin with `code` of another author; then check, review and rank.
+
+        What is found goes back to the author, up to MAX_FIXES times. Code that passes is kept as
+        it is: where `code` does, and without a review, no model is asked.
+        """
+        if code is None:
+            self._ask(self._prompt()[1], "draft")
+        else:
+            self.code, self.author = tidy_code(code), author
+            self._step("draft", ok=True, text=f"by {author}", code=self.code)
         good = ""
-        told = 0
+        rankings = 0
         for _ in range(MAX_FIXES + 1):
-            problems, measured = self._check(self.code, check)
+            problems, measured = self._check(self.code)
             if not problems:
                 good = self.code
-                if review is not None:
-                    problems = self._review(review, check, measured)
-                    review, good = None, self.code
-                if not problems and rank is not None and told < MAX_RANKINGS_TOLD:
-                    problems = self._rank(rank)
-                    told += bool(problems)
+                if review:
+                    problems = self._review(measured)
+                    review, good = False, self.code
+                if not problems and rankings < MAX_RANKING_FIXES:
+                    problems = self._rank()
+                    rankings += bool(problems)
             if not problems:
                 return self._result(self.code, valid=True)
             if sum(step.kind == "fix" for step in self.steps) == MAX_FIXES:
@@ -82,44 +104,76 @@ class Workshop:
                 break
         return self._result(good or self.code, valid=bool(good))
 
-    def _check(self, code: str, check: Check) -> tuple[tuple[str, ...], str]:
-        report = check(code)
-        text = "\n".join(report.problems) or report.measured
-        self._step("check", ok=not report.problems, text=text)
-        return report.problems, report.measured
+    def _prompt(self) -> tuple[str, str]:
+        return build(self.role, self.request(), **self.sections())
 
-    def _review(self, review: Review, check: Check, measured: str) -> tuple[str, ...]:
-        """Take the reviewer's code if it runs; else his findings are the author's problems."""
+    def _check(self, code: str) -> tuple[tuple[str, ...], str]:
+        outcome = self.check(code)
+        text = "\n".join(outcome.problems) or outcome.measured
+        self._step("check", ok=not outcome.problems, text=text)
+        return outcome.problems, outcome.measured
+
+    def _review(self, measured: str) -> tuple[str, ...]:
+        """Take the reviewer's code if it runs; else the findings are the author's problems."""
         try:
-            verdict = review(self.code, measured)
+            review = self._ask_reviewer(measured)
         except BadReply as error:
             self._step("review", ok=False, text=f"there was no review: {error}")
             return ()
-        corrected = tidy_code(verdict.code)
-        findings = "\n".join(verdict.findings)
-        if verdict.approved or not (findings or corrected) or corrected == self.code:
+        corrected = tidy_code(review.code)
+        findings = "\n".join(review.findings)
+        if review.approved or not (findings or corrected) or corrected == self.code:
             self._step("review", ok=True, text=findings)
             return ()
         self._step("review", ok=False, text=findings, code=corrected)
         if not corrected:
-            return verdict.findings
-        problems, _ = self._check(corrected, check)
+            return review.findings
+        problems, _ = self._check(corrected)
         if problems:
-            return verdict.findings or problems
+            return review.findings or problems
         self.code = corrected
         return ()
 
-    def _rank(self, rank: Rank) -> tuple[str, ...]:
-        problems = rank(self.code)
-        self._step("ranking", ok=not problems, text="\n".join(problems))
-        return problems
+    def _ask_reviewer(self, measured: str) -> CodeReview:
+        """A second pair of eyes: another conversation, which sees the code only."""
+        request = ReviewRequest(
+            prompt=self.intent.prompt,
+            env_id=self.config.env_id,
+            criteria=self.intent.criteria,
+            code=self.code,
+            measured=measured,
+        )
+        instructions, prompt = build(self.reviewer, request, **self.review_sections())
+
+        def check(review: CodeReview) -> None:
+            if not review.approved and not review.findings:
+                raise AskAgain("`approved` is false, but `findings` is empty: say what is wrong")
+            if review.code.strip():
+                self._check_whole(review.code)
+
+        question = Question(
+            role=self.reviewer,
+            instructions=instructions,
+            prompt=prompt,
+            output=CodeReview,
+            check=check,
+        )
+        return self.client.ask(question).value
+
+    def _rank(self) -> tuple[str, ...]:
+        problems = self.rank()
+        if problems is not None:
+            self._step("ranking", ok=not problems, text="\n".join(problems))
+        return problems or ()
 
     def _fix(self, problems: Sequence[str]) -> bool:
-        """Ask the author to mend it; False if nothing usable came."""
+        """Ask the author to repair it; False if nothing usable came."""
         shown = "" if self.code == self._own else self.code
-        _, text = build("fix", FixRequest(problems=tuple(problems), code=shown))
+        ranking = self.steps[-1].kind == "ranking"
+        request = FixRequest(problems=tuple(problems), code=shown, ranking=ranking)
+        _, text = build("fix", request)
         # Code that came from elsewhere: the author has to be told first what it is for.
-        prompt = text if self._conversation else f"{self.prompt}\n\n{text}"
+        prompt = text if self._conversation else f"{self._prompt()[1]}\n\n{text}"
         try:
             self._ask(prompt, "fix")
         except BadReply as error:
@@ -130,10 +184,10 @@ class Workshop:
     def _ask(self, prompt: str, kind: str) -> None:
         question = Question(
             role=self.role,
-            instructions=self.instructions,
+            instructions=self._prompt()[0],
             prompt=prompt,
             output=CodeDraft,
-            check=lambda draft: defines(draft.code, self.function),
+            check=lambda draft: self._check_whole(draft.code),
             after=self._conversation,
         )
         answer = self.client.ask(question)
@@ -141,6 +195,12 @@ class Workshop:
         self.code = self._own = tidy_code(answer.value.code)
         self.explanation = answer.value.explanation
         self._step(kind, ok=True, text=self.explanation, code=self.code)
+
+    def _check_whole(self, code: str) -> None:
+        if not re.search(self.definition, tidy_code(code)):
+            raise AskAgain(
+                "`code` is not the whole file: it does not define the function asked for"
+            )
 
     def _step(self, kind: str, *, ok: bool, text: str, code: str = "") -> None:
         step = {"kind": kind, "ok": ok, "text": text, "code": code}
@@ -156,31 +216,8 @@ class Workshop:
         )
 
 
-def ask_review(
-    client: LLMClient, role: str, instructions: str, prompt: str, function: str
-) -> CodeReview:
-    """A second pair of eyes: another conversation, which sees the code only."""
-
-    def check(review: CodeReview) -> None:
-        if not review.approved and not review.findings:
-            raise AskAgain("`approved` is false, but `findings` is empty: say what is wrong")
-        if review.code.strip():
-            defines(review.code, function)
-
-    question = Question(
-        role=role, instructions=instructions, prompt=prompt, output=CodeReview, check=check
-    )
-    return client.ask(question).value
-
-
 def tidy_code(text: str) -> str:
     """The code without a fence around it, ended by one line break; empty stays empty."""
     fenced = _FENCE.match(text)
     code = (fenced[1] if fenced else text).strip("\n").rstrip()
     return f"{code}\n" if code.strip() else ""
-
-
-def defines(code: str, pattern: str) -> None:
-    """Raises AskAgain if the code nowhere defines what is wanted."""
-    if not re.search(pattern, tidy_code(code)):
-        raise AskAgain("`code` is not the whole file: it does not define the function asked for")

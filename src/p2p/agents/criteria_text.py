@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
+import tomli_w
 from pydantic import ValidationError
 
 from p2p.contracts import Criterion, Intent, describe_errors
@@ -24,11 +25,8 @@ class CriteriaError(ValueError):
 
 def render_criteria(criteria: Sequence[Criterion]) -> str:
     """The criteria as TOML, with a word on how to edit them."""
-    blocks = [
-        "\n".join(["[[criteria]]", *(f"{k} = {_value(v)}" for k, v in c.model_dump().items())])
-        for c in criteria
-    ]
-    return "\n\n".join([_HEAD, *blocks]) + "\n"
+    tables = [criterion.model_dump() for criterion in criteria]
+    return f"{_HEAD}\n{tomli_w.dumps({'criteria': tables})}"
 
 
 def parse_criteria(text: str) -> tuple[Criterion, ...]:
@@ -88,10 +86,3 @@ def _checked(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
         return Intent(prompt="", env_id="", criteria=criteria, author="user").criteria
     except ValidationError as error:
         raise CriteriaError(describe_errors(error)) from None
-
-
-def _value(value: object) -> str:
-    if isinstance(value, str):
-        # A JSON string is a TOML string, once the one control character JSON leaves is escaped.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)

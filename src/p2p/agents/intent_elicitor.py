@@ -1,4 +1,4 @@
-"""From a sentence to a body that can do it, and to criteria that can be measured on it."""
+"""From a prompt to an environment that can do it, and to criteria that can be measured on it."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def choose_environment(client: LLMClient, prompt: str) -> EnvironmentChoice:
 
 
 def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
-    """What the sentence means on this body, as 5 to 10 criteria.
+    """What the prompt means in this environment, as 5 to 10 criteria.
 
     Raises:
-        NotUnderstood: the sentence asks for nothing that this body could do.
+        NotUnderstood: the prompt asks for nothing that can be done in this environment.
         InferenceError: no answer came.
     """
     _not_empty(prompt)

@@ -1,37 +1,35 @@
-"""Who writes the judge: drafted, run on real episodes in the sandbox, attacked by a reviewer."""
+"""Write a judge: draft it, run it sandboxed on real episodes, let a reviewer attack it."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from p2p.agents.authoring import Report, Workshop, ask_review
-from p2p.agents.judging.columns import trajectory_columns
+from p2p.agents.authoring import CheckOutcome, CodeAuthor
+from p2p.agents.judging.episodes import SUMMARY_KEYS, episode_summary, trajectory_columns
 from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.judging.summaries import SUMMARY_KEYS, episode_summary
-from p2p.agents.judging.texts import listing, tags_text
-from p2p.agents.requests import CodeReview, JudgeRequest, ReviewRequest
+from p2p.agents.requests import JudgeRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient
-from p2p.prompts import build
-from p2p.prompts.env_facts import body_facts
+from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import get_env_spec
 from p2p.training.evaluation import evaluation_seed
 from p2p.training.recording import record_episodes
 from p2p.training.trajectory import Trajectory
 
-FUNCTION = r"(?m)^def\s+judge_fn\b"
 EPISODES = 2
 """Of zero and of random actions each; and the first step of one of them."""
 SEED = evaluation_seed(4001)
+
+Trial = dict[str, tuple[Path, dict[str, Any]]]
+"""Real episodes to try a judge on: their files and summaries, by name."""
 
 
 def write_judge(
@@ -40,143 +38,85 @@ def write_judge(
     config: TrainConfig,
     *,
     review: bool,
+    code: str | None = None,
+    author: str = "user",
     unsafe_local: bool = False,
 ) -> AuthoredCode:
     """A judge for the criteria; `valid` is False if it could not be made to run in 5 fixes.
 
-    Raises InferenceError, and SandboxUnavailable where there is no sandbox.
+    With `code`, that is tried and repaired. Raises InferenceError, and SandboxUnavailable where
+    there is no sandbox.
     """
-    work = _workshop(client, intent, config)
-    work.draft()
-    with _episodes(config) as episodes:
-        trial = _Trial(client, intent, config, episodes, unsafe_local)
-        return work.run(trial.check, trial.review if review else None, None)
+    judge = JudgeAuthor(client, intent, config, unsafe_local=unsafe_local)
+    with _trial(config) as judge.trial:
+        return judge.write(review=review, code=code, author=author)
 
 
-def mend_judge(
-    client: LLMClient,
-    intent: Intent,
-    config: TrainConfig,
-    code: str,
-    *,
-    review: bool,
-    author: str = "user",
-    unsafe_local: bool = False,
-) -> AuthoredCode:
-    """The same way for code that is there already."""
-    work = _workshop(client, intent, config)
-    work.take(code, author)
-    with _episodes(config) as episodes:
-        trial = _Trial(client, intent, config, episodes, unsafe_local)
-        return work.run(trial.check, trial.review if review else None, None)
+class JudgeAuthor(CodeAuthor):
+    """Who writes `judge_fn(trajectory, summary)`."""
 
+    role = "judge_author"
+    reviewer = "judge_reviewer"
+    definition = r"(?m)^def\s+judge_fn\b"
+    trial: Trial
 
-def _workshop(client: LLMClient, intent: Intent, config: TrainConfig) -> Workshop:
-    spec = get_env_spec(config.env_id, config.engine)
-    request = JudgeRequest(
-        prompt=intent.prompt,
-        env_id=config.env_id,
-        criteria=intent.criteria,
-        columns=trajectory_columns(spec),
-    )
-    instructions, prompt = build(
-        "judge_author",
-        request,
-        environment=body_facts(spec),
-        summary=listing(SUMMARY_KEYS),
-        tags=tags_text(),
-    )
-    return Workshop(client, "judge_author", instructions, prompt, FUNCTION)
+    def request(self) -> JudgeRequest:
+        return JudgeRequest(
+            prompt=self.intent.prompt,
+            env_id=self.config.env_id,
+            criteria=self.intent.criteria,
+            columns=trajectory_columns(get_env_spec(self.config.env_id, self.config.engine)),
+        )
 
+    def sections(self) -> dict[str, str]:
+        return {
+            "environment": body_facts(get_env_spec(self.config.env_id, self.config.engine)),
+            "summary": listing(SUMMARY_KEYS),
+            "tags": tags_text(),
+        }
 
-@dataclass(frozen=True, slots=True)
-class Episodes:
-    """Real episodes to try a judge on."""
+    def review_sections(self) -> dict[str, str]:
+        # The author has the columns in the request.
+        return self.sections() | {"columns": listing(self.request().columns)}
 
-    names: tuple[str, ...]
-    files: tuple[Path, ...]
-    summaries: tuple[dict[str, Any], ...]
-
-
-@contextmanager
-def _episodes(config: TrainConfig) -> Iterator[Episodes]:
-    """Recorded once, for all checks of a judge."""
-    zero = record_episodes(config, "zero", episodes=EPISODES, seed=SEED)
-    random = record_episodes(config, "random", episodes=EPISODES, seed=SEED)
-    played = {f"zero actions, episode {i + 1}": episode for i, episode in enumerate(zero)}
-    played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
-    played["an episode of one step"] = _first_step(random[0])
-    with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
-        files = [Path(folder) / f"{i}.npz" for i in range(len(played))]
-        for file, trajectory in zip(files, played.values(), strict=True):
-            trajectory.save(file)
-        summaries = [episode_summary(config, each, seed=SEED) for each in played.values()]
-        yield Episodes(tuple(played), tuple(files), tuple(summaries))
-
-
-def _first_step(trajectory: Trajectory) -> Trajectory:
-    """As if the episode had ended at once."""
-    first = trajectory.part(slice(1)).arrays()
-    return Trajectory.from_arrays(first | {"terminated": np.array([True])})
-
-
-class _Trial:
-    """One judge's examination."""
-
-    def __init__(
-        self,
-        client: LLMClient,
-        intent: Intent,
-        config: TrainConfig,
-        episodes: Episodes,
-        unsafe_local: bool,
-    ) -> None:
-        self.client = client
-        self.intent = intent
-        self.config = config
-        self.episodes = episodes
-        self.unsafe_local = unsafe_local
-
-    def check(self, code: str) -> Report:
-        """Run it on real episodes."""
+    def check(self, code: str) -> CheckOutcome:
         opinions = run_judge(
             code,
-            self.episodes.files,
-            self.episodes.summaries,
+            [file for file, _ in self.trial.values()],
+            [summary for _, summary in self.trial.values()],
             self.intent.criteria,
             unsafe_local=self.unsafe_local,
         )
         reasons: dict[str, str] = {}
-        for name, opinion in zip(self.episodes.names, opinions, strict=True):
+        for name, opinion in zip(self.trial, opinions, strict=True):
             if not opinion.available:
                 reasons.setdefault(opinion.reason, name)
         problems = [f"{where}: {reason}" for reason, where in reasons.items()]
         if problems:
             problems += explain_problems(code)
-        return Report(tuple(problems), describe(self.episodes.names, opinions))
-
-    def review(self, code: str, measured: str) -> CodeReview:
-        """Let a second conversation look for loopholes."""
-        spec = get_env_spec(self.config.env_id, self.config.engine)
-        request = ReviewRequest(
-            prompt=self.intent.prompt,
-            env_id=self.config.env_id,
-            criteria=self.intent.criteria,
-            code=code,
-            measured=measured,
-        )
-        instructions, prompt = build(
-            "judge_reviewer",
-            request,
-            environment=body_facts(spec),
-            columns=listing(trajectory_columns(spec)),
-            summary=listing(SUMMARY_KEYS),
-            tags=tags_text(),
-        )
-        return ask_review(self.client, "judge_reviewer", instructions, prompt, FUNCTION)
+        return CheckOutcome(tuple(problems), _describe(list(self.trial), opinions))
 
 
-def describe(names: Sequence[str], opinions: Sequence[JudgeOpinion]) -> str:
+@contextmanager
+def _trial(config: TrainConfig) -> Iterator[Trial]:
+    """Recorded once, for all checks of a judge."""
+    zero = record_episodes(config, "zero", episodes=EPISODES, seed=SEED)
+    random = record_episodes(config, "random", episodes=EPISODES, seed=SEED)
+    played = {f"zero actions, episode {i + 1}": episode for i, episode in enumerate(zero)}
+    played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
+    # As if the episode had ended at once.
+    first = random[0].part(slice(1)).arrays() | {"terminated": np.array([True])}
+    played["an episode of one step"] = Trajectory.from_arrays(first)
+    with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
+        trial: Trial = {}
+        for i, (name, trajectory) in enumerate(played.items()):
+            file = Path(folder) / f"{i}.npz"
+            trajectory.save(file)
+            trial[name] = file, episode_summary(config, trajectory, seed=SEED)
+        yield trial
+
+
+def _describe(names: Sequence[str], opinions: Sequence[JudgeOpinion]) -> str:
     """What a judge gave, one line for each episode."""
     return "\n".join(
         f"{name}: {_score(opinion)}" for name, opinion in zip(names, opinions, strict=True)

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.judging.scores import task_score
-from p2p.agents.judging.summaries import episode_summary
+from p2p.agents.judging.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, Record
 from p2p.sandbox import Sandbox, start
@@ -33,7 +33,7 @@ IN_WORDS: Mapping[Behaviour, str] = {
     "previous_best": "the best policy so far",
 }
 
-WORKER = "p2p.agents.judging.returns_worker"
+WORKER = "p2p.agents.returns_worker"
 EPISODES = 4
 STEPS = 300
 """Enough to tell standing from falling; the whole horizon would cost seconds more."""
@@ -56,12 +56,10 @@ class Paid(Record):
 
     @property
     def mean(self) -> float:
-        """Mean return."""
         return sum(self.returns) / len(self.returns)
 
     @property
     def per_step(self) -> float:
-        """Mean reward of a step."""
         return sum(self.returns) / sum(self.lengths)
 
 
@@ -109,29 +107,27 @@ def pay(
             import_paths=own_folders(),
             unsafe_local=unsafe_local,
         )
-        found: dict[Behaviour, Paid] = {}
         with start(WORKER, payload, sandbox) as process:
-            for line in process.lines():
-                _take(line, found)
+            messages = [paid for line in process.lines() if (paid := _read(line)) is not None]
             end = process.wait()
-    if set(found) != set(behaviours):
+    if {paid.name for paid in messages} != set(behaviours):
         raise RewardFailed(f"the reward's process ended ({end.reason}): {end.message}")
-    return found
+    return {paid.name: paid for paid in messages}
 
 
-def _take(line: bytes, found: dict[Behaviour, Paid]) -> None:
+def _read(line: bytes) -> Paid | None:
+    """What a line of the worker says was paid; None for a sign of life. Raises RewardFailed."""
     try:
         message = json.loads(line)
         if message["type"] == "paid":
-            paid = Paid.model_validate(message)
-            found[paid.name] = paid
-            return
+            return Paid.model_validate(message)
         failed = message["type"] == "failed"
         text = f"under {IN_WORDS[message['name']]}: {message['reason']}" if failed else ""
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
         raise RewardFailed(f"its process sent something that is no message: {error}") from None
     if failed:
         raise RewardFailed(text)
+    return None
 
 
 def judge(
@@ -147,7 +143,7 @@ def judge(
     acts: dict[Behaviour, Policy | Literal["zero", "random"]] = {"zero": "zero", "random": "random"}
     if policy is not None:
         acts["previous_best"] = policy
-    found: dict[Behaviour, Judged] = {}
+    results: dict[Behaviour, Judged] = {}
     with tempfile.TemporaryDirectory(prefix="p2p-rank-") as folder:
         files, summaries = [], []
         for name, act in acts.items():
@@ -163,23 +159,16 @@ def judge(
         tasks = [task_score(opinion.criteria, criteria) for opinion in group]
         judged = [task for task in tasks if task is not None]
         if len(scores) == EPISODES == len(judged):
-            found[name] = Judged(score=sum(scores) / EPISODES, task=sum(judged) / EPISODES)
-    return found
+            results[name] = Judged(score=sum(scores) / EPISODES, task=sum(judged) / EPISODES)
+    return results
 
 
 def mismatches(
     paid: Mapping[Behaviour, Paid], judged: Mapping[Behaviour, Judged], *, horizon: int
 ) -> tuple[str, ...]:
     """Where the reward orders these behaviours against the criteria, in words for its author."""
-    found = [
-        text
-        for better in judged
-        for worse in judged
-        if (text := _mismatch(better, worse, paid, judged))
-    ]
-    if text := _early_end(paid, horizon):
-        found.append(text)
-    return tuple(found)
+    pairs = (_mismatch(better, worse, paid, judged) for better in judged for worse in judged)
+    return tuple(text for text in (*pairs, _early_end(paid, horizon)) if text)
 
 
 def _mismatch(

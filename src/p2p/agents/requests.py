@@ -20,14 +20,13 @@ from p2p.contracts import (
     Name,
     Record,
     Score,
-    SessionAnalysis,
 )
 
 # --- intent ---------------------------------------------------------------------------------------
 
 
 class EnvironmentChoices(Record):
-    """Role `environment_chooser`: which body can do what was asked?"""
+    """Role `environment_chooser`: which environment can do what was asked?"""
 
     prompt: str
     environments: dict[str, str]
@@ -93,7 +92,9 @@ class FixRequest(Record):
 
     problems: tuple[str, ...]
     code: str = ""
-    """The code to mend, where it is not the author's own last draft."""
+    """The code to fix, where it is not the author's own last draft."""
+    ranking: bool = False
+    """It runs, but puts worse behaviour first."""
 
 
 class ReviewRequest(Record):
@@ -182,6 +183,17 @@ class PastIteration(Record):
     changes: str = ""
 
 
+class TriedIteration(PastIteration):
+    """A line of the history, with what tells it from a new proposal."""
+
+    rule: str = ""
+    """The rule of the built-in author that made it."""
+    reward_digest: str = ""
+    """Equal for rewards that do the same; empty: there is no reward."""
+    hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    """Those that differ from this iteration's."""
+
+
 class ReviseRequest(Record):
     """Role `revise_agent`: what to change, and why."""
 
@@ -212,11 +224,13 @@ class ReviseRequest(Record):
     """The tunable ones, as they are."""
     fixed: tuple[str, ...] = ()
     """Hyperparameters that the person has fixed."""
-    history: tuple[PastIteration, ...]
+    history: tuple[TriedIteration, ...]
     lessons: tuple[Lesson, ...] = ()
     remarks: tuple[str, ...] = ()
     """What the person said; the revision must take it up."""
     stagnation: str = ""
+    trained: bool = True
+    """Whether some run of this iteration could be trained."""
     training_error: str = ""
     """Why no run of this iteration could be trained or judged; empty otherwise."""
 
@@ -242,6 +256,8 @@ class RevisionProposal(Record):
     """The same for code, where it can be said so; used once the lesson is HARD."""
     based_on: int
     changes: str
+    rule: str = ""
+    """The built-in author's name for this kind of change; others leave it empty."""
     reward_code: str
     hp_changes: dict[str, Any] = Field(default_factory=dict)
     lesson_updates: tuple[LessonUpdate, ...] = ()
@@ -263,8 +279,6 @@ class AnalysisRequest(Record):
     criterion_scores: dict[int, tuple[CriterionScore, ...]] = Field(default_factory=dict)
     """By iteration."""
 
-
-AnalysisAnswer = SessionAnalysis
 
 REQUESTS: dict[str, type[Record]] = {
     "environment_chooser": EnvironmentChoices,

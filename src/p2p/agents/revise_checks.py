@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from p2p.agents.requests import LessonUpdate, RevisionProposal
-from p2p.agents.revise_request import fixed_hyperparameters
 from p2p.agents.revise_tool_dispatch import lesson_update_problem
-from p2p.agents.reward_source import term_names, tried_before
+from p2p.agents.reward_source import reward_digest, term_names
 from p2p.agents.session_text import tunables
-from p2p.config import TrainConfig
+from p2p.config import TUNABLE, TrainConfig
 from p2p.contracts import Lesson, LessonCheck
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import SessionView
@@ -54,7 +53,7 @@ def weigh(
     problems = [*_code_problems(proposal.reward_code), *_unanswered(view, proposal)]
     changes: dict[str, Any] = {}
     if base is None or not base.reward_code:
-        usable = [number for number, found in iterations.items() if found.reward_code]
+        usable = [number for number, each in iterations.items() if each.reward_code]
         problems.append(
             f"based_on={proposal.based_on}: there is no such iteration with reward code; "
             f"there are {', '.join(map(str, usable[-50:]))}"
@@ -64,14 +63,21 @@ def weigh(
         fixed = fixed_hyperparameters(view)
         after = tunables(_changed(view, base.config, proposal.hp_changes, fixed, notes))
         changes = {name: value for name, value in after.items() if value != before[name]}
-        tried = {n: (found.reward_code, tunables(found.config)) for n, found in iterations.items()}
-        same = tried_before(proposal.reward_code, after, tried)
-        if same is not None:
-            reasons = "".join(f"; {note}" for note in notes)
-            problems.append(f"iteration {same} had the same reward and hyperparameters{reasons}")
+        digest = reward_digest(proposal.reward_code)
+        for number, earlier in iterations.items():
+            if tunables(earlier.config) == after and reward_digest(earlier.reward_code) == digest:
+                same = f"iteration {number} had the same reward and hyperparameters"
+                problems.append("; ".join([same, *notes]))
+                break
         free = {name: value for name, value in after.items() if name not in fixed}
         problems += violations(lineage.active_lessons, proposal.reward_code, free)
     return Weighed(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))
+
+
+def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
+    """Those that no revision may change."""
+    fixed = view.fixed if view.loop.hp_tuning else frozenset(TUNABLE)
+    return tuple(name for name in TUNABLE if name in fixed)
 
 
 def _changed(
@@ -142,8 +148,8 @@ def _code_problems(code: str) -> list[str]:
 def _unanswered(view: SessionView, proposal: RevisionProposal) -> list[str]:
     if not view.remarks or proposal.remarks_taken_up.strip():
         return []
-    said = "; ".join(view.remarks)
-    return [f"remarks_taken_up is empty: follow what the person said, and say how ({said})"]
+    remarks = "; ".join(view.remarks)
+    return [f"remarks_taken_up is empty: follow what the person said, and say how ({remarks})"]
 
 
 def violations(

@@ -6,21 +6,15 @@ with a text that says so and what there is instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Concatenate, Literal, ParamSpec
 
 from pydantic import ValidationError
 
 from p2p.agents.requests import LessonUpdate
-from p2p.agents.session_lookup import (
-    Mistake,
-    find_iteration,
-    find_judgments,
-    find_run,
-    judgment_at,
-)
 from p2p.agents.session_text import (
+    Attempt,
     code_diff,
     config_changes,
     criteria_of,
@@ -32,18 +26,25 @@ from p2p.agents.session_text import (
     score_change,
     score_of,
     score_text,
+    strategy_text,
+    trend,
     tunables,
 )
-from p2p.agents.strategy import Attempt, strategy_text, trend
+from p2p.analysis.trajectory_metrics import analyze_trajectory
 from p2p.contracts import JudgmentResult, LessonCheck
 from p2p.inference.agent_tools import truncated
 from p2p.inference.question import Tool
-from p2p.records.session_view import IterationView, SessionView
+from p2p.records.session_view import IterationView, RunView, SessionView
+from p2p.training.trajectory import Trajectory, TrajectoryFileError
 
 LESSON_TIERS = ("HARD", "STRONG", "SOFT", "RETIRED")
 
 Parameters = ParamSpec("Parameters")
 Detail = Literal["aggregate", "summary", "all"]
+
+
+class ToolMistake(ValueError):
+    """What the model asked for does not exist or makes no sense; the text is for the model."""
 
 
 def _answered(
@@ -55,7 +56,7 @@ def _answered(
     def answer(self: SessionTools, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> str:
         try:
             return truncated(tool(self, *args, **kwargs))
-        except Mistake as mistake:
+        except ToolMistake as mistake:
             return f"error: {mistake}"
 
     return answer
@@ -102,12 +103,9 @@ class SessionTools:
             iteration: its number.
             run_id: one of its runs; empty for the best.
         """
-        run = find_run(self._find(iteration), run_id)
-        shares = [f"  {name}: {share:.0%}" for name, share in run.term_shares.items()]
+        run = _run(self._find(iteration), run_id)
         lines = [f"run {run.run_id}: {run.status}", *([run.error] if run.error else [])]
-        lines.append(run.dynamics().text())
-        if shares:
-            lines += ["share of the terms in the last evaluation:", *shares]
+        lines += [run.dynamics().text(), *_term_lines(run)]
         lines += [f"evaluation at step {step}: {value:.4g}" for step, value in run.curve[-20:]]
         return "\n".join(lines)
 
@@ -116,11 +114,11 @@ class SessionTools:
         """What changed from one iteration to another: scores, hyperparameters, reward code."""
         first, second = self._find(iter_a), self._find(iter_b)
         score = score_of(self._view, iter_a), score_of(self._view, iter_b)
-        before = {found.id: found.score for found in criteria_of(first)}
+        before = {each.id: each.score for each in criteria_of(first)}
         lines = [f"score: {score_change(*score)}"]
         lines += [
-            f"  {found.id}: {score_change(before.get(found.id), found.score)}"
-            for found in criteria_of(second)
+            f"  {each.id}: {score_change(before.get(each.id), each.score)}"
+            for each in criteria_of(second)
         ]
         changes = config_changes(tunables(first.config), tunables(second.config))
         return "\n".join([*lines, f"hyperparameters: {changes}", code_diff(first, second)])
@@ -133,10 +131,10 @@ class SessionTools:
             iteration: its number.
             run_id: one of its runs; empty for the best.
         """
-        found = self._find(iteration)
-        judgment = find_run(found, run_id).judgment if run_id else found.judgment
+        view = self._find(iteration)
+        judgment = _run(view, run_id).judgment if run_id else view.judgment
         if judgment is None:
-            raise Mistake(f"{run_id or f'iteration {iteration}'} is not judged")
+            raise ToolMistake(f"{run_id or f'iteration {iteration}'} is not judged")
         return judgment_text(judgment, rollouts=True)
 
     @_answered
@@ -157,14 +155,14 @@ class SessionTools:
         """
         judgments = self._judgments(iteration, run_id)
         if step is not None:
-            judgments = {step: judgment_at(judgments, step)}
+            judgments = {step: _judgment_at(judgments, step)}
         if detail == "aggregate":
             return "\n".join(
-                f"step {at}: {score_text(found.intent_score, found.score_std)}"
-                for at, found in judgments.items()
+                f"step {at}: {score_text(judgment.intent_score, judgment.score_std)}"
+                for at, judgment in judgments.items()
             )
         return "\n\n".join(
-            judgment_text(found, rollouts=detail == "all") for found in judgments.values()
+            judgment_text(each, rollouts=detail == "all") for each in judgments.values()
         )
 
     @_answered
@@ -186,12 +184,14 @@ class SessionTools:
             iteration: which iteration; none for the one in question.
         """
         judgments = self._judgments(iteration, run_id)
-        rollouts = judgment_at(judgments, max(judgments) if step is None else step).rollouts
+        rollouts = _judgment_at(judgments, max(judgments) if step is None else step).rollouts
         labels = [rollout.label for rollout in rollouts]
         if rollout_label:
             episode_idx = labels.index(rollout_label) if rollout_label in labels else -1
         if episode_idx is None or not 0 <= episode_idx < len(rollouts):
-            raise Mistake(f"no such episode; there are 0 to {len(labels) - 1}: {', '.join(labels)}")
+            raise ToolMistake(
+                f"no such episode; there are 0 to {len(labels) - 1}: {', '.join(labels)}"
+            )
         return rollout_text(rollouts[episode_idx])
 
     @_answered
@@ -204,9 +204,9 @@ class SessionTools:
             detail: `summary` gives configurations, `all` each of their runs, too.
             iteration: which iteration; none for the one in question.
         """
-        found = self._find(iteration)
-        aggregation = found.aggregation
-        lines = [f"iteration {found.number}"]
+        view = self._find(iteration)
+        aggregation = view.aggregation
+        lines = [f"iteration {view.number}"]
         for config in aggregation.configs if aggregation else ():
             best = (
                 " (best)" if aggregation and config.config_id == aggregation.best_config_id else ""
@@ -215,7 +215,7 @@ class SessionTools:
             spread = "" if config.std_return is None else f" ± {config.std_return:.4g}"
             lines.append(f"{config.config_id}{best}: return {mean}{spread}")
         if aggregation is None or detail == "all":
-            lines += [run_line(run, found.config) for run in found.runs]
+            lines += [run_line(run, view.config) for run in view.runs]
         return "\n".join(lines) if len(lines) > 1 else "\n".join([*lines, "no runs yet"])
 
     @_answered
@@ -248,11 +248,11 @@ class SessionTools:
         attempts = [
             Attempt(
                 node,
-                found.reward_code if found else "",
-                tunables(found.config) if found else {},
+                view.reward_code if view else "",
+                tunables(view.config) if view else {},
             )
             for node in nodes_of(self._view)
-            for found in [iterations.get(node.iteration)]
+            for view in [iterations.get(node.iteration)]
         ]
         return strategy_text(attempts)
 
@@ -280,18 +280,70 @@ class SessionTools:
         try:
             update = LessonUpdate(index=index, tier=tier, reason=reason, check=check)
         except ValidationError as error:
-            raise Mistake(str(error)) from None
+            raise ToolMistake(str(error)) from None
         lessons = self._view.lineage.active_lessons
         if problem := lesson_update_problem(update, len(lessons)):
-            raise Mistake(problem)
+            raise ToolMistake(problem)
         self.updates[index] = update
         return f"noted: lesson {index} becomes {tier}: {lessons[index].text}"
 
     def _judgments(self, iteration: int | None, run_id: str) -> dict[int, JudgmentResult]:
-        return find_judgments(find_run(self._find(iteration), run_id))
+        """The judged checkpoints of a run; there is at least one."""
+        run = _run(self._find(iteration), run_id)
+        if not run.checkpoint_judgments:
+            raise ToolMistake(f"no checkpoint of {run.run_id} is judged")
+        return run.checkpoint_judgments
 
     def _find(self, iteration: int | None) -> IterationView:
-        return find_iteration(self._view, iteration if iteration is not None else self._iteration)
+        """The iteration of this number; None: the one in question, or the last."""
+        iterations = self._view.iterations
+        if not iterations:
+            raise ToolMistake("there is no iteration yet")
+        number = self._iteration if iteration is None else iteration
+        number = max(iterations) if number is None else number
+        if number not in iterations:
+            raise ToolMistake(f"there is no iteration {number}; there are {_listed(iterations)}")
+        return iterations[number]
+
+
+def _run(iteration: IterationView, run_id: str) -> RunView:
+    """The run of this name; empty: the best one."""
+    best = iteration.best_run
+    if best is None:
+        raise ToolMistake(f"iteration {iteration.number} has no runs")
+    if not run_id:
+        return best
+    runs = {run.run_id: run for run in iteration.runs}
+    if run_id not in runs:
+        raise ToolMistake(
+            f"iteration {iteration.number} has no run {run_id}; it has {_listed(runs)}"
+        )
+    return runs[run_id]
+
+
+def _judgment_at(judgments: dict[int, JudgmentResult], step: int) -> JudgmentResult:
+    if step not in judgments:
+        raise ToolMistake(f"no judgement of step {step}; judged are {_listed(judgments)}")
+    return judgments[step]
+
+
+def _term_lines(run: RunView) -> list[str]:
+    """The reward's terms in the last evaluation: their shares, and how they went in an episode."""
+    shares = [f"  {name}: {share:.0%}" for name, share in run.term_shares.items()]
+    lines = ["share of the terms in the last evaluation:", *shares] if shares else []
+    if run.curve:
+        try:
+            file = run.record.trajectory_file(run.curve[-1][0], "median")
+            terms = Trajectory.load(file).reward_terms
+        except (OSError, TrajectoryFileError):
+            return lines  # not every evaluation leaves one
+        text = analyze_trajectory(terms).text()
+        lines += ["terms step by step in its median episode:", text] if text else []
+    return lines
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(str, list(names)[-50:]))
 
 
 def lesson_update_problem(update: LessonUpdate, lessons: int) -> str:

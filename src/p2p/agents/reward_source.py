@@ -5,24 +5,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any
+
+SHORT_DIGEST = 12
+"""So many characters tell the rewards of a session apart."""
 
 
 def reward_digest(code: str) -> str:
     """SHA-256 of what the code does: layout, comments and docstrings do not count."""
     return hashlib.sha256(_normalised(code).encode("utf-8", "replace")).hexdigest()
-
-
-def tried_before(
-    code: str,
-    hyperparameters: Mapping[str, Any],
-    tried: Mapping[int, tuple[str, Mapping[str, Any]]],
-) -> int | None:
-    """The first iteration with this reward and these hyperparameters."""
-    digest = reward_digest(code)
-    same = (n for n, (_, used) in tried.items() if used == hyperparameters)
-    return next((number for number in same if reward_digest(tried[number][0]) == digest), None)
 
 
 def term_names(code: str) -> frozenset[str]:
@@ -34,15 +24,15 @@ def term_names(code: str) -> frozenset[str]:
     tree = _parsed(code)
     if tree is None:
         return frozenset()
-    found: set[str | None] = set()
+    names: set[str | None] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
-            found |= {_text(key) for key in node.keys}
+            names |= {_text(key) for key in node.keys}
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            found.add(_text(node.slice))
+            names.add(_text(node.slice))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            found |= {word.arg for word in node.keywords} if node.func.id == "dict" else set()
-    return frozenset(name for name in found if name is not None)
+            names |= {word.arg for word in node.keywords} if node.func.id == "dict" else set()
+    return frozenset(name for name in names if name is not None)
 
 
 def _text(node: ast.expr | None) -> str | None:

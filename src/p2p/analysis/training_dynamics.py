@@ -204,7 +204,7 @@ def judge_explained_variance(values: Curve) -> Health:
 def _exploration_text(exploration: Exploration) -> str:
     if exploration.std_ratio is None:
         return "exploration: no data"
-    said = {
+    text = {
         "healthy": "shrinks as it should",
         "collapsed": "has all but vanished",
         "collapsed_early": "vanished in the first fifth of training",
@@ -212,4 +212,4 @@ def _exploration_text(exploration: Exploration) -> str:
         "unchanged": "has not changed",
         "unknown": "unknown",
     }[exploration.state]
-    return f"exploration: {said} (std x {exploration.std_ratio:.3g})"
+    return f"exploration: {text} (std x {exploration.std_ratio:.3g})"

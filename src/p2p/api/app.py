@@ -8,35 +8,50 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import FileResponse
 
 from p2p import __version__
-from p2p.api import page, problems
+from p2p.api import problems
 from p2p.api.guard import LOOPBACK, Guard, new_token
-from p2p.api.house import House
 from p2p.api.routes import (
-    analyzing,
     benchmarks,
     catalogue,
-    events,
     iterations,
     jobs,
-    proposing,
+    models,
     selfplay,
     sessions,
     starting,
     trash,
-    vlm,
 )
+from p2p.api.state import AppState
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PARTS = (
-    sessions, starting, proposing, iterations, events, analyzing, benchmarks, jobs, selfplay,
-    catalogue, vlm, trash, page,
+ROUTES = (
+    sessions, starting, models, iterations, benchmarks, jobs, selfplay, catalogue, trash,
 )  # fmt: skip
+STATIC = Path(__file__).parent / "static"
+PAGES = (
+    "/",
+    "/e2e",
+    "/e2e/{session}",
+    "/benchmark",
+    "/benchmark/{benchmark}",
+    "/benchmark/job/{job}",
+    "/benchmark/job/{job}/case/{case}",
+    "/monitor",
+    "/trash",
+    "/self-play",
+    "/self-play/{run}",
+)
+"""The page's own addresses: all of them are index.html, which looks at the address itself."""
+CACHED_FOR_EVER = "public, max-age=31536000, immutable"
+"""An asset has the digest of its content in its name."""
+page = APIRouter(include_in_schema=False)
 
 
 def create_api(runs_dir: Path | None = None, outputs_dir: Path | None = None) -> FastAPI:
@@ -45,11 +60,11 @@ def create_api(runs_dir: Path | None = None, outputs_dir: Path | None = None) ->
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         runs = (runs_dir or get_settings().runs_dir).absolute()
-        house = House(runs, (outputs_dir or Path("outputs")).absolute())
-        house.open()
-        app.state.house = house
+        state = AppState(runs, (outputs_dir or Path("outputs")).absolute())
+        state.open()
+        app.state.p2p = state
         yield
-        house.close()
+        state.close()
 
     api = FastAPI(
         title="Prompt2Policy",
@@ -61,8 +76,8 @@ def create_api(runs_dir: Path | None = None, outputs_dir: Path | None = None) ->
         responses=problems.DOCUMENTED,
     )
     problems.install(api)
-    for part in PARTS:
-        api.include_router(part.router)
+    for router in (*(module.router for module in ROUTES), page):
+        api.include_router(router)
     return api
 
 
@@ -76,6 +91,22 @@ def create_app(
 ) -> Guard:
     """The whole server: the routes behind the guard."""
     return Guard(create_api(runs_dir, outputs_dir), token, hosts, origins)
+
+
+@page.get("/assets/{name}")
+def asset(name: str) -> FileResponse:
+    """A script, style or font of the page."""
+    if name not in {path.name for path in (STATIC / "assets").iterdir()}:
+        raise problems.NotFound(f"the page has no {name!r}: reload it")
+    return FileResponse(STATIC / "assets" / name, headers={"Cache-Control": CACHED_FOR_EVER})
+
+
+def index() -> FileResponse:
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+for address in PAGES:
+    page.add_api_route(address, index)
 
 
 def __getattr__(name: str) -> Guard:

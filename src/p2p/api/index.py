@@ -1,6 +1,6 @@
 """An index of all sessions, so that a list of thousands costs one query.
 
-The files are the truth: the index holds what was read off them, is brought up to date by looking
+The files are the truth: the index holds what was read from them, is brought up to date by looking
 at the folders' times, and is made anew when it is missing or of another version. Every change to a
 session replaces a file in its folder, and so changes the folder's time.
 """
@@ -10,26 +10,27 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from p2p.api.rows import SessionRow, read_row, run_names
+from p2p.api.schemas import SessionRow
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.statuses import CANCELLABLE
 from p2p.scheduler.store import transaction
 from p2p.settings import is_benchmark_case
 
-VERSION = 3
-UNSETTLED = ("running", "pending", "queued", "paused")
-"""A process may have died since: such rows are read again each time."""
+VERSION = 4
+READ_AGAIN = 0
+"""In place of the time of a folder that is to be read at the next refresh."""
 Sort = Literal["created_at", "updated_at", "best_score", "env_id", "status", "cost_usd", "prompt"]
 
 _SCHEMA = f"""
 PRAGMA user_version = {VERSION};
 CREATE TABLE session (
-    session_id TEXT PRIMARY KEY, seen INTEGER NOT NULL,
+    session_id TEXT PRIMARY KEY, changed INTEGER NOT NULL,
     created_at TEXT NOT NULL, updated_at TEXT NOT NULL, status TEXT NOT NULL,
     env_id TEXT NOT NULL, prompt TEXT NOT NULL, searched TEXT NOT NULL, tags TEXT NOT NULL,
     starred INTEGER NOT NULL, best_score REAL, cost_usd REAL NOT NULL, deleted_at TEXT
@@ -43,7 +44,7 @@ CREATE TABLE run (
 """What is searched and sorted is apart from the whole rows, so that a scan passes little."""
 _TABLES = ("session", "line", "run")
 _COLUMNS = (
-    "session_id", "seen", "created_at", "updated_at", "status", "env_id", "prompt", "searched",
+    "session_id", "changed", "created_at", "updated_at", "status", "env_id", "prompt", "searched",
     "tags", "starred", "best_score", "cost_usd", "deleted_at",
 )  # fmt: skip
 _INSERT = (
@@ -53,7 +54,7 @@ _INSERT = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SessionQuery:
     """Which sessions, in which order."""
 
     text: str = ""
@@ -69,21 +70,26 @@ class Wanted:
     offset: int = 0
     limit: int = 50
 
-
-@dataclass(frozen=True)
-class Found:
-    """A session as it goes into the index."""
-
-    values: dict[str, Any]
-    line: str
-    """The whole row, as JSON."""
-    runs: tuple[str, ...]
-    """The names of its iterations and of their training runs."""
-
-    @property
-    def session_id(self) -> str:
-        """Whose they are."""
-        return str(self.values["session_id"])
+    def conditions(self) -> tuple[str, dict[str, Any]]:
+        """The WHERE clause and its values."""
+        parts = ["deleted_at IS NOT NULL" if self.deleted else "deleted_at IS NULL"]
+        values: dict[str, Any] = {}
+        for name in ("status", "env_id"):
+            if value := getattr(self, name):
+                parts.append(f"{name} = :{name}")
+                values[name] = value
+        if self.tag:
+            parts.append("instr(tags, :tag) > 0")
+            values["tag"] = f"\n{self.tag}\n"
+        if self.starred is not None:
+            parts.append("starred = :starred")
+            values["starred"] = int(self.starred)
+        if self.cases is not None:
+            parts.append(f"session_id {'' if self.cases else 'NOT'} GLOB 'bm_*_case*'")
+        for number, word in enumerate(self.text.lower().split()):
+            parts.append(f"instr(searched, :word{number}) > 0")
+            values[f"word{number}"] = word
+        return " AND ".join(parts), values
 
 
 class SessionIndex:
@@ -96,9 +102,9 @@ class SessionIndex:
         self._refreshing = threading.Lock()
         runs_dir.mkdir(parents=True, exist_ok=True)
         self._database = self._open()
-        rows = self._database.execute("SELECT session_id, seen, status FROM session")
-        self._known = {row["session_id"]: (row["seen"], row["status"]) for row in rows}
-        """When each folder had changed that was read, and how its session stood."""
+        rows = self._database.execute("SELECT session_id, changed FROM session")
+        self._known = {row["session_id"]: row["changed"] for row in rows}
+        """The time of each folder when it was read."""
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -121,26 +127,23 @@ class SessionIndex:
         return database
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             self._database.close()
-
-    # --- bringing it up to date -------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Read again what has changed. Whoever asks meanwhile sees what was there before."""
         with self._refreshing:
-            found, known = folders(self.runs_dir), self._known.copy()
-            rows: list[Found] = []
-            gone = known.keys() - found.keys()
-            for session_id, (where, changed) in found.items():
-                seen, status = known.get(session_id, (None, ""))
-                if seen == changed and status not in UNSETTLED:
+            folders, known = session_folders(self.runs_dir), self._known.copy()
+            rows: list[tuple[SessionRow, Path, int]] = []
+            gone = known.keys() - folders.keys()
+            for session_id, (path, changed) in folders.items():
+                if known.get(session_id) == changed:
                     continue
-                folder = Path(where)
-                row = read_row(session_id, folder)
+                row = read_row(session_id, Path(path))
                 if row is not None:
-                    rows.append(_found(row, changed, folder))
+                    # A process may have died since: what can still be cancelled is read each time.
+                    settled = row.status not in CANCELLABLE
+                    rows.append((row, Path(path), changed if settled else READ_AGAIN))
                 elif session_id in known:
                     gone.add(session_id)
             self._write(rows, gone)
@@ -148,44 +151,39 @@ class SessionIndex:
     def refresh_one(self, session_id: str, folder: Path) -> None:
         """Take over at once what was done to one session."""
         row = read_row(session_id, folder)
-        if row is None:
-            self._write([], {session_id})
-        else:
-            # Read before this look, it is at worst read once more.
-            self._write([_found(row, 0, folder)], set())
+        self._write([(row, folder, READ_AGAIN)] if row else [], set() if row else {session_id})
 
-    def _write(self, found: list[Found], gone: set[str]) -> None:
-        if not found and not gone:
+    def _write(self, rows: list[tuple[SessionRow, Path, int]], gone: set[str]) -> None:
+        if not rows and not gone:
             return
-        again = [*gone, *(each.session_id for each in found)]
-        runs = [(each.session_id, name) for each in found for name in each.runs]
-        lines = [(each.session_id, each.line) for each in found]
+        replaced = [(name,) for name in (*gone, *(row.session_id for row, _, _ in rows))]
+        runs = [(row.session_id, name) for row, folder, _ in rows for name in run_names(folder)]
+        lines = [(row.session_id, row.model_dump_json()) for row, _, _ in rows]
+        values = [_values(row, changed) for row, _, changed in rows]
         with self._lock, transaction(self._database) as database:
             for table in _TABLES:
                 database.executemany(
                     f"DELETE FROM {table} WHERE session_id = ?",  # noqa: S608 - our own names
-                    [(name,) for name in again],
+                    replaced,
                 )
-            database.executemany(_INSERT, [each.values for each in found])
+            database.executemany(_INSERT, values)
             database.executemany("INSERT INTO line (session_id, row) VALUES (?, ?)", lines)
             database.executemany("INSERT INTO run (session_id, name) VALUES (?, ?)", runs)
             for name in gone:
                 self._known.pop(name, None)
-            for each in found:
-                self._known[each.session_id] = (each.values["seen"], each.values["status"])
+            for row, _, changed in rows:
+                self._known[row.session_id] = changed
 
-    # --- asking -----------------------------------------------------------------------------------
-
-    def find(self, wanted: Wanted) -> tuple[list[SessionRow], int]:
+    def find(self, query: SessionQuery) -> tuple[list[SessionRow], int]:
         """A page of sessions, and how many there are in all."""
-        texts, total = self.find_json(wanted)
+        texts, total = self.find_json(query)
         return [SessionRow.model_validate_json(text) for text in texts], total
 
-    def find_json(self, wanted: Wanted) -> tuple[list[str], int]:
+    def find_json(self, query: SessionQuery) -> tuple[list[str], int]:
         """The same, each session as JSON."""
-        where, values = _conditions(wanted)
-        order = "DESC" if wanted.descending else "ASC"
-        unknown_last = f"{wanted.sort} IS NULL, " if wanted.sort == "best_score" else ""
+        where, values = query.conditions()
+        order = "DESC" if query.descending else "ASC"
+        unknown_last = f"{query.sort} IS NULL, " if query.sort == "best_score" else ""
         with self._lock:
             (total,) = self._database.execute(
                 f"SELECT count(*) FROM session WHERE {where}",  # noqa: S608 - our own conditions
@@ -193,82 +191,105 @@ class SessionIndex:
             ).fetchone()
             names = self._database.execute(
                 f"SELECT session_id FROM session WHERE {where} "  # noqa: S608
-                f"ORDER BY {unknown_last}{wanted.sort} {order}, session_id {order} "
+                f"ORDER BY {unknown_last}{query.sort} {order}, session_id {order} "
                 "LIMIT :limit OFFSET :offset",
-                {**values, "limit": wanted.limit, "offset": wanted.offset},
+                {**values, "limit": query.limit, "offset": query.offset},
             ).fetchall()
-            query = "SELECT row FROM line WHERE session_id = ?"
-            rows = [self._database.execute(query, tuple(name)).fetchone() for name in names]
+            line = "SELECT row FROM line WHERE session_id = ?"
+            rows = [self._database.execute(line, tuple(name)).fetchone() for name in names]
         return [row["row"] for row in rows], total
 
     def newest_with(self, run: str) -> str | None:
         """The newest session, not in the trash, that has a training run of this name."""
         with self._lock:
-            found = self._database.execute(
+            row = self._database.execute(
                 "SELECT session_id FROM session WHERE deleted_at IS NULL AND EXISTS "
                 "(SELECT 1 FROM run WHERE run.session_id = session.session_id AND name = ?) "
                 "ORDER BY created_at DESC LIMIT 1",
                 (run,),
             ).fetchone()
-        return None if found is None else str(found["session_id"])
+        return None if row is None else str(row["session_id"])
 
 
-def folders(runs_dir: Path) -> dict[str, tuple[str, int]]:
+def session_folders(runs_dir: Path) -> dict[str, tuple[str, int]]:
     """Every folder that may hold a session, by the session's id, and when it changed last."""
-    found: dict[str, tuple[str, int]] = {}
+    folders: dict[str, tuple[str, int]] = {}
     for name, path, changed in _subfolders(str(runs_dir)):
         if not name.startswith("bm_"):
-            found[name] = (path, changed)
+            folders[name] = (path, changed)
             continue
         if SessionRecord(Path(path)).read_metadata().deleted_at is not None:
             continue  # its cases are in the trash with it
-        for case, inside, then in _subfolders(path):
+        for case, case_path, case_changed in _subfolders(path):
             if is_benchmark_case(f"{name}_{case}"):
-                found[f"{name}_{case}"] = (inside, then)
-    return found
+                folders[f"{name}_{case}"] = (case_path, case_changed)
+    return folders
 
 
 def _subfolders(folder: str) -> list[tuple[str, str, int]]:
     """Names, paths and times; written for thousands of them, every second."""
-    found = []
+    subfolders = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name[0] != "." and entry.is_dir(follow_symlinks=False):
                     with suppress(FileNotFoundError):  # only that one is gone
-                        found.append((entry.name, entry.path, entry.stat().st_mtime_ns))
+                        subfolders.append((entry.name, entry.path, entry.stat().st_mtime_ns))
     except FileNotFoundError:
         return []
-    return found
+    return subfolders
 
 
-def _found(row: SessionRow, changed: int, folder: Path) -> Found:
+def is_session(folder: Path) -> bool:
+    """Whether a folder holds a session or plain training runs."""
+    return (folder / "session.json").is_file() or any(folder.glob("iter_*/"))
+
+
+def read_row(session_id: str, folder: Path) -> SessionRow | None:
+    """A session's line in a list, read from its files; None if there is none."""
+    if not is_session(folder):
+        return None
+    try:
+        touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+    except FileNotFoundError:  # removed at this moment
+        return None
+    record = SessionRecord(folder)
+    asked, result, status = record.config.read(), record.result.read(), record.read_status()
+    metadata, iterations = record.read_metadata(), record.iteration_records()
+    config = iterations[0].read_config() if iterations and asked is None else None
+    return SessionRow(
+        session_id=session_id,
+        prompt=asked.prompt if asked else "",
+        env_id=asked.env_id if asked else str((config or {}).get("env_id", "")),
+        status=record.derive_status(),
+        error=(status.error or "") if status else "",
+        best_score=result.score if result else None,
+        confirmed_score=result.confirmed_score if result else None,
+        best_iteration=result.best_iteration if result else None,
+        iterations=len(iterations),
+        max_iterations=asked.loop.max_iterations if asked else None,
+        model=asked.loop.model if asked else "",
+        cost_usd=result.cost_usd if result else 0.0,
+        tokens=result.tokens if result else 0,
+        seconds=result.seconds if result else 0.0,
+        created_at=asked.created_at if asked else touched,
+        updated_at=status.updated_at if status else touched,
+        **metadata.model_dump(),
+    )
+
+
+def run_names(folder: Path) -> tuple[str, ...]:
+    """The names of a session's iterations and of the training runs in them, each once."""
+    iterations = SessionRecord(folder).iteration_records()
+    names = (each.iteration_id for record in iterations for each in (record, *record.runs()))
+    return tuple(dict.fromkeys(names))
+
+
+def _values(row: SessionRow, changed: int) -> dict[str, Any]:
     searched = (row.prompt, row.alias, row.session_id, row.env_id)
-    values = {
+    return {
         **row.model_dump(mode="json", include=set(_COLUMNS)),
-        "seen": changed,
+        "changed": changed,
         "searched": "\n".join(searched).lower(),
         "tags": "".join(f"\n{tag}\n" for tag in row.tags),
     }
-    return Found(values, row.model_dump_json(), run_names(folder))
-
-
-def _conditions(wanted: Wanted) -> tuple[str, Mapping[str, Any]]:
-    parts = ["deleted_at IS NOT NULL" if wanted.deleted else "deleted_at IS NULL"]
-    values: dict[str, Any] = {}
-    for name in ("status", "env_id"):
-        if value := getattr(wanted, name):
-            parts.append(f"{name} = :{name}")
-            values[name] = value
-    if wanted.tag:
-        parts.append("instr(tags, :tag) > 0")
-        values["tag"] = f"\n{wanted.tag}\n"
-    if wanted.starred is not None:
-        parts.append("starred = :starred")
-        values["starred"] = int(wanted.starred)
-    if wanted.cases is not None:
-        parts.append(f"session_id {'' if wanted.cases else 'NOT'} GLOB 'bm_*_case*'")
-    for number, word in enumerate(wanted.text.lower().split()):
-        parts.append(f"instr(searched, :word{number}) > 0")
-        values[f"word{number}"] = word
-    return " AND ".join(parts), values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -27,56 +27,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 LONGEST_DETAIL = 2000
-
-
-class Problem(Exception):
-    """A request that cannot be answered as asked."""
-
-    def __init__(self, status: int, detail: str, **more: Any) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.more = more
-
-
-class NotFound(Problem):
-    """What is asked for is not there."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(404, detail)
-
-
-class WrongState(Problem):
-    """It is there, but this cannot be done to it now."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(409, detail)
-
-
-class BadRequest(Problem):
-    """The request does not say what it must."""
-
-    def __init__(self, detail: str, **more: Any) -> None:
-        super().__init__(422, detail, **more)
-
-
-_UNANSWERED: tuple[tuple[type[InferenceError], int], ...] = (
-    (AuthenticationFailed, 409),
-    (BudgetExhausted, 409),
-    (RateLimited, 503),
-    (ProviderUnavailable, 503),
-    (BadReply, 502),
-)
-"""Anything else is about what was asked: 422."""
-
-
-class NoAnswer(Problem):
-    """A model that was to be asked gave no answer, or could not be asked."""
-
-    def __init__(self, error: InferenceError) -> None:
-        status = next((code for kind, code in _UNANSWERED if isinstance(error, kind)), 422)
-        super().__init__(status, str(error))
-
-
 MEDIA_TYPE = "application/problem+json"
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     "default": {
@@ -101,8 +51,47 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 """For every route: how its errors look."""
 
 
+class Problem(Exception):
+    """A request that cannot be answered as asked."""
+
+    status: ClassVar[int]
+
+
+class NotFound(Problem):
+    """What is asked for does not exist."""
+
+    status = 404
+
+
+class WrongState(Problem):
+    """It exists, but this cannot be done to it now."""
+
+    status = 409
+
+
+class BadRequest(Problem):
+    """The request is incomplete or contradictory."""
+
+    status = 422
+
+
+class Unavailable(Problem):
+    """Another machine does not answer."""
+
+    status = 503
+
+
+_INFERENCE: dict[type[InferenceError], int] = {
+    AuthenticationFailed: 409,
+    BudgetExhausted: 409,
+    RateLimited: 503,
+    ProviderUnavailable: 503,
+    BadReply: 502,
+}
+"""Any other error of a model is about what was asked: 422."""
+
+
 def response(status: int, detail: str, **more: Any) -> JSONResponse:
-    """The answer for a problem."""
     return JSONResponse(
         {
             "type": "about:blank",
@@ -116,50 +105,39 @@ def response(status: int, detail: str, **more: Any) -> JSONResponse:
     )
 
 
+async def _answer(_: Request, error: Exception) -> JSONResponse:
+    status, detail, more = 500, "internal error; the server's log has the details", {}
+    match error:
+        case Problem():
+            status, detail = error.status, str(error)
+        case RequestValidationError():
+            fields = [
+                {"field": ".".join(map(str, item["loc"])), "message": item["msg"]}
+                for item in error.errors()
+            ]
+            detail = "; ".join(f"{item['field']}: {item['message']}" for item in fields)
+            status, more = 422, {"errors": fields}
+        case InferenceError():
+            kinds = (code for kind, code in _INFERENCE.items() if isinstance(error, kind))
+            status, detail = next(kinds, 422), str(error)
+        case StoreError() | SessionBusy():
+            status, detail = 409, str(error)
+        case HTTPException():
+            status, detail = error.status_code, str(error.detail)
+        case OSError():
+            _logger.warning("%s: %s", error.filename, error.strerror)
+            status, detail = 507, f"the runs folder cannot be used: {error.strerror}"
+        case _:
+            _logger.error("a request failed", exc_info=error)
+    answer = response(status, detail, **more)
+    answer.headers.update(getattr(error, "headers", None) or {})
+    return answer
+
+
 def install(app: FastAPI) -> None:
     """Answer every error of the app like this."""
-
-    async def of_problem(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, Problem)
-        return response(error.status, str(error), **error.more)
-
-    async def of_http(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        answer = response(error.status_code, str(error.detail))
-        answer.headers.update(error.headers or {})
-        return answer
-
-    async def of_request(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        fields = [
-            {"field": ".".join(map(str, item["loc"])), "message": item["msg"]}
-            for item in error.errors()
-        ]
-        detail = "; ".join(f"{item['field']}: {item['message']}" for item in fields)
-        return response(422, detail, errors=fields)
-
-    async def of_inference(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, InferenceError)
-        problem = NoAnswer(error)
-        return response(problem.status, str(problem))
-
-    async def of_conflict(_: Request, error: Exception) -> JSONResponse:
-        return response(409, str(error))
-
-    async def of_disk(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, OSError)
-        _logger.warning("%s: %s", error.filename, error.strerror)
-        return response(507, f"the runs folder cannot be used: {error.strerror}")
-
-    async def of_fault(_: Request, error: Exception) -> JSONResponse:
-        _logger.error("a request failed", exc_info=error)
-        return response(500, "a fault of the server; its log has the details")
-
-    app.add_exception_handler(Problem, of_problem)
-    app.add_exception_handler(HTTPException, of_http)
-    app.add_exception_handler(RequestValidationError, of_request)
-    app.add_exception_handler(InferenceError, of_inference)
-    app.add_exception_handler(StoreError, of_conflict)
-    app.add_exception_handler(SessionBusy, of_conflict)
-    app.add_exception_handler(OSError, of_disk)
-    app.add_exception_handler(Exception, of_fault)
+    for kind in (
+        Problem, HTTPException, RequestValidationError, InferenceError, StoreError, SessionBusy,
+        OSError, Exception,
+    ):  # fmt: skip
+        app.add_exception_handler(kind, _answer)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from p2p.api.metrics import AggregatedMetrics, MeanStdSeries, RunMetricsDetail
-from p2p.api.rows import SessionRow
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
     AuthoredCode,
     Criterion,
     CriterionScore,
+    EntityMetadata,
     EvalResult,
     Event,
     Intent,
@@ -44,6 +44,53 @@ EventSummary = Event
 EventDetail = Event
 
 Budget = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+"""In dollars; kept where the model's price is known."""
+Name = Annotated[str, Field(max_length=200)]
+Prompt = Annotated[str, Field(min_length=1, max_length=4000)]
+Tag = Annotated[str, Field(min_length=1, max_length=50)]
+
+# --- sessions and iterations ----------------------------------------------------------------------
+
+
+class SessionRow(EntityMetadata):
+    """A session in a list."""
+
+    session_id: str
+    prompt: str = ""
+    env_id: str = ""
+    status: StatusLiteral
+    error: str = ""
+    best_score: Score | None = None
+    confirmed_score: Score | None = None
+    best_iteration: int | None = None
+    iterations: int = 0
+    max_iterations: int | None = None
+    model: str = ""
+    cost_usd: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+    created_at: datetime
+    updated_at: datetime
+
+
+class SessionDetail(SessionRow):
+    """A session, with all that its page shows at once."""
+
+    phase: str
+    waiting: str = ""
+    env_reason: str = ""
+    intent: Intent | None = None
+    judge: AuthoredCode | None = None
+    config: LoopConfig | None = None
+    result: SessionResult | None = None
+    lineage: LineageData | None = None
+    orders: tuple[SteeringOrder, ...] = ()
+    """Feedback that the session has not taken up yet."""
+    resumable: bool = False
+    minutes_to_go_on: float | None = None
+    """The time limit, in all, with which it resumes unless the request sets one."""
+    command: str = ""
+    """The same on a command line."""
 
 
 class Video(Record):
@@ -55,26 +102,6 @@ class Video(Record):
     label: str = ""
     """p10, median or p90."""
     url: str
-
-
-class SessionDetail(SessionRow):
-    """A session: its line in a list, and all that its page shows at once."""
-
-    phase: str
-    waiting: str = ""
-    env_reason: str = ""
-    intent: Intent | None = None
-    judge: AuthoredCode | None = None
-    config: LoopConfig | None = None
-    result: SessionResult | None = None
-    lineage: LineageData | None = None
-    orders: tuple[SteeringOrder, ...] = ()
-    """What a person has ordered and the session has not taken up yet."""
-    resumable: bool = False
-    minutes_to_go_on: float | None = None
-    """The bound on its time, in all, with which it goes on where no other is named."""
-    command: str = ""
-    """The same on a command line."""
 
 
 class IterationRunEntry(Record):
@@ -156,17 +183,14 @@ class IterationDetail(IterationSummary):
 
 
 class UpdateMetadataRequest(Record):
-    """What people attach to a session or a benchmark; what is not given stays as it is."""
+    """Fields that are not sent stay as they are."""
 
-    alias: Annotated[str, Field(max_length=200)] | None = None
+    alias: Name | None = None
     starred: bool | None = None
-    tags: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=50)], ...],
-                    Field(max_length=50)] | None = None  # fmt: skip
+    tags: Annotated[tuple[Tag, ...], Field(max_length=50)] | None = None
 
 
 class UpdateMetadataResponse(Record):
-    """The metadata as they are now."""
-
     id: str
     alias: str
     starred: bool
@@ -174,8 +198,6 @@ class UpdateMetadataResponse(Record):
 
 
 class StopResponse(Record):
-    """What became of it."""
-
     id: str
     status: Literal["cancelled", "deleted", "restored", "removed"]
 
@@ -186,39 +208,6 @@ class StartSessionRequest(SessionRequest):
     priority: int = 0
 
 
-class ProposalRequest(Record):
-    """A sentence whose criteria are wanted; the environment is chosen where none is given."""
-
-    prompt: Annotated[str, Field(min_length=1, max_length=4000)]
-    env_id: Annotated[str, Field(max_length=200)] | None = None
-    model: str | None = None
-    budget_usd: Budget = 0.5
-    """What asking may cost, where the model's price is known."""
-
-
-class AnalyzeRequest(Record):
-    """Who looks back at a session."""
-
-    model: Annotated[str, Field(max_length=200)] | None = None
-    """Else the session's own."""
-    again: bool = False
-    """Also where there is a report."""
-    budget_usd: Budget = 1.0
-    """What it may cost, where the model's price is known."""
-
-
-class ResumeRequest(Record):
-    """What may be different when a session goes on."""
-
-    max_iterations: Annotated[int, Field(ge=1)] | None = None
-    budget_usd: Annotated[float, Field(ge=0)] | None = None
-    max_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """In all; not given, a session out of time gets as much again as it was given at first."""
-    pass_threshold: Score | None = None
-    model: str | None = None
-    vlm_model: str | None = None
-
-
 class StartSessionResponse(Record):
     """The session that was started, and the job that runs it."""
 
@@ -226,8 +215,20 @@ class StartSessionResponse(Record):
     job_id: str
 
 
+class ResumeRequest(Record):
+    """What may be different when a session resumes."""
+
+    max_iterations: Annotated[int, Field(ge=1)] | None = None
+    budget_usd: Annotated[float, Field(ge=0)] | None = None
+    max_minutes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """In all; by default a session out of time gets as much again as at first."""
+    pass_threshold: Score | None = None
+    model: str | None = None
+    vlm_model: str | None = None
+
+
 class SteerRequest(Record):
-    """What a person wants changed before the next iteration; see `p2p steer`."""
+    """Feedback to take up before the next iteration; see `p2p steer`."""
 
     pause: bool | None = None
     remark: Annotated[str, Field(max_length=4000)] = ""
@@ -237,9 +238,83 @@ class SteerRequest(Record):
     hp_changes: dict[str, Any] = Field(default_factory=dict)
 
 
-class JobSummary(Record):
-    """A job in a list."""
+class TrashItem(Record):
+    id: str
+    kind: Literal["session", "benchmark"]
+    title: str
+    deleted_at: datetime
 
+
+# --- questions to models --------------------------------------------------------------------------
+
+
+class ProposalRequest(Record):
+    """A prompt whose criteria are wanted; without `env_id` the environment is chosen."""
+
+    prompt: Prompt
+    env_id: Name | None = None
+    model: str | None = None
+    budget_usd: Budget = 0.5
+
+
+class AnalyzeRequest(Record):
+    model: Name | None = None
+    """Else the session's own."""
+    again: bool = False
+    """Also where there is an analysis."""
+    budget_usd: Budget = 1.0
+
+
+class VlmMessage(Record):
+    """A turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, Field(max_length=100_000)]
+    images: tuple[str, ...] = ()
+    """JPEG or PNG files in base64."""
+
+
+class VlmChatRequest(Record):
+    """A conversation whose next turn is wanted."""
+
+    model: Name | None = None
+    """Else VLM_MODEL."""
+    messages: Annotated[tuple[VlmMessage, ...], Field(min_length=1, max_length=100)]
+    stream: Literal[False] = False
+    budget_usd: Budget = 0.5
+
+
+class VlmChatResponse(Record):
+    model: str
+    created_at: datetime
+    message: VlmMessage
+    done: bool = True
+
+
+class VlmTag(Record):
+    name: str
+    model: str
+
+
+class VlmTags(Record):
+    """A list of models, as Ollama gives it."""
+
+    models: tuple[VlmTag, ...]
+
+
+class VlmStatusResponse(Record):
+    configured: bool
+    model: str = ""
+    provider: str = ""
+    reachable: bool | None = None
+    """Whether a local model server answers; others are not tried."""
+    message: str = ""
+
+
+# --- jobs and nodes -------------------------------------------------------------------------------
+
+
+class JobSummary(Record):
     job_id: str
     kind: str
     title: str
@@ -251,8 +326,6 @@ class JobSummary(Record):
 
 
 class JobRun(Record):
-    """A run of a job."""
-
     run_id: str
     state: str
     attempt: int
@@ -268,8 +341,6 @@ class JobRun(Record):
 
 
 class JobDetail(JobSummary):
-    """A job and its runs."""
-
     nodes: tuple[str, ...]
     max_parallel: int
     runs: tuple[JobRun, ...]
@@ -295,8 +366,6 @@ class ChangedRuns(Record):
 
 
 class NodeStatus(NodeConfig):
-    """A node and what of it is in use."""
-
     runs_now: int = 0
     cores_in_use: int = 0
     gpus_in_use: int = 0
@@ -308,6 +377,11 @@ class NodeCheck(Record):
     node_id: str
     usable: bool
     message: str
+
+
+# --- self-play ------------------------------------------------------------------------------------
+
+GameKind = Literal["train", "eval"]
 
 
 class SelfPlayRow(Record):
@@ -322,18 +396,61 @@ class SelfPlayRow(Record):
     """Unix time."""
 
 
-class TrashItem(Record):
-    """Something that was put away."""
+class _Game(Record):
+    """Written by `unstable`, which may write more than is shown here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class GamePlayer(_Game):
+    seat: int
+    uid: str
+    kind: str
+    version: int
+    """The learner's step that the policy is from; negative: it is no checkpoint of the run."""
+    learner: bool
+    """Whether its moves are trained on, or evaluated."""
+
+
+class GameMove(_Game):
+    seat: int
+    observation: str
+    answer: str
+    """All that the player wrote."""
+    action: str
+    """What the game parsed from it."""
+    legal: bool
+    board: str = ""
+    """After the move, as the game draws it."""
+    opening: bool = False
+    """A random move to begin with, chosen by no player."""
+
+
+class GameRow(_Game):
+    """A game in a list."""
 
     id: str
-    kind: Literal["session", "benchmark"]
-    title: str
-    deleted_at: datetime
+    kind: GameKind
+    env_id: str
+    step: int
+    """The learner's, when it was played."""
+    time: float
+    players: tuple[GamePlayer, ...]
+    rewards: dict[int, float | None]
+    reason: str
+    turns: int
+    illegal: int
+    """How many moves were illegal."""
+
+
+class GameDetail(GameRow):
+    moves: tuple[GameMove, ...]
+
+
+# --- catalogue ------------------------------------------------------------------------------------
 
 
 class EnvInfo(Record):
-    """An environment to choose."""
-
     env_id: str
     engine: str
     description: str
@@ -341,12 +458,10 @@ class EnvInfo(Record):
     actions: int
     horizon: int | None
     can: tuple[str, ...] = ()
-    """What there are built-in rewards for: sentences to begin with."""
+    """What there are built-in rewards for: prompts to begin with."""
 
 
 class RewardTemplateInfo(Record):
-    """A built-in reward."""
-
     name: str
     env_id: str
     description: str
@@ -354,8 +469,6 @@ class RewardTemplateInfo(Record):
 
 
 class ProviderInfo(Record):
-    """Who can be asked."""
-
     name: str
     configured: bool
     default_model: str = ""
@@ -363,8 +476,6 @@ class ProviderInfo(Record):
 
 
 class CoreInfo(Record):
-    """A core of this machine."""
-
     core: int
     busy: float
     """Share of the last second, 0 to 1."""
@@ -373,8 +484,6 @@ class CoreInfo(Record):
 
 
 class GpuInfo(Record):
-    """A graphics card."""
-
     name: str
     busy: float
     memory_used_mb: int
@@ -382,8 +491,6 @@ class GpuInfo(Record):
 
 
 class ResourceStatusResponse(Record):
-    """What the machine is doing."""
-
     cores: tuple[CoreInfo, ...]
     load: tuple[float, float, float]
     memory_used_mb: int

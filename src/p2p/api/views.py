@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from p2p.api.rows import read_row
+from p2p.api.index import read_row
 from p2p.api.schemas import (
     IterationDetail,
     IterationRunEntry,
@@ -26,7 +27,7 @@ from p2p.session.request import minutes_to_resume
 from p2p.session.steering import merge, not_taken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from p2p.contracts import StatusLiteral, SteeringOrder
     from p2p.records.iteration_record import IterationRecord, SessionRecord
@@ -102,10 +103,13 @@ def command_line(asked: SessionConfig) -> str:
 
 def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIterationSummary]:
     """All iterations of a session."""
-    found = [each for each in record.iteration_records() if each.number is not None]
     lineage = record.lineage.read()
     changes = {node.iteration: node.changes for node in lineage.nodes} if lineage else {}
-    return [_loop_iteration(session_id, each, changes) for each in found]
+    return [
+        _loop_iteration(session_id, iteration, changes)
+        for iteration in record.iteration_records()
+        if iteration.number is not None
+    ]
 
 
 def _loop_iteration(
@@ -116,24 +120,17 @@ def _loop_iteration(
     confirmation = record.confirmation.read()
     runs = record.runs() or [record]
     return LoopIterationSummary(
+        **_fields(plan, "parent", "hp_changes", "train", "notes"),
+        **_fields(
+            judgment, "intent_score", "score_std", "passed", "criteria", "diagnosis",
+            "failure_tags", "agreement", "confidence",
+        ),
         iteration=number,
         iteration_id=record.iteration_id,
         status=record.derive_status(),
         progress=record.compute_progress(),
-        parent=plan.parent if plan else None,
         changes=changes.get(number, ""),
-        hp_changes=plan.hp_changes if plan else {},
-        train=plan.train if plan else None,
-        notes=plan.notes if plan else (),
-        intent_score=judgment.intent_score if judgment else None,
-        score_std=judgment.score_std if judgment else None,
-        passed=bool(judgment and judgment.passed),
         confirmed_score=confirmation.intent_score if confirmation else None,
-        criteria=judgment.criteria if judgment else (),
-        diagnosis=judgment.diagnosis if judgment else "",
-        failure_tags=judgment.failure_tags if judgment else (),
-        agreement=judgment.agreement if judgment else None,
-        confidence=judgment.confidence if judgment else None,
         unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
         reward=record.reward.read(),
         reward_spec=record.read_reward_spec(),
@@ -143,24 +140,30 @@ def _loop_iteration(
         best_step=best.step if best else None,
         revision=record.revision.read(),
         steering=record.steering.read(),
-        videos=tuple(
-            video for run in runs for video in videos(session_id, record.iteration_id, run)
-        ),
-    )
+        videos=tuple(v for run in runs for v in videos(session_id, record.iteration_id, run)),
+    )  # fmt: skip
+
+
+def _fields(record: BaseModel | None, *names: str) -> dict[str, Any]:
+    """Fields of a record under their own names; none where it is not there yet."""
+    return {} if record is None else {name: getattr(record, name) for name in names}
 
 
 def run_entry(record: IterationRecord) -> IterationRunEntry:
     """A training run, as an iteration lists it."""
-    config, summary, told = record.config.read(), record.read_summary(), record.read_status()
+    config, summary, status = (
+        record.config.read(),
+        record.read_summary(),
+        record.read_status(),
+    )
     judgment, name = record.read_judgment(), _RUN.fullmatch(record.iteration_id)
     return IterationRunEntry(
         run_id=record.iteration_id,
         config_id=name["config"] if name else "",
-        seed=config.seed if config else None,
+        **_fields(config, "seed", "total_timesteps"),
         status=record.derive_status(),
-        error=(told.error or "") if told else "",
+        error=(status.error or "") if status else "",
         progress=record.compute_progress() or 0.0,
-        total_timesteps=config.total_timesteps if config else 0,
         final_return=summary.final_episodic_return if summary else None,
         score=judgment.intent_score if judgment else None,
         checkpoint_scores={s: j.intent_score for s, j in record.read_streaming().items()},
@@ -230,11 +233,7 @@ def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetai
     )
 
 
-def _valid(lines: list[dict[str, object]]) -> list[EvalResult]:
-    found = []
+def _valid(lines: list[dict[str, object]]) -> Iterator[EvalResult]:
     for line in lines:
-        try:
-            found.append(EvalResult.model_validate(line))
-        except ValidationError:
-            continue  # from another program
-    return found
+        with suppress(ValidationError):  # from another program
+            yield EvalResult.model_validate(line)

@@ -61,9 +61,9 @@ def seconds_to_wait(
         return None
     seconds = min(policy.first_s * 2 ** (failed - 1), policy.longest_s)
     seconds *= random.uniform(0.75, 1.25)  # noqa: S311 - so that clients do not come back together
-    asked = asked_to_wait(error)
-    if asked is not None:
-        seconds = max(asked, 0.0) + random.uniform(0.0, 0.1)  # noqa: S311
+    retry_after = asked_to_wait(error)
+    if retry_after is not None:
+        seconds = max(retry_after, 0.0) + random.uniform(0.0, 0.1)  # noqa: S311
     return seconds if waited_s + seconds <= policy.total_wait_s else None
 
 

@@ -80,9 +80,9 @@ def frames_of(
         raise RequestRejected(f"{video} has no frames between {start_s:g} s and {end:g} s")
     seconds = len(inside) * _step(times)
     count = max(1, min(max_frames, round(seconds * fps), len(inside)))
-    wanted = {inside[int((i + 0.5) * len(inside) / count)] for i in range(count)}
+    chosen = {inside[int((i + 0.5) * len(inside) / count)] for i in range(count)}
     return [
-        Frame(times[i], _jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in wanted
+        Frame(times[i], _jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in chosen
     ]
 
 

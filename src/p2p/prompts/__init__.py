@@ -31,15 +31,15 @@ def build(role: str, request: Record, **sections: str) -> tuple[str, str]:
     Raises PromptError if there is no file for the role, or its places and `sections` differ.
     """
     instructions, prompt = _parts(role)
-    given = {name: _TAG.sub("&lt;", text.strip()) for name, text in sections.items()}
-    given["request"] = request_block(role, request)
-    wanted = _PLACE.findall(instructions + prompt)
-    if wanted.count("request") != 1:
-        raise PromptError(f"{role}.md has {wanted.count('request')} places for the request, not 1")
-    if set(wanted) != set(given):
-        differ = ", ".join(sorted(set(wanted) ^ set(given)))
+    values = {name: _TAG.sub("&lt;", text.strip()) for name, text in sections.items()}
+    values["request"] = request_block(role, request)
+    places = _PLACE.findall(instructions + prompt)
+    if places.count("request") != 1:
+        raise PromptError(f"{role}.md has {places.count('request')} places for the request, not 1")
+    if set(places) != set(values):
+        differ = ", ".join(sorted(set(places) ^ set(values)))
         raise PromptError(f"{role}.md: places and sections differ in {differ}")
-    return _filled(instructions, given), _filled(prompt, given)
+    return _filled(instructions, values), _filled(prompt, values)
 
 
 def request_block(role: str, request: Record) -> str:
@@ -49,9 +49,9 @@ def request_block(role: str, request: Record) -> str:
     return f'<request role="{role}">\n{text}\n</request>'
 
 
-def _filled(text: str, given: dict[str, str]) -> str:
+def _filled(text: str, values: dict[str, str]) -> str:
     # In one pass: what is filled in is never searched for places.
-    return _PLACE.sub(lambda place: given[place[1]], text).strip()
+    return _PLACE.sub(lambda place: values[place[1]], text).strip()
 
 
 @cache

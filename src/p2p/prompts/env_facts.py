@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from p2p.contracts import FAILURE_TAGS
 from p2p.training.simulator import get_simulator
 
 if TYPE_CHECKING:
@@ -88,3 +89,13 @@ def _array_text(block: list[ObservationEntry]) -> str | None:
         f"{start} to {block[-1].index} | {name}[b, k] at index {start} + {width} * (b - {first}) "
         f"+ k, for bodies b = {first} to {places[-1][0]} | k = {columns}"
     )
+
+
+def tags_text() -> str:
+    """The controlled list of failure tags, each with its meaning."""
+    return "; ".join(f"{tag} ({meaning})" for tag, meaning in FAILURE_TAGS.items())
+
+
+def listing(entries: Mapping[str, str]) -> str:
+    """One line for each entry."""
+    return "\n".join(f"- {name}: {meaning}" for name, meaning in entries.items())

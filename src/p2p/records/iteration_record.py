@@ -276,27 +276,21 @@ class IterationRecord(Folder):
     # --- writing ---------------------------------------------------------------------------------
 
     def save_config(self, config: TrainConfig) -> None:
-        """Write config.json."""
         self.config.save(config)
 
     def save_reward_source(self, source: str) -> None:
-        """Write reward_fn.py."""
         write_text(self.reward_fn_path, source)
 
     def save_reward_spec(self, spec: RewardSpec) -> None:
-        """Write reward_spec.json."""
         self.reward_spec.save(spec)
 
     def save_summary(self, summary: TrainSummary) -> None:
-        """Write summary.json."""
         self.summary.save(summary)
 
     def save_judgment(self, judgment: JudgmentResult) -> None:
-        """Write judgment.json."""
         self.judgment.save(judgment)
 
     def save_revised_reward(self, code: str) -> None:
-        """Write reward_fn_revised.py."""
         write_text(self.revised_reward_path, code)
 
 
@@ -350,11 +344,9 @@ class SessionRecord(Folder):
         return "stale" if gone else status
 
     def save_history(self, data: dict[str, Any]) -> None:
-        """Write loop_history.json."""
         write_json(self.history_path, data)
 
     def read_history(self) -> dict[str, Any] | None:
-        """Read loop_history.json."""
         return read_object(self.history_path)
 
     def read_metadata(self) -> EntityMetadata:
@@ -362,7 +354,6 @@ class SessionRecord(Folder):
         return self.metadata.read() or EntityMetadata()
 
     def save_metadata(self, data: EntityMetadata) -> None:
-        """Write metadata.json."""
         self.metadata.save(data)
 
     def update_metadata(self, **kwargs: Any) -> EntityMetadata:
@@ -381,11 +372,9 @@ class SessionRecord(Folder):
         return new
 
     def save_analysis(self, data: dict[str, Any]) -> None:
-        """Write analysis.json."""
         write_json(self.analysis_path, data)
 
     def read_analysis(self) -> dict[str, Any] | None:
-        """Read analysis.json."""
         return read_object(self.analysis_path)
 
     def iteration_records(self) -> list[IterationRecord]:

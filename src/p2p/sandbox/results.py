@@ -65,10 +65,10 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
     finally:
         os.close(directory)
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise UntrustedResultError(f"{name!r} is not a regular file")
-        if found.st_nlink != 1:
+        if status.st_nlink != 1:
             raise UntrustedResultError(f"{name!r} has other names (hard links)")
         with os.fdopen(file, "rb", closefd=False) as stream:
             data = stream.read(max_bytes + 1)
@@ -162,10 +162,10 @@ def _fits(shape: tuple[object, ...], itemsize: int, size: int) -> bool:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         raise ValueError("a key comes twice")
-    return found
+    return table
 
 
 def parse_safetensors(

@@ -62,10 +62,6 @@ class JobOptions:
         names = ("cores", "gpus", "max_attempts", "time_limit_s")
         return {name: getattr(self, name) for name in names}
 
-    def of_job(self) -> dict[str, Any]:
-        """What of it stands in the job."""
-        return {name: getattr(self, name) for name in ("priority", "nodes")}
-
 
 def new_job_id(kind: JobKind) -> str:
     """A name that is free: `session_20260101_120000_0123abcd`, say."""
@@ -79,8 +75,9 @@ def one_run_job(kind: JobKind, run: RunSpec, options: JobOptions) -> JobSpec:
         kind=kind,
         title=options.title[:200],
         runs=(run,),
+        priority=options.priority,
+        nodes=options.nodes,
         created_at=utc_now(),
-        **options.of_job(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -40,6 +39,8 @@ def gpu_manager() -> CPUManager:
 
 def machine(requirements: Iterable[str] = ()) -> dict[str, Any]:
     """What it is and has, and which of these requirements its Python lacks; extras aside."""
+    import importlib.metadata  # slow, and every supervisor imports this file
+
     missing = []
     for requirement in requirements:
         name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]

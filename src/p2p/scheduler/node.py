@@ -20,7 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from p2p.scheduler import copying
 from p2p.scheduler.launch import LaunchError, LaunchFile, LaunchFolder, forget_released
 from p2p.scheduler.machine import machine
 
@@ -62,12 +61,16 @@ def _release(base: Path, launch_id: str) -> Any:
 
 def _scan(base: Path, launch_id: str, folder: str, held: Mapping[str, Sequence[Any]]) -> Any:
     """The files of a run's folder; see `copying.scan`."""
+    from p2p.scheduler import copying  # slow, and what is asked most often is for statuses
+
     known = {path: copying.FileStamp(*stamp) for path, stamp in held.items()}
     return copying.scan(LaunchFolder(base, launch_id).runs_dir / folder, known)
 
 
 def _place(base: Path, launch_id: str, folder: str, files: Mapping[str, Sequence[Any]]) -> Any:
     """Move what was sent to its place; by its name in `incoming`, its path and time of change."""
+    from p2p.scheduler import copying
+
     launch = LaunchFolder(base, launch_id)
     for name, (path, mtime_ns) in files.items():
         source = launch.path / "incoming" / name

@@ -216,8 +216,8 @@ class JobRow:
     title: str
     priority: int
     max_parallel: int
-    nodes: tuple[str, ...]
     created_at: float
+    nodes: tuple[str, ...]
     counts: Mapping[RunState, int]
 
     @property

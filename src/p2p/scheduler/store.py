@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LOCK_TIMEOUT_S = 30.0
-JOB_COLUMNS = "job_id, kind, title, priority, max_parallel, nodes, created_at"
+JOB_COLUMNS = "job_id, kind, title, priority, max_parallel, created_at, nodes"
 RUN_COLUMNS = ", ".join(RunRow._fields)
 SELECT_RUNS = f"SELECT {RUN_COLUMNS} FROM runs "  # noqa: S608 - our names
 LOCAL = "local"
@@ -262,20 +262,19 @@ class Store:
 
     def _jobs(self, clause: str, *values: object) -> list[JobRow]:
         query = f"SELECT {JOB_COLUMNS} FROM jobs {clause}"  # noqa: S608 - the clauses above
+        rows = self.connection.execute(query, values).fetchall()
         return [
             JobRow(
-                job_id=job_id,
-                kind=kind,
-                title=title,
-                priority=priority,
-                max_parallel=max_parallel,
-                nodes=tuple(json.loads(nodes)),
-                created_at=created_at,
-                counts=self.counts(job_id),
+                job_id,
+                kind,
+                title,
+                priority,
+                limit,
+                created_at,
+                tuple(json.loads(nodes)),
+                self.counts(job_id),
             )
-            for job_id, kind, title, priority, max_parallel, nodes, created_at in (
-                self.connection.execute(query, values).fetchall()
-            )
+            for job_id, kind, title, priority, limit, created_at, nodes in rows
         ]
 
     def counts(self, job_id: str) -> dict[RunState, int]:
@@ -508,8 +507,8 @@ def _insert_job(connection: sqlite3.Connection, job: JobSpec) -> None:
             job.title,
             job.priority,
             job.max_parallel,
-            json.dumps(job.nodes),
             job.created_at.timestamp(),
+            json.dumps(job.nodes),
         ),
     )
     waits = [

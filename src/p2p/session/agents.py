@@ -93,16 +93,16 @@ class SessionAgents:
 
         `previous_best` is the checkpoint's folder of the best policy up to now.
         """
-        from p2p.agents.reward_author import mend_reward
+        from p2p.agents.reward_author import write_reward
         from p2p.training.policies.policy import Policy
 
         best = Policy.load(previous_best / "policy.safetensors") if previous_best else None
-        return mend_reward(
+        return write_reward(
             self.client,
             intent,
             config,
-            code,
             review=self.loop.review_reward,
+            code=code,
             author=author,
             previous_best=best,
             judge=judge_code,

@@ -10,9 +10,9 @@ import ast
 import contextvars
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
@@ -28,10 +28,6 @@ from p2p.training.reward.docstring import best_docstring, parse_docstring
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-    from p2p.session.stopping import StopSwitch
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 # --- what is asked for ----------------------------------------------------------------------------
@@ -123,26 +119,59 @@ def take_feedback(context: SessionContext, number: int) -> SteeringTaken:
 
 
 def author(context: SessionContext, number: int) -> tuple[AuthoredCode, AuthoredCode | None]:
-    """The reward and the judge of an iteration, written side by side where both are missing."""
-    intent = intent_for(context, number)
-    plan = make_plan(context, number)
-    iteration = context.session.iteration(number)
-    written = _Awaited(context.switch)
-    results = side_by_side(
-        {
-            "judge": lambda: written.by(lambda: _judge(context, number, intent, plan.train)),
-            "reward": lambda: _reward(context, number, intent, plan.train, written.code),
-        }
+    """The reward and the judge of an iteration, written side by side where both are missing.
+
+    Both end before an error of one is raised, so that answers that are paid for reach the disk.
+    """
+    session, intent, plan = context.session, intent_for(context, number), make_plan(context, number)
+    judging = _Background("judge", lambda: _judge(context, number, intent, plan.train))
+
+    def judge_code() -> str | None:
+        """Wait for the judge; None if there is none that runs."""
+        while not judging.ended.wait(0.2):
+            context.switch.check()
+        return judging.value.code if judging.value and judging.value.valid else None
+
+    rewarding = _Background(
+        "reward", lambda: _reward(context, number, intent, plan.train, judge_code)
     )
-    reward, judge = results["reward"], results["judge"]
+    for task in (judging, rewarding):
+        task.ended.wait()
+    judge, reward = judging.result(), rewarding.result()
     assert reward is not None
+    iteration = session.iteration(number)
     _publish(iteration.reward_fn_path, reward.code)
     iteration.save_reward_spec(described(reward.code))
     if judge is not None:
-        if judge != context.session.judge.read():
-            context.session.judge.save(judge)
-        _publish(context.session.judge_fn_path, judge.code)
+        if judge != session.judge.read():
+            session.judge.save(judge)
+        _publish(session.judge_fn_path, judge.code)
     return reward, judge
+
+
+class _Background:
+    """Code that is written in a thread of its own, which does not outlive the process."""
+
+    def __init__(self, name: str, write: Callable[[], AuthoredCode | None]) -> None:
+        self.value: AuthoredCode | None = None
+        self.ended = threading.Event()
+        self._error: BaseException | None = None
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(self._run, write), name=name, daemon=True).start()
+
+    def _run(self, write: Callable[[], AuthoredCode | None]) -> None:
+        try:
+            self.value = write()
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
+            self._error = error
+        finally:
+            self.ended.set()
+
+    def result(self) -> AuthoredCode | None:
+        """What was written; raises what kept it from being written."""
+        if self._error is not None:
+            raise self._error
+        return self.value
 
 
 def _publish(path: Path, code: str) -> None:
@@ -159,30 +188,6 @@ def described(code: str) -> RewardSpec:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docs = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
     return parse_docstring(best_docstring(*docs))
-
-
-class _Awaited:
-    """The judge's code, for those who need it while it is being written."""
-
-    def __init__(self, switch: StopSwitch) -> None:
-        self._switch = switch
-        self._ended = threading.Event()
-        self._code: str | None = None
-
-    def by(self, write: Callable[[], AuthoredCode | None]) -> AuthoredCode | None:
-        """Write it."""
-        try:
-            judge = write()
-            self._code = judge.code if judge and judge.valid else None
-            return judge
-        finally:
-            self._ended.set()
-
-    def code(self) -> str | None:
-        """Wait for it; None if there is none that runs."""
-        while not self._ended.wait(0.2):
-            self._switch.check()
-        return self._code
 
 
 def _reward(
@@ -235,37 +240,6 @@ def _judge(
         event="judge_code",
         iteration=number,
     )
-
-
-def side_by_side(tasks: Mapping[str, Callable[[], Model | None]]) -> dict[str, Model | None]:
-    """Do all tasks in threads of their own, and raise the first error when all have ended.
-
-    Waiting for the others lets answers that are already paid for reach the disk. The threads do not
-    outlive the process: an interruption leaves them behind.
-    """
-    results: dict[str, Model | None] = {}
-    errors: dict[str, BaseException] = {}
-
-    def run(name: str, task: Callable[[], Model | None]) -> None:
-        try:
-            results[name] = task()
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            errors[name] = error
-
-    threads = [
-        threading.Thread(
-            target=contextvars.copy_context().run, args=(run, *item), name=item[0], daemon=True
-        )
-        for item in tasks.items()
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for name in tasks:
-        if name in errors:
-            raise errors[name]
-    return results
 
 
 # --- plan -----------------------------------------------------------------------------------------

@@ -117,6 +117,7 @@ def _node(view: SessionView, iteration: IterationView, *, counts: bool) -> Linea
         diagnosis=diagnosis[:DIAGNOSIS_LENGTH],
         lesson=revision.lesson if revision and judged else "",
         changes=origin.changes if origin else "",
+        rule=origin.rule if origin else "",
         hp_changes=plan.hp_changes if plan else {},
         reward_digest=reward_digest(iteration.reward.code if iteration.reward else ""),
     )

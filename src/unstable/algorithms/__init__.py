@@ -9,15 +9,14 @@ if TYPE_CHECKING:
     from unstable.algorithms.a2c import A2C
     from unstable.algorithms.grpo import GRPO, DrGRPO
     from unstable.algorithms.ppo import PPO
-    from unstable.algorithms.reinforce import Reinforce
-    from unstable.algorithms.rloo import RLOO
+    from unstable.algorithms.reinforce import RLOO, Reinforce
 
 ALGORITHMS = {
     "A2C": "unstable.algorithms.a2c",
     "DrGRPO": "unstable.algorithms.grpo",
     "GRPO": "unstable.algorithms.grpo",
     "PPO": "unstable.algorithms.ppo",
-    "RLOO": "unstable.algorithms.rloo",
+    "RLOO": "unstable.algorithms.reinforce",
     "Reinforce": "unstable.algorithms.reinforce",
 }
 """Algorithms, and the modules that have their classes."""

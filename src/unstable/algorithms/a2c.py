@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from unstable.algorithms import losses
 from unstable.algorithms.advantages import gae, own_rewards
-from unstable.algorithms.packing import hidden_states
-from unstable.algorithms.policy_gradient import PackedBatch, PolicyGradient
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unstable.algorithms.samples import Sample
+from unstable.algorithms.forward import hidden_states
+from unstable.algorithms.policy_gradient import (
+    PackedBatch,
+    PolicyGradient,
+    PolicyGradientOptions,
+)
+from unstable.algorithms.samples import Sample
 
 
 class A2C(PolicyGradient):
@@ -35,10 +36,7 @@ class A2C(PolicyGradient):
             constant divisor and may be far smaller, so it is off.
         clip: use the clipped loss of PPO with this width; None: the plain one.
         importance_cap: without `clip`, bound of the correction for tokens of an older policy.
-        centre: subtract the batch's mean from the advantages.
-        scale: divide by their standard deviation.
-        kl_coef: weight of the divergence from the model before training.
-        entropy_coef: weight of the entropy, which is maximised.
+        **options: those of PolicyGradient.
     """
 
     needs_episodes = True
@@ -52,12 +50,9 @@ class A2C(PolicyGradient):
         train_trunk: bool = False,
         clip: float | None = None,
         importance_cap: float | None = 2.0,
-        centre: bool = False,
-        scale: bool = False,
-        kl_coef: float = 0.0,
-        entropy_coef: float = 0.0,
+        **options: Unpack[PolicyGradientOptions],
     ) -> None:
-        super().__init__(centre=centre, scale=scale, kl_coef=kl_coef, entropy_coef=entropy_coef)
+        super().__init__(**options)
         self.gae_lambda = gae_lambda
         self.value_coef = value_coef
         self.value_learning_rate = value_learning_rate
@@ -66,27 +61,18 @@ class A2C(PolicyGradient):
         self.importance_cap = importance_cap
         self.needs_old = clip is not None
 
-    def initialize(
-        self,
-        model: Any,
-        tokenizer: Any,
-        device: Any,
-        max_generation_len: int,
-        max_train_len: int | None = None,
-    ) -> None:
+    def initialize(self, model: Any, *args: Any, **kwargs: Any) -> None:
         """Take what the learner has, and add a head that says 0 for everything at first."""
-        super().initialize(model, tokenizer, device, max_generation_len, max_train_len)
+        super().initialize(model, *args, **kwargs)
         size = model.config.get_text_config().hidden_size
-        self.value_head = torch.nn.Linear(size, 1, device=device, dtype=torch.float32)
+        self.value_head = torch.nn.Linear(size, 1, device=self.device, dtype=torch.float32)
         torch.nn.init.zeros_(self.value_head.weight)
         torch.nn.init.zeros_(self.value_head.bias)
 
     def modules(self) -> dict[str, Any]:
-        """The head."""
         return {"value_head": self.value_head}
 
     def learning_rate(self, name: str) -> float | None:
-        """Of the head."""
         del name
         return self.value_learning_rate
 
@@ -96,15 +82,15 @@ class A2C(PolicyGradient):
         for index, sample in enumerate(samples):
             games.setdefault(sample.step.episode, []).append(index)
         values = self.values(samples)
-        found = [0.0] * len(samples)
+        advantages = [0.0] * len(samples)
         for indices in games.values():
             turns = sorted(indices, key=lambda index: samples[index].step.turn)
             rewards = own_rewards([samples[index].step.reward for index in turns])
             estimates = gae(rewards, [values[index] for index in turns], self.gae_lambda)
             for index, estimate in zip(turns, estimates, strict=True):
-                found[index] = estimate
+                advantages[index] = estimate
                 samples[index].target = estimate + values[index]
-        return found
+        return advantages
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> list[float]:
@@ -115,15 +101,14 @@ class A2C(PolicyGradient):
         self.model.eval()
         trained = [sample for sample in samples if sample.trained]
         asked = {_prompt(sample): replace(sample, tokens=_prompt(sample)) for sample in trained}
-        found: dict[tuple[int, ...], float] = {}
+        by_prompt: dict[tuple[int, ...], float] = {}
         for some, (row, *_, ends) in self.rows(list(asked.values())):
             hidden = hidden_states(self.trunk, row, asked=ends)
             values = self._value(hidden, ends).tolist()
-            found |= {one.tokens: value for one, value in zip(some, values, strict=True)}
-        return [found[_prompt(sample)] if sample.trained else 0.0 for sample in samples]
+            by_prompt |= {one.tokens: value for one, value in zip(some, values, strict=True)}
+        return [by_prompt[_prompt(sample)] if sample.trained else 0.0 for sample in samples]
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
-        """The clipped loss or the plain one."""
         if self.clip is not None:
             return losses.clipped(
                 logp, batch.old, batch.advantage, batch.weight, low=self.clip, high=self.clip
@@ -146,8 +131,8 @@ class A2C(PolicyGradient):
 
     def _value(self, hidden: Tensor, ends: Tensor) -> Tensor:
         with torch.autocast(hidden.device.type, enabled=False):
-            found: Tensor = self.value_head(hidden[ends].float())[:, 0]
-        return found
+            value: Tensor = self.value_head(hidden[ends].float())[:, 0]
+        return value
 
 
 def _prompt(sample: Sample) -> tuple[int, ...]:

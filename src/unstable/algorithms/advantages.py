@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
 
 EPSILON = 1e-8
 """A spread below is none: rewards that are all alike teach nothing."""
@@ -27,12 +24,12 @@ def per_game(
 
     A group compares games, so a long game must not count more than a short one.
     """
-    found: dict[Hashable, dict[Hashable, list[float]]] = {}
+    by_group: dict[Hashable, dict[Hashable, list[float]]] = {}
     for reward, game, group in zip(rewards, games, groups, strict=True):
-        found.setdefault(group, {}).setdefault(game, []).append(reward)
+        by_group.setdefault(group, {}).setdefault(game, []).append(reward)
     return {
         group: {game: fmean(values) for game, values in members.items()}
-        for group, members in found.items()
+        for group, members in by_group.items()
     }
 
 
@@ -66,12 +63,12 @@ def leave_one_out(
     """
     members = per_game(rewards, games, groups)
     total = {group: sum(values.values()) for group, values in members.items()}
-    found = []
+    advantages = []
     for reward, game, group in zip(rewards, games, groups, strict=True):
         others = len(members[group]) - 1
         baseline = (total[group] - members[group][game]) / others if others else reward
-        found.append(reward - baseline)
-    return found
+        advantages.append(reward - baseline)
+    return advantages
 
 
 def own_rewards(earned: Sequence[float]) -> list[float]:
@@ -95,10 +92,10 @@ def gae(
 
     Discounting is the rewards' own (`DiscountToEnd`), so there is none here.
     """
-    found = [0.0] * len(rewards)
+    advantages = [0.0] * len(rewards)
     following_value = following = 0.0
     for turn in range(len(rewards) - 1, -1, -1):
         surprise = rewards[turn] + following_value - values[turn]
-        following = found[turn] = surprise + gae_lambda * following
+        following = advantages[turn] = surprise + gae_lambda * following
         following_value = values[turn]
-    return found
+    return advantages

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from unstable.algorithms.advantages import group_relative
 from unstable.algorithms.ppo import PPO
-from unstable.algorithms.samples import games_and_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from unstable.algorithms.samples import Sample
+from unstable.algorithms.samples import Sample, games_and_groups
 
 
 class GRPO(PPO):
@@ -28,7 +23,6 @@ class GRPO(PPO):
     """Divide by the spread of the group."""
 
     def advantages(self, samples: Sequence[Sample]) -> list[float]:
-        """Relative to the group."""
         rewards = [sample.step.reward for sample in samples]
         return group_relative(rewards, *games_and_groups(samples), scale=self.by_spread)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from unstable.algorithms import losses
 from unstable.algorithms.advantages import normalised
-from unstable.algorithms.logprobs import token_logprobs, trunk_and_head
-from unstable.algorithms.packing import Row, hidden_states, pack
+from unstable.algorithms.forward import (
+    PackedRow,
+    hidden_states,
+    pack,
+    token_logprobs,
+    trunk_and_head,
+)
 from unstable.algorithms.samples import Sample, mini_batches, to_sample
 from unstable.core import BaseAlgo, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 NO_GRAD_TOKENS = 8192
 """Tokens of a row where nothing is kept for a gradient."""
@@ -33,7 +36,7 @@ class PackedBatch:
 
     samples: list[Sample]
     """All, those without a trained token included."""
-    row: Row | None
+    row: PackedRow | None
     """None: no sample has a trained token."""
     before: Tensor
     """Places in the row whose hidden states say the trained tokens, of each sequence once."""
@@ -48,6 +51,15 @@ class PackedBatch:
     advantage: Tensor
     weight: Tensor
     reference: Tensor
+
+
+class PolicyGradientOptions(TypedDict, total=False):
+    """The arguments that all of these algorithms take; see PolicyGradient."""
+
+    centre: bool
+    scale: bool
+    kl_coef: float
+    entropy_coef: float
 
 
 class PolicyGradient(BaseAlgo):
@@ -79,16 +91,9 @@ class PolicyGradient(BaseAlgo):
         self.entropy_coef = entropy_coef
         self._reference: Any = None
 
-    def initialize(
-        self,
-        model: Any,
-        tokenizer: Any,
-        device: Any,
-        max_generation_len: int,
-        max_train_len: int | None = None,
-    ) -> None:
+    def initialize(self, model: Any, *args: Any, **kwargs: Any) -> None:
         """Take what the learner has; the model attends by layout (`packing`)."""
-        super().initialize(model, tokenizer, device, max_generation_len, max_train_len)
+        super().initialize(model, *args, **kwargs)
         self.trunk, self.head = trunk_and_head(model)
         if self.kl_coef and not hasattr(model, "disable_adapter"):
             self._reference = copy.deepcopy(model).eval().requires_grad_(False)
@@ -193,7 +198,7 @@ class PolicyGradient(BaseAlgo):
         """Of each sample's trained tokens, by the model as it is now or by another."""
         model = self.model if model is None else model
         trunk, head = trunk_and_head(model)
-        found: dict[int, tuple[float, ...]] = {}
+        by_sample: dict[int, tuple[float, ...]] = {}
         was_training = model.training
         model.eval()
         for some, (row, before, targets, which, _) in self.rows(samples):
@@ -201,10 +206,10 @@ class PolicyGradient(BaseAlgo):
             unique, _ = token_logprobs(hidden[before], head, targets)
             values, start = unique[which].tolist(), 0
             for sample in some:
-                found[id(sample)] = tuple(values[start : start + sample.trained])
+                by_sample[id(sample)] = tuple(values[start : start + sample.trained])
                 start += sample.trained
         model.train(was_training)
-        return [found[id(sample)] for sample in samples]
+        return [by_sample[id(sample)] for sample in samples]
 
     def _fill_old(self, samples: Sequence[Sample]) -> None:
         for sample, values in zip(samples, self.logprobs(samples), strict=True):
@@ -217,7 +222,9 @@ class PolicyGradient(BaseAlgo):
         for sample, reference in zip(samples, values, strict=True):
             sample.reference_logprobs = reference
 
-    def _row(self, trained: Sequence[Sample]) -> tuple[Row | None, Tensor, Tensor, Tensor, Tensor]:
+    def _row(
+        self, trained: Sequence[Sample]
+    ) -> tuple[PackedRow | None, Tensor, Tensor, Tensor, Tensor]:
         """The samples' sequences, equal ones once; see PackedBatch for what comes with them."""
         first: dict[tuple[tuple[int, ...], int], int] = {}
         for sample in trained:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from unstable.core import Step
+from unstable.core import Step
 
 
 @dataclass(slots=True)
@@ -29,7 +27,6 @@ class Sample:
 
     @property
     def trained(self) -> int:
-        """How many tokens have a gradient."""
         return max(0, len(self.tokens) - self.prompt_length)
 
 

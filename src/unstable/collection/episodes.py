@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from unstable.core import EpisodeResult, Move, Trajectory
+from unstable.core import AgentSpec, EpisodeResult, Move, PlaySpec, Trajectory, derived_seed
+from unstable.engines.protocol import Completion
 from unstable.games.players import RandomLegal
-from unstable.games.runner import GameError, GameRunner
-from unstable.utils.seeds import derived_seed
+from unstable.games.runner import GameError, GameRunner, Turn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from unstable.core import AgentSpec, PlaySpec
-    from unstable.engines.protocol import Completion
-    from unstable.games.runner import Turn
-
-    View = Callable[[Any, int, str], str]
+View = Callable[[Any, int, str], str]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a player answers."""
-
     text: str
     """All that it wrote."""
     action: str

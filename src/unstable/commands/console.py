@@ -31,10 +31,8 @@ class UsageError(CommandError):
 
 
 def complain(error: CommandError) -> None:
-    """One line on standard error."""
     err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str, allow_nan=False) + "\n")

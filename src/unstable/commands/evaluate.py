@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
-from unstable.commands.model_argument import find_model
-from unstable.commands.progress import evaluation_words
+from unstable.commands.models import find_model
+from unstable.commands.train import evaluation_words
 from unstable.config import ConfigError
 
 if TYPE_CHECKING:
-    from unstable.commands.model_argument import ModelFolder
+    from unstable.commands.models import ModelFolder
 
 WORKERS = 256
 DEFAULT_GAME = "TicTacToe-v0-train"
@@ -53,12 +53,12 @@ def evaluate(
     """
     if not who.is_dir():
         raise UsageError(f"{who} is not a folder")
-    found = find_model(who)
-    envs = [(env_id, 2, found.template) for env_id in game or [found.env_id or DEFAULT_GAME]]
+    model = find_model(who)
+    envs = [(env_id, 2, model.template) for env_id in game or [model.env_id or DEFAULT_GAME]]
     sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": max_tokens}
     with err.status(f"{games} games against {opponent}"):
         try:
-            rows = asyncio.run(_evaluate(found, envs, opponent, games, sampling, seed))
+            rows = asyncio.run(_evaluate(model, envs, opponent, games, sampling, seed))
         except ConfigError as error:
             raise UsageError(str(error)) from error
     if as_json:
@@ -71,27 +71,28 @@ def evaluate(
 
 
 async def _evaluate(
-    found: ModelFolder,
+    model: ModelFolder,
     envs: list[tuple[str, int, str]],
     opponent: str,
     games: int,
     sampling: dict[str, Any],
     seed: int,
 ) -> list[dict[str, Any]]:
+    from unstable.buffer import StepBuffer
     from unstable.collector import Collector
     from unstable.model_pool import ModelPool
     from unstable.run.parts import refusals_are_mistakes
-    from unstable.utils.quiet import quiet_transformers
+    from unstable.utils.logging import quiet_transformers
 
     quiet_transformers()
     pool = ModelPool("mirror", 1)
-    pool.add_checkpoint(found.adapter, 0)
-    engine = {"model_name": found.model, "max_parallel_seq": WORKERS, **sampling}
+    pool.add_checkpoint(model.adapter, 0)
+    engine = {"model_name": model.model, "max_parallel_seq": WORKERS, **sampling}
     with refusals_are_mistakes():
         collector = Collector(
-            1, None, pool, None, engine, training_envs=[], evaluation_envs=envs,
-            evaluation_opponent=opponent, action_extraction=found.extraction,
-            compact_views=found.short_boards, seed=seed,
+            1, StepBuffer(1), pool, None, engine, training_envs=[], evaluation_envs=envs,
+            evaluation_opponent=opponent, action_extraction=model.extraction,
+            compact_views=model.short_boards, seed=seed,
         )  # fmt: skip
     try:
         return await collector.evaluate(games, WORKERS)

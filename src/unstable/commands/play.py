@@ -2,28 +2,171 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
-from unstable.engines.protocol import EngineError
+from unstable.commands.models import ModelFolder, find_model
+from unstable.core import AgentSpec, PlaySpec
+from unstable.engines.protocol import EngineError, Sampling
 from unstable.evaluation import outcome
-from unstable.games.runner import GameError
-from unstable.utils.plain_text import printable
+from unstable.games.players import PLAYERS, RandomLegal
+from unstable.games.runner import GameError, GameRunner
+from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
-    from unstable.commands.rival import Rival
+    from unstable.actor import VLLMActor
+    from unstable.collection.episodes import Reply, SeatPlayer, View
+    from unstable.engines.remote import RemoteModel
     from unstable.games.person import Person
-    from unstable.games.runner import GameRunner
+
+
+REMOTE_TIMEOUT = 300.0
+"""Seconds for a remote model to answer, all tries together."""
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How a model answers; None: as fits the model."""
+
+    temperature: float
+    max_tokens: int
+    template: str | None = None
+    extraction: str | None = None
+
+
+class Opponents:
+    """Plays all seats but the person's.
+
+    Args:
+        spec: the game.
+        players: by seat.
+        view: what they see; None: TextArena's text.
+        model: to be closed with it.
+    """
+
+    def __init__(
+        self,
+        spec: PlaySpec,
+        players: Mapping[int, SeatPlayer],
+        view: View | None = None,
+        model: VLLMActor | RemoteModel | None = None,
+    ) -> None:
+        self._spec, self._players, self._view, self._model = spec, players, view, model
+        # The person is asked outside of it: in an event loop, Ctrl-C does not end a read.
+        self._runner = asyncio.Runner()
+
+    def open_game(self) -> GameRunner:
+        short, spec = self._view, self._spec
+
+        def view(env: Any, seat: int, text: str) -> str:
+            return text if short is None or seat == spec.player_id else short(env, seat, text)
+
+        return GameRunner(spec.env_id, spec.num_players, spec.seed, view=view)
+
+    def play_turn(self, game: GameRunner) -> Reply:
+        turn = game.observe()
+        reply = self._runner.run(self._players[turn.seat].act(game, turn))
+        game.step(reply.action)
+        return reply
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._runner.run(self._model.close())
+        self._runner.close()
+
+
+def find_opponent(who: str) -> ModelFolder | None:
+    """The model on disk that a person named; None: a scripted player, or a remote model.
+
+    Raises:
+        UsageError: it is nobody.
+    """
+    if who in PLAYERS:
+        return None
+    if Path(who).is_dir():
+        return find_model(Path(who))
+    from unstable.engines.remote import RemoteModel
+
+    try:
+        RemoteModel(who)
+    except EngineError as error:
+        known = ", ".join(PLAYERS)
+        raise UsageError(f"{who} is neither a folder nor one of {known}; {error}") from error
+    return None
+
+
+def make_opponents(
+    who: str | ModelFolder,
+    env_id: str,
+    num_players: int,
+    seat: int,
+    seed: int,
+    options: AnswerOptions,
+) -> Opponents:
+    """A scripted player or remote model by name, or a model from disk, in all seats but one.
+
+    Raises:
+        UsageError: it does not play this game.
+        CommandError: the model cannot be loaded.
+    """
+    from unstable.collection.actors import ActorPool
+    from unstable.collection.players import EnginePlayer, RemotePlayer, ScriptedPlayer
+    from unstable.engines.remote import RemoteModel
+    from unstable.games.rules import compact_view
+
+    others = [other for other in range(num_players) if other != seat]
+
+    def spec_of(agent: AgentSpec) -> PlaySpec:
+        return PlaySpec(env_id, num_players, seat, [agent] * num_players, seed)
+
+    if isinstance(who, ModelFolder):
+        template = options.template or who.template
+        extraction = options.extraction or who.extraction
+        spec = spec_of(AgentSpec("checkpoint", who.adapter, template, extraction))
+        try:
+            view = compact_view(env_id) if who.short_boards else None
+        except LookupError as error:
+            raise UsageError(f"{who.model} plays on short boards: {error}") from error
+        actor = _load(who.model, options)
+        client = ActorPool([actor]).client()
+        engines = {s: EnginePlayer(spec, s, client, who.adapter, actor.tokenizer) for s in others}
+        return Opponents(spec, engines, view, actor)
+    if who in PLAYERS:
+        if not RandomLegal.plays(env_id):
+            raise UsageError(f"{who} does not know the moves of {env_id}")
+        scripted = {s: ScriptedPlayer(PLAYERS[who](seed + s)) for s in others}
+        return Opponents(spec_of(AgentSpec("fixed", who)), scripted)
+    template, extraction = options.template or "default", options.extraction or "default"
+    spec, model = spec_of(AgentSpec("fixed", who, template, extraction)), RemoteModel(who)
+    sampling = Sampling(options.temperature, max_tokens=options.max_tokens)
+    remote = {s: RemotePlayer(spec, s, model, sampling, REMOTE_TIMEOUT) for s in others}
+    return Opponents(spec, remote, model=model)
+
+
+def _load(model: str, options: AnswerOptions) -> VLLMActor:
+    sampling = {"temperature": options.temperature, "max_tokens": options.max_tokens}
+    try:
+        from unstable.actor import VLLMActor
+        from unstable.utils.logging import quiet_transformers
+
+        quiet_transformers()
+        return VLLMActor({"model_name": model, **sampling}, name="opponent")
+    except (ImportError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()
+        raise CommandError(f"{model} cannot be loaded: {reason[0]}") from error
+
 
 GAME = "TicTacToe-v0"
 PROMPT = "your move> "
@@ -78,11 +221,11 @@ def play(
       unstable play outputs/2026-11-15/10-00-00/demo --game TicTacToe-v0 --seat 1
       OPENAI_BASE_URL=http://localhost:8000/v1 unstable play some-model --thoughts
     """
-    from unstable.commands.rival import Asking, find_rival, make_rival
+    from unstable.commands.play import make_opponents
     from unstable.games.catalog import probe
     from unstable.games.person import Person
 
-    model = find_rival(who)
+    model = find_opponent(who)
     game = game or (model and model.env_id) or GAME
     entry = probe(game)
     if entry.num_players is None:
@@ -90,18 +233,18 @@ def play(
     if entry.num_players < 2 or seat >= entry.num_players:
         raise UsageError(f"--seat {seat}: {game} has {entry.num_players} seats, one is for you")
     console = err if as_json else out
-    asking = Asking(temperature, max_tokens, template, extraction)
+    options = AnswerOptions(temperature, max_tokens, template, extraction)
     number = secrets.randbelow(2**31) if seed is None else seed
     with err.status("making the player ready"):
-        rival = make_rival(model or who, game, entry.num_players, seat, number, asking)
-    with contextlib.closing(rival):
-        table = rival.open_game()
-        said = f"{game}, seed {number}: you are player {seat}, against {who}."
-        console.print(Text(said, "bold"))
+        opponents = make_opponents(model or who, game, entry.num_players, seat, number, options)
+    with contextlib.closing(opponents):
+        table = opponents.open_game()
+        title = f"{game}, seed {number}: you are player {seat}, against {who}."
+        console.print(Text(title, "bold"))
         console.print("? lists legal moves, Ctrl-D leaves.\n", style="dim")
         person = Person(_reader(console), lambda text: _say(console, text))
         try:
-            _play(table, seat, person, rival, console if thoughts else None)
+            _play(table, seat, person, opponents, console if thoughts else None)
         except EOFError:
             console.print("\nYou have left.")
         except KeyboardInterrupt:
@@ -116,14 +259,14 @@ def play(
 
 
 def _play(
-    table: GameRunner, seat: int, person: Person, rival: Rival, thoughts: Console | None
+    table: GameRunner, seat: int, person: Person, opponents: Opponents, thoughts: Console | None
 ) -> None:
     while not table.done:
         if table.observe().seat == seat:
             person.play_turn(table)
             continue
         with err.status("the other is thinking"):
-            reply = rival.play_turn(table)
+            reply = opponents.play_turn(table)
         if thoughts is not None:
             thoughts.print(Text(printable(reply.text), "dim"))
 

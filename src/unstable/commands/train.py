@@ -2,19 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
 
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.evaluation import iteration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from unstable.config import RunConfig
     from unstable.run.folder import RunFolder
-    from unstable.run.progress import RunResult
+    from unstable.run.progress import Progress, RunResult
+
+
+class TrainingBar:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._live = err.is_terminal and not quiet
+        self._quiet = quiet
+        self._bar = Bar(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("updates"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[now]}"),
+            console=err,
+        )
+        self._task = self._bar.add_task("starting", total=None, now="")
+        self._seen: set[tuple[str, str, str]] = set()
+        self._first: int | None = None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        self.show_evaluations(progress.evaluations)
+        if self._live:
+            self._bar.update(
+                self._task,
+                description=progress.phase,
+                completed=progress.step,
+                total=progress.updates,
+                now=learner_words(progress.learner),
+            )
+
+    def show_evaluations(self, evaluations: tuple[Mapping[str, Any], ...]) -> None:
+        for evaluation in evaluations:
+            key = (evaluation["ckpt_uid"], evaluation["env_id"], evaluation["opponent"])
+            if key not in self._seen and not self._quiet:
+                err.print(evaluation_words(evaluation), soft_wrap=True)
+            self._seen.add(key)
+
+
+def evaluation_words(evaluation: Mapping[str, Any]) -> str:
+    low, high = evaluation["win_rate_low"], evaluation["win_rate_high"]
+    uid = evaluation["ckpt_uid"]
+    who = "before" if iteration(uid) == -1 else uid  # the model as it was
+    return (
+        f"{who:>9}  {evaluation['env_id']} against {evaluation['opponent']}: "
+        f"won {evaluation['win_rate']:.3f} ({low:.3f} to {high:.3f}), "
+        f"drew {evaluation['draw_rate']:.3f}, invalid {evaluation['invalid_rate']:.3f}, "
+        f"{evaluation['games']} games"
+    )
+
+
+def learner_words(learner: Mapping[str, float]) -> str:
+    names = {"loss": "loss", "grad_norm": "grad", "reward_mean": "reward"}
+    return "  ".join(f"{text} {learner[k]:.3g}" for k, text in names.items() if k in learner)
 
 
 def train(
@@ -53,8 +131,8 @@ def train(
     from unstable.core import new_run_dir
     from unstable.run.folder import RunFolder
 
-    given = {"model": model, "updates": updates, "seed": seed, "name": name}
-    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    overrides = {"model": model, "updates": updates, "seed": seed, "name": name}
+    changes: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
     if output_dir is not None:
         changes["output_dir"] = output_dir
     try:
@@ -71,11 +149,11 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     updates: Annotated[
-        int | None, typer.Option(min=1, help="Go on to this many updates in all.")
+        int | None, typer.Option(min=1, help="Train up to this many updates in all.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with a run that was stopped, killed, or is to be longer.
+    """Resume a run that was stopped or killed, or make it longer.
 
     [bold]Examples[/]
 
@@ -97,17 +175,17 @@ def resume(
 
 
 def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
-    from unstable.commands.embedded import base_model
-    from unstable.commands.progress import RunView
+    from unstable.commands.tiny import base_model
+    from unstable.commands.train import TrainingBar
     from unstable.config import ConfigError
     from unstable.run.start import RUN_ERRORS, start
 
     if not as_json:
         err.print(f"run: {folder.path}", soft_wrap=True)
-    again = f"go on with: unstable resume {folder.path}"
+    again = f"resume with: unstable resume {folder.path}"
     try:
         model = base_model(config, quiet=as_json)
-        with RunView(quiet=as_json) as view:
+        with TrainingBar(quiet=as_json) as view:
             result = start(config, folder, model, view)
             view.show_evaluations(result.evaluations)
     except ConfigError as error:

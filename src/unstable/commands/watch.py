@@ -10,7 +10,7 @@ import typer
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
 
 if TYPE_CHECKING:
-    from unstable.dashboard.source import Source
+    from unstable.dashboard.view import Source
 
 OUTPUTS = Path("outputs")
 OnceFlag = Annotated[bool, typer.Option("--once", help="Print it once as text, and leave.")]
@@ -26,7 +26,7 @@ def watch(
     once: OnceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a run from its files, while it goes on or after it has ended.
+    """Show a run from its files, while it runs or after it has ended.
 
     Keys: 1, 2, 3 or left and right for the tabs, Tab for the next panel,
     q to leave; the run does not notice. Without a terminal it is printed once.
@@ -36,8 +36,8 @@ def watch(
       unstable watch
       unstable watch outputs/2026-11-15/10-00-00/demo --once
     """
-    from unstable.dashboard.files import RunFiles
-    from unstable.dashboard.source import SourceError
+    from unstable.dashboard.sources import RunFiles
+    from unstable.dashboard.view import SourceError
 
     try:
         source = RunFiles(run or newest_run(OUTPUTS))
@@ -61,7 +61,7 @@ def terminal(
       unstable-terminal
       unstable-terminal --address 10.0.0.1:6379 --json
     """
-    from unstable.dashboard.cluster import ClusterRun
+    from unstable.dashboard.sources import ClusterRun
 
     source = ClusterRun(address, namespace)
     try:
@@ -85,8 +85,9 @@ def newest_run(outputs: Path) -> Path:
 def _show(source: Source, *, once: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from unstable.dashboard.show import show, snapshot
-    from unstable.dashboard.source import SourceError
+    from unstable.dashboard.drawing import snapshot
+    from unstable.dashboard.view import SourceError
+    from unstable.terminal_interface import show
 
     try:
         with err.status("looking for the run"):

@@ -12,15 +12,14 @@ from textual.message import Message
 from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from unstable.dashboard.drawing import PANELS, headline
-from unstable.dashboard.source import Source, SourceError
-from unstable.dashboard.view import View
+from unstable.dashboard.view import Source, SourceError, View
 
 REFRESH = 2.0
 """Seconds between views."""
 TABS = ("run", "players", "game")
 
 
-class Panel(VerticalScroll):
+class ViewPanel(VerticalScroll):
     """One part of a view in a frame; it scrolls where it is too small."""
 
     def __init__(self, panel_id: str) -> None:
@@ -31,17 +30,14 @@ class Panel(VerticalScroll):
         self._content = Static("waiting for the run", markup=False)
 
     def compose(self) -> ComposeResult:
-        """What is in the frame."""
         yield self._content
 
     def show(self, view: View) -> None:
-        """Draw a view."""
         self._view = view
         room = self.scrollable_content_region
         self._content.update(self._draw(view, room.width, room.height))
 
     def on_resize(self) -> None:
-        """Draw it again, as wide as the frame is now."""
         if self._view is not None:
             self.show(self._view)
 
@@ -56,8 +52,8 @@ class Dashboard(App[None]):
     TabbedContent { height: 1fr; }
     TabPane { padding: 0; }
     Vertical { width: 1fr; }
-    Panel { border: round $primary 50%; padding: 0 1; scrollbar-size-vertical: 1; height: 1fr; }
-    Panel:focus { border: round $accent; }
+    ViewPanel { border: round $primary 50%; padding: 0 1; scrollbar-size-vertical: 1; height: 1fr; }
+    ViewPanel:focus { border: round $accent; }
     #engines, #evaluation, #exploration { height: auto; max-height: 50%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -82,17 +78,16 @@ class Dashboard(App[None]):
         self._stop = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """The widgets."""
         yield Static("waiting for the run", id="headline", markup=False)
         with TabbedContent(initial=TABS[0]):
             with TabPane("Run", id="run"), Horizontal():
-                yield Vertical(Panel("learner"), Panel("engines"))
-                yield Vertical(Panel("evaluation"), Panel("games"))
+                yield Vertical(ViewPanel("learner"), ViewPanel("engines"))
+                yield Vertical(ViewPanel("evaluation"), ViewPanel("games"))
             with TabPane("Players", id="players"), Horizontal():
-                yield Vertical(Panel("ratings"))
-                yield Vertical(Panel("matches"), Panel("exploration"))
+                yield Vertical(ViewPanel("ratings"))
+                yield Vertical(ViewPanel("matches"), ViewPanel("exploration"))
             with TabPane("Game", id="game"):
-                yield Panel("game")
+                yield ViewPanel("game")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -101,15 +96,12 @@ class Dashboard(App[None]):
         threading.Thread(target=self._ask, name="dashboard", daemon=True).start()
 
     def on_unmount(self) -> None:
-        """Ask no more."""
         self._stop.set()
 
     def action_open(self, tab: str) -> None:
-        """Show a tab."""
         self.query_one(TabbedContent).active = tab
 
     def action_turn(self, by: int) -> None:
-        """Show the tab beside."""
         current = TABS.index(self.query_one(TabbedContent).active)
         self.action_open(TABS[(current + by) % len(TABS)])
 
@@ -117,12 +109,12 @@ class Dashboard(App[None]):
         """Show a view; where there is none, say so and keep the last."""
         if message.view is not None:
             self._last = message.view
-            for panel in self.query(Panel):
+            for panel in self.query(ViewPanel):
                 panel.show(message.view)
-        said = message.trouble if self._last is None else headline(self._last, message.trouble)
-        if said is not None:
+        text = message.trouble if self._last is None else headline(self._last, message.trouble)
+        if text is not None:
             for line in self.query("#headline").results(Static):  # none when we are leaving
-                line.update(said)
+                line.update(text)
 
     def _ask(self) -> None:
         while not self._stop.is_set():

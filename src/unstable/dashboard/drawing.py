@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from rich.console import Group, RenderableType
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -47,7 +48,6 @@ def sparkline(values: Sequence[float | None], width: int, height: int = 1) -> st
 
 
 def bar(share: float, width: int) -> str:
-    """A bar filled to a share between 0 and 1."""
     filled = round(min(1.0, max(0.0, share)) * width)
     return "█" * filled + "░" * (width - filled)
 
@@ -77,7 +77,6 @@ def headline(view: View, trouble: str | None = None, now: float | None = None) -
 
 
 def ago(seconds: float) -> str:
-    """A time span in its largest unit."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
@@ -108,7 +107,6 @@ def compact(value: float) -> str:
 
 
 def draw_games(view: View, _: int, __: int) -> RenderableType:
-    """Training games, and what went wrong."""
     rows = [_number_row(number, f"{number.value:,.0f}") for number in view.games]
     rows += [
         _number_row(n, f"{n.value:.1f}" if "length" in n.name else f"{n.value:.1%}")
@@ -161,15 +159,18 @@ def draw_engines(view: View, width: int, _: int) -> RenderableType:
 
 
 def _gpu_rows(gpu: Gpu) -> list[tuple[Text, Text, float | Text]]:
-    said = [] if gpu.tok_s is None else [f"{gpu.tok_s:,.0f} tok/s"]
-    said += [] if gpu.watts is None else [f"{gpu.watts:.0f} W"]
+    details = [] if gpu.tok_s is None else [f"{gpu.tok_s:,.0f} tok/s"]
+    details += [] if gpu.watts is None else [f"{gpu.watts:.0f} W"]
     busy = "" if gpu.busy is None else f"{gpu.busy:.0%} busy"
     memory = gpu.used_gib / gpu.total_gib if gpu.total_gib else 0.0
     return [
         (Text(f"GPU {gpu.index}"), Text(busy), gpu.busy or 0.0),
-        (Text(" ".join(said), "dim"), Text(f"{gpu.used_gib:.0f} of {gpu.total_gib:.0f} GiB", "dim"),
-         memory),
-    ]  # fmt: skip
+        (
+            Text(" ".join(details), "dim"),
+            Text(f"{gpu.used_gib:.0f} of {gpu.total_gib:.0f} GiB", "dim"),
+            memory,
+        ),
+    ]
 
 
 def draw_ratings(view: View, width: int, _: int) -> RenderableType:
@@ -223,12 +224,11 @@ def draw_matches(view: View, width: int, _: int) -> RenderableType:
 
 def _count(games: int, most: int) -> Text:
     shade = SHADES[min(len(SHADES) - 1, round(games / most * (len(SHADES) - 1)))]
-    said = f"{games / 1000:.0f}k" if games >= 10_000 else str(games)
-    return Text(said if games else "·", shade if games else "dim")
+    text = f"{games / 1000:.0f}k" if games >= 10_000 else str(games)
+    return Text(text if games else "·", shade if games else "dim")
 
 
 def draw_exploration(view: View, _: int, __: int) -> RenderableType:
-    """How varied play is, by environment."""
     if not view.exploration:
         return NOTHING
     rows: list[tuple[Text, ...]] = []
@@ -239,7 +239,6 @@ def draw_exploration(view: View, _: int, __: int) -> RenderableType:
 
 
 def draw_game(view: View, _: int, __: int) -> RenderableType:
-    """The latest training game."""
     return Text(view.latest_game, overflow="fold") if view.latest_game else NOTHING
 
 
@@ -254,8 +253,8 @@ def _number_row(number: Number, value: str) -> tuple[Text, Text]:
 
 def _room(width: int, *columns: Sequence[Text]) -> int:
     """What columns of text leave for a bar."""
-    taken = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
-    return max(4, width - taken)
+    used = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
+    return max(4, width - used)
 
 
 def _grid(rows: Sequence[tuple[Text, ...]]) -> Table:
@@ -280,3 +279,21 @@ PANELS: dict[str, tuple[str, Callable[[View, int, int], RenderableType]]] = {
     "game": ("Latest game", draw_game),
 }
 """By id: the title, and what draws it."""
+
+
+WIDE = 110
+"""Columns from which on panels stand side by side."""
+
+
+def snapshot(view: View, width: int) -> RenderableType:
+    """Everything of a view, one below the other, or in two columns where there is room."""
+    columns = 2 if width >= WIDE else 1
+    inside = width // columns - 4
+    panels = [Panel(draw(view, inside, 1), title=title) for title, draw in PANELS.values()]
+    grid = Table.grid(expand=True)
+    for _ in range(columns):
+        grid.add_column(ratio=1)
+    last = len(panels) - 1  # the transcript of a game takes a row of its own
+    for i in range(0, last, columns):
+        grid.add_row(*panels[i : min(i + columns, last)])
+    return Group(headline(view), grid, panels[last])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from unstable.evaluation import iteration
-from unstable.utils.plain_text import printable
+from unstable.utils.logging import printable
 
 CURVE_ORDER = ("loss", "grad", "reward", "kl", "entropy", "ratio", "clip", "value", "lr")
 """Curves are shown by the first of these words in their names; others follow by name."""
@@ -28,8 +30,6 @@ FAILURES = ("fail", "error", "dead", "lost", "drop", "skipped")
 
 @dataclass(frozen=True)
 class Throughput:
-    """What an engine does."""
-
     name: str
     tok_s: float
     running: float
@@ -38,8 +38,6 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of this machine."""
-
     index: int
     name: str
     busy: float | None
@@ -91,8 +89,6 @@ class WinRate:
 
 @dataclass(frozen=True)
 class RatingRow:
-    """How strong a player is believed to be."""
-
     uid: str
     mu: float
     sigma: float
@@ -101,8 +97,6 @@ class RatingRow:
 
 @dataclass(frozen=True)
 class Match:
-    """How often two have played."""
-
     first: str
     second: str
     games: int
@@ -110,16 +104,12 @@ class Match:
 
 @dataclass(frozen=True)
 class Number:
-    """A number with its name."""
-
     name: str
     value: float
 
 
 @dataclass(frozen=True)
 class View:
-    """Everything the dashboard shows."""
-
     run_name: str
     step: int
     written: float | None = None
@@ -166,7 +156,7 @@ def make_view(
         written: when `info` was written, if it is from files.
         status: what the run says about itself: `status`, `updates` and `message`.
     """
-    said = status or {}
+    run_status = status or {}
     scalars = {str(k): _number(v) for k, v in info.get("scalars", {}).items()}
     size = (buffer or {}).get("size", scalars.get("buffer/size"))
     tok_s = {str(k): _number(v) for k, v in info.get("gpu_tok_s", {}).items()}
@@ -174,9 +164,9 @@ def make_view(
         run_name=printable(str(info.get("run_name", ""))),
         step=int(info.get("step") or 0),
         written=written,
-        status=printable(str(said.get("status", ""))),
-        updates=said.get("updates"),
-        message=printable(str(said.get("message", ""))),
+        status=printable(str(run_status.get("status", ""))),
+        updates=run_status.get("updates"),
+        message=printable(str(run_status.get("message", ""))),
         engines=_engines(info.get("inference", {})),
         gpus=tuple(_with_speed(gpu, tok_s.get(str(gpu.index))) for gpu in gpus),
         curves=_curves(info.get("learner", {})),
@@ -223,8 +213,8 @@ def _with_speed(gpu: Gpu, tok_s: float | None) -> Gpu:
 
 def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
     def place(name: str) -> tuple[int, str]:
-        found = [i for i, word in enumerate(CURVE_ORDER) if word in name.lower()]
-        return (found[0] if found else len(CURVE_ORDER), name)
+        places = [i for i, word in enumerate(CURVE_ORDER) if word in name.lower()]
+        return (places[0] if places else len(CURVE_ORDER), name)
 
     return tuple(
         Curve(printable(name), tuple(_number(value) for value in learner[name][-MAX_CURVE:]))
@@ -244,16 +234,16 @@ def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
         WinRate(
             env_id=printable(env_id),
             opponent=printable(opponent),
-            ckpt_uid=printable(str(found[-1]["ckpt_uid"])),
-            games=int(found[-1]["games"]),
-            win_rate=float(found[-1]["win_rate"]),
-            low=float(found[-1]["win_rate_low"]),
-            high=float(found[-1]["win_rate_high"]),
-            draw_rate=float(found[-1]["draw_rate"]),
-            invalid_rate=float(found[-1]["invalid_rate"]),
-            history=tuple(_checkpoint_rate(one) for one in found),
+            ckpt_uid=printable(str(rows[-1]["ckpt_uid"])),
+            games=int(rows[-1]["games"]),
+            win_rate=float(rows[-1]["win_rate"]),
+            low=float(rows[-1]["win_rate_low"]),
+            high=float(rows[-1]["win_rate_high"]),
+            draw_rate=float(rows[-1]["draw_rate"]),
+            invalid_rate=float(rows[-1]["invalid_rate"]),
+            history=tuple(_checkpoint_rate(one) for one in rows),
         )
-        for (env_id, opponent), found in groups.items()
+        for (env_id, opponent), rows in groups.items()
     )
 
 
@@ -285,8 +275,8 @@ def _ratings(ratings: Mapping[str, Mapping[str, Any]]) -> tuple[RatingRow, ...]:
 def _matches(counts: Any) -> tuple[Match, ...]:
     """Of pairs to counts, or of triples as JSON has them."""
     triples = [(*pair, n) for pair, n in counts.items()] if isinstance(counts, Mapping) else counts
-    found = [Match(printable(str(a)), printable(str(b)), int(n)) for a, b, n in triples]
-    return tuple(sorted(found, key=lambda match: -match.games))
+    matches = [Match(printable(str(a)), printable(str(b)), int(n)) for a, b, n in triples]
+    return tuple(sorted(matches, key=lambda match: -match.games))
 
 
 def _games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
@@ -310,3 +300,71 @@ def _failures(
     counted |= {f"buffer/{k}": v for k, v in buffer.items() if any(w in k for w in FAILURES)}
     counted["metrics not written"] = write_failures
     return tuple(number for number in _numbers(counted) if number.value)
+
+
+class SourceError(Exception):
+    """There is no view now; the message says why. A later call may succeed."""
+
+
+class Source(Protocol):
+    """Gives the newest view when it is asked; called from one thread at a time."""
+
+    def fetch(self) -> View:
+        """The view now, within seconds.
+
+        Raises:
+            SourceError: there is none now.
+        """
+        ...
+
+    def close(self) -> None:
+        """No more will be asked."""
+        ...
+
+
+FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw"
+SECONDS = 5.0
+
+
+def local_gpus() -> tuple[Gpu, ...]:
+    """What `nvidia-smi` says; nothing where it is not installed or does not answer."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    command = [tool, f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
+    try:
+        table = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=SECONDS
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return parse_gpus(table)
+
+
+def parse_gpus(table: str) -> tuple[Gpu, ...]:
+    """One GPU per line of comma-separated FIELDS; lines of another form are left out."""
+    gpus = []
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(FIELDS.split(",")) or not cells[0].isdigit():
+            continue
+        busy, used, total, watts = map(_sensor_value, cells[2:])
+        gpus.append(
+            Gpu(
+                index=int(cells[0]),
+                name=cells[1],
+                busy=None if busy is None else busy / 100,
+                used_gib=(used or 0.0) / 1024,
+                total_gib=(total or 0.0) / 1024,
+                watts=watts,
+            )
+        )
+    return tuple(gpus)
+
+
+def _sensor_value(cell: str) -> float | None:
+    """Cards without a sensor say `[N/A]`."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from unstable.engines.protocol import Completion, Engine, EngineError, Sampling
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["ENGINES", "Completion", "Engine", "EngineError", "Sampling", "make_engine"]
 
@@ -44,14 +42,14 @@ def make_engine(cfg: Mapping[str, Any]) -> Engine:
         raise ValueError(f"no engine {name!r}; there are auto, {', '.join(ENGINES)}")
     if not cfg.get("model_name"):
         raise ValueError("the engine's configuration has no model_name")
-    given = {argument: cfg[key] for key, argument in OPTIONS.items() if key in cfg}
+    options = {argument: cfg[key] for key, argument in OPTIONS.items() if key in cfg}
     if name == "vllm":  # the other takes adapters as they come, and memory as it needs it
         rank = cfg.get("lora_config", {}).get("lora_rank")
         share = cfg.get("gpu_memory_utilization")
         only_here = {"max_lora_rank": rank, "gpu_memory_utilization": share}
-        given |= {key: value for key, value in only_here.items() if value is not None}
+        options |= {key: value for key, value in only_here.items() if value is not None}
     module, kind = ENGINES[name]
-    engine: Engine = getattr(importlib.import_module(module), kind)(cfg["model_name"], **given)
+    engine: Engine = getattr(importlib.import_module(module), kind)(cfg["model_name"], **options)
     return engine
 
 

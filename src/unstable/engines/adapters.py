@@ -1,9 +1,10 @@
-"""Several LoRA adapters in one batch."""
+"""LoRA adapters: as PEFT saves them on disk, and several of them in one batch."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,53 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unstable.engines.adapter_files import CONFIG, WEIGHTS
 from unstable.engines.protocol import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from torch import nn
+
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+
+
+def fingerprint(folder: str) -> str:
+    """Changes when the adapter in a folder is written anew. Raises EngineError if there is none."""
+    try:
+        stats = [(Path(folder) / name).stat() for name in (CONFIG, WEIGHTS)]
+    except OSError as error:
+        raise EngineError(f"no LoRA adapter at {folder}: {error}") from error
+    return ".".join(f"{stat.st_ctime_ns:x}-{stat.st_size:x}-{stat.st_ino:x}" for stat in stats)
+
+
+def check_adapter(folder: str, model: nn.Module) -> None:
+    """Raise EngineError for an adapter of another model, or with weights that are not finite.
+
+    Args:
+        folder: where the adapter is.
+        model: the model that it has to fit; its weights are not looked at, and may be on `meta`.
+    """
+    from safetensors import SafetensorError, safe_open
+    from torch import nn
+
+    modules = dict(model.named_modules())
+    try:
+        with safe_open(Path(folder) / WEIGHTS, "pt") as weights:
+            for key in weights.keys():  # noqa: SIM118 - it is no mapping
+                name, _, half = key.removeprefix("base_model.model.").partition(".lora_")
+                if name not in modules:
+                    raise EngineError(f"{folder}: the model has no layer for {key}")
+                tensor, layer = weights.get_tensor(key), modules[name]
+                if isinstance(layer, nn.Linear) and half in ("A.weight", "B.weight"):
+                    inwards = half == "A.weight"
+                    expected = layer.in_features if inwards else layer.out_features
+                    if tensor.shape[inwards] != expected:
+                        raise EngineError(f"{folder}: {key} is of another size in the model")
+                if not tensor.isfinite().all():
+                    raise EngineError(f"{folder}: {key} has weights that are not finite numbers")
+    except (OSError, SafetensorError) as error:
+        raise EngineError(f"cannot read the adapter at {folder}: {error}") from error
+
 
 REFUSED = ("use_dora", "fan_in_fan_out", "modules_to_save", "alpha_pattern", "lora_bias")
 """What PEFT can put into an adapter and what is not done here."""
@@ -89,7 +132,7 @@ def _read(folder: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, tensors
 
 
-class Mixture:
+class AdapterMixture:
     """Which adapters are in the batch, and which token has which; shared by all linear layers."""
 
     def __init__(self) -> None:
@@ -107,7 +150,9 @@ class LoraLinear(nn.Module):
     keeps the ranks of its own adapter only.
     """
 
-    def __init__(self, linear: nn.Linear, name: str, mixture: Mixture, is_output: bool) -> None:
+    def __init__(
+        self, linear: nn.Linear, name: str, mixture: AdapterMixture, is_output: bool
+    ) -> None:
         super().__init__()
         self.linear = linear
         self.name = name
@@ -125,11 +170,9 @@ class LoraLinear(nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """The base layer's."""
         return self.linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """The layer's output, each token with its adapter."""
         base: Tensor = self.linear(x)
         mixture = self._mixture
         if self._adapters is not mixture.adapters:
@@ -165,7 +208,7 @@ def _side_by_side(adapters: Sequence[Adapter], name: str) -> tuple[Tensor | None
 
 
 def mix(
-    mixture: Mixture,
+    mixture: AdapterMixture,
     owners: Sequence[Adapter | None],
     counts: Sequence[int],
     device: torch.device,

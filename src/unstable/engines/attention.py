@@ -64,13 +64,11 @@ class SlotCache:
         return self.layers[layer]
 
     def copy(self, source: list[int], target: list[int], columns: int) -> None:
-        """Copy the first columns of rows to other rows."""
         for pair in self.layers.values():
             for tensor in pair:
                 tensor[target, :, :columns] = tensor[source, :, :columns]
 
     def wipe(self, rows: list[int]) -> None:
-        """Overwrite rows with zeros."""
         for pair in self.layers.values():
             for tensor in pair:
                 tensor[rows] = 0.0
@@ -100,7 +98,7 @@ class Prompts:
 
 
 @dataclass
-class Plan:
+class AttentionPlan:
     """Which token of a step is whose."""
 
     cache: SlotCache
@@ -122,7 +120,6 @@ class Plan:
 
     @cached_property
     def prompts(self) -> list[Prompts]:
-        """All other tokens, in blocks of prompts of similar length."""
         return _blocks(self.lengths, self.running, self.rows.device)
 
     @cached_property
@@ -150,7 +147,7 @@ def slot_attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001 - the plan says who sees what
-    plan: Plan,
+    plan: AttentionPlan,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -184,7 +181,7 @@ def slot_attention(
 
 
 def _running(
-    query: Tensor, keys: Tensor, values: Tensor, plan: Plan, scale: float,
+    query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan, scale: float,
     window: int | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
     """One token per row against all its row holds; heads that share keys go together."""
@@ -210,7 +207,7 @@ def _is_flash(query: Tensor, softcap: float | None) -> bool:
 
 
 def _ragged(
-    query: Tensor, key: Tensor, value: Tensor, plan: Plan, scale: float, window: int | None
+    query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, scale: float, window: int | None
 ) -> Tensor:
     """Prompts against themselves, of any lengths in one kernel."""
     from torch.nn.attention.varlen import varlen_attn

@@ -3,21 +3,86 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from unstable.engines.adapters import Adapter, LoraLinear, Mixture, mix
-from unstable.engines.attention import Plan, SlotCache, use_slots
-from unstable.engines.replay import FEWEST_COLUMNS, Replay, rounded_up
-from unstable.engines.sampling import draw
+from unstable.engines.adapters import Adapter, AdapterMixture, LoraLinear, mix
+from unstable.engines.attention import AttentionPlan, SlotCache, use_slots
+from unstable.engines.protocol import Sampling
+from unstable.engines.replay import FEWEST_COLUMNS, GraphReplay, rounded_up
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from unstable.engines.protocol import Sampling
+def draw(
+    logits: Tensor, uniforms: list[float], temperatures: list[float], top_ps: list[float]
+) -> tuple[Tensor, Tensor]:
+    """Draw a token per row by inverting its cumulative distribution at its uniform number.
+
+    Args:
+        logits: (rows, vocabulary), float32.
+        uniforms: per row, in [0, 1).
+        temperatures: per row; 0: the most likely token.
+        top_ps: per row; below 1 the least likely tokens beyond that mass are left out.
+
+    Returns:
+        The tokens, and their log-probabilities under the model itself. A row whose logits are not
+        numbers gets a log-probability that is none either.
+    """
+    logprobs = logits.log_softmax(-1)
+    tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
+    greedy = [row for row, t in enumerate(temperatures) if t <= 0.0]
+    nucleus = [
+        row
+        for row, (t, p) in enumerate(zip(temperatures, top_ps, strict=True))
+        if t > 0.0 and p < 1.0
+    ]
+    whole = [
+        row
+        for row, (t, p) in enumerate(zip(temperatures, top_ps, strict=True))
+        if t > 0.0 and p >= 1.0
+    ]
+    for rows, pick in ((greedy, _most_likely), (nucleus, _from_nucleus), (whole, _from_whole)):
+        if not rows:
+            continue
+        everybody = len(rows) == len(logits)
+        chosen = logits if everybody else logits[rows]
+        numbers = torch.tensor(
+            [[uniforms[row], temperatures[row], top_ps[row]] for row in rows],
+            dtype=torch.float64,
+        ).to(device=logits.device, dtype=torch.float32)
+        picked = pick(chosen, numbers[:, :1], numbers[:, 1:2], numbers[:, 2:])
+        if everybody:
+            tokens = picked
+        else:
+            tokens[rows] = picked
+    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+
+
+def _most_likely(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:  # noqa: ARG001
+    return logits.argmax(-1)
+
+
+def _from_whole(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:  # noqa: ARG001
+    mass = (logits / temperature).softmax(-1).cumsum(-1)
+    return _invert(mass, uniform * mass[:, -1:])
+
+
+def _from_nucleus(logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor) -> Tensor:
+    probs, order = (logits / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    mass = probs.cumsum(-1)
+    # The token that reaches top_p is the last one kept, and the first is always kept.
+    last = (mass < top_p * mass[:, -1:]).sum(-1, keepdim=True).clamp_(max=mass.shape[-1] - 1)
+    place = _invert(mass, uniform * mass.gather(1, last))
+    return order.gather(1, place[:, None])[:, 0]
+
+
+def _invert(mass: Tensor, at: Tensor) -> Tensor:
+    """The first place whose cumulative mass is more than `at`."""
+    return torch.searchsorted(mass, at, right=True)[:, 0].clamp_(max=mass.shape[-1] - 1)
+
 
 CHUNK_TOKENS = {True: 1024, False: 16384}
 """How much of prompts is read at once, on a CPU and elsewhere; a CPU's caches hold no more."""
@@ -25,8 +90,6 @@ CHUNK_TOKENS = {True: 1024, False: 16384}
 
 @dataclass(eq=False)
 class Row:
-    """A request under way."""
-
     prompt: tuple[int, ...]
     sampling: Sampling
     max_tokens: int
@@ -46,17 +109,14 @@ class Row:
         self.random = random.Random(self.sampling.seed)
 
     def when_answered(self, _: Any) -> None:
-        """Leave at the next step."""
         self.left = True
 
     @property
     def length(self) -> int:
-        """Of prompt and answer so far."""
         return len(self.prompt) + len(self.tokens)
 
     @property
     def done(self) -> bool:
-        """Whether it leaves."""
         return self.stopped or self.broken or self.left or len(self.tokens) >= self.max_tokens
 
 
@@ -78,9 +138,9 @@ class Decoder:
         self.dtype: torch.dtype = model.dtype
         self.chunk_tokens = CHUNK_TOKENS[self.device.type == "cpu"]
         self._cache = SlotCache(max_rows)
-        self._mixture = Mixture()
+        self._mixture = AdapterMixture()
         self._replay = (
-            Replay(self._one_each, self._mixture, max_rows, self.device)
+            GraphReplay(self._one_each, self._mixture, max_rows, self.device)
             if self.device.type == "cuda"
             else None
         )
@@ -111,7 +171,6 @@ class Decoder:
         return self._leave()
 
     def clear(self) -> None:
-        """Forget all rows, and free what they hold."""
         self.rows = []
         self._cache = SlotCache(self.max_rows)
         if self._replay:
@@ -200,7 +259,7 @@ class Decoder:
             position_ids=inputs[1:2],
             use_cache=False,
             logits_to_keep=keep,
-            plan=Plan(self._cache, inputs[2], inputs[1], reach, prompts),
+            plan=AttentionPlan(self._cache, inputs[2], inputs[1], reach, prompts),
         )
         logits: Tensor = output.logits[0].float()
         return logits
@@ -248,7 +307,7 @@ def _chunks(numbers: Sequence[int], rows: Sequence[Row], tokens: int) -> list[li
     return chunks
 
 
-def _take_adapters(model: Any, mixture: Mixture) -> None:
+def _take_adapters(model: Any, mixture: AdapterMixture) -> None:
     """Put a LoraLinear around every linear layer."""
     output = model.get_output_embeddings()
     for parent_name, parent in list(model.named_modules()):

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from unstable.engines.adapters import Mixture
+from unstable.engines.adapters import AdapterMixture
 
 FEWEST_ROWS, FEWEST_COLUMNS = 8, 128
 
@@ -39,7 +38,7 @@ class _Recorded:
     logits: Tensor
 
 
-class Replay:
+class GraphReplay:
     """Runs steps by replaying them.
 
     Args:
@@ -49,7 +48,9 @@ class Replay:
         device: a GPU.
     """
 
-    def __init__(self, run: Run, mixture: Mixture, max_rows: int, device: torch.device) -> None:
+    def __init__(
+        self, run: Run, mixture: AdapterMixture, max_rows: int, device: torch.device
+    ) -> None:
         self._run = run
         self._mixture = mixture
         self._max_rows = max_rows
@@ -60,7 +61,6 @@ class Replay:
         self._pool: Any = None
 
     def rows(self, wanted: int) -> int:
-        """How many rows a step of so many runs with."""
         return min(rounded_up(wanted, FEWEST_ROWS), self._max_rows)
 
     def forget(self) -> None:

@@ -4,17 +4,99 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from unstable.engines.adapters import CONFIG, Adapter, fingerprint, load_adapter
+from unstable.engines.decoder import Decoder, Row
 from unstable.engines.protocol import Completion, EngineError, Sampling
-from unstable.utils.quiet import quiet_transformers
+from unstable.utils.logging import quiet_transformers
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+Key = tuple[str, str]
+WHOLE_MODEL = "config.json"
 
-    from unstable.engines.decoder import Decoder, Row
+
+@dataclass(eq=False)
+class LoadedPolicy:
+    decoder: Decoder
+    adapter: Adapter | None = None
+    users: int = 0
+    """Requests that are being answered with it."""
+
+
+class Policies:
+    """Loads what requests name; keeps the ones used last, never more than `limit`.
+
+    Args:
+        base: decodes with the model itself and with adapters.
+        limit: how many, the base not counted.
+        load_model: makes a decoder of a folder that has a whole model.
+    """
+
+    def __init__(self, base: Decoder, limit: int, load_model: Callable[[str], Decoder]) -> None:
+        if limit < 1:
+            raise ValueError(f"max_adapters is {limit}: at least 1")
+        self.base = LoadedPolicy(base)
+        self.limit = limit
+        self._load_model = load_model
+        self._loaded: OrderedDict[Key, LoadedPolicy] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    def get(self, folder: str | None) -> LoadedPolicy | None:
+        """The policy of a folder, as the folder is now; None: not before another one is unused.
+
+        Raises:
+            EngineError: the folder has no adapter or model that can be served.
+        """
+        if folder is None:
+            return self.base
+        key = (folder, _version(folder))
+        if key in self._loaded:
+            self._loaded.move_to_end(key)
+            return self._loaded[key]
+        if not self._make_room():
+            return None
+        self._loaded[key] = self._load(folder)
+        return self._loaded[key]
+
+    def decoders(self) -> list[Decoder]:
+        policies = (self.base, *self._loaded.values())
+        return list(dict.fromkeys(policy.decoder for policy in policies))
+
+    def _make_room(self) -> bool:
+        if len(self._loaded) < self.limit:
+            return True
+        unused = next((key for key, policy in self._loaded.items() if not policy.users), None)
+        if unused is None:
+            return False
+        del self._loaded[unused]
+        return True
+
+    def _load(self, folder: str) -> LoadedPolicy:
+        base = self.base.decoder
+        if (Path(folder) / CONFIG).exists():
+            adapter = load_adapter(folder, base.model, base.dtype, base.device)
+            return LoadedPolicy(base, adapter)
+        try:
+            return LoadedPolicy(self._load_model(folder))
+        except (OSError, ValueError, RuntimeError) as error:
+            raise EngineError(f"cannot load the model at {folder}: {error}") from error
+
+
+def _version(folder: str) -> str:
+    """Changes when what a folder holds is written anew. Raises EngineError if it holds nothing."""
+    whole = Path(folder) / WHOLE_MODEL
+    if (Path(folder) / CONFIG).exists() or not whole.exists():
+        return fingerprint(folder)
+    stat = whole.stat()
+    return f"{stat.st_ctime_ns:x}-{stat.st_ino:x}"
+
 
 GATHERING_STEPS = 8
 """On a GPU prompts are read beside the replayed step, so those that come in gather that long."""
@@ -49,7 +131,7 @@ class TransformersEngine:
         max_adapters: int = 8,
         prefill_tokens: int = 16384,
     ) -> None:
-        from unstable.engines.policies import Policies
+        from unstable.engines.transformers_engine import Policies
 
         if max_parallel_seq < 1:
             raise ValueError(f"max_parallel_seq is {max_parallel_seq}: at least 1")
@@ -99,11 +181,9 @@ class TransformersEngine:
         return await request.answer
 
     def stats(self) -> dict[str, float]:
-        """`queued`, `running`, and `tokens` generated so far."""
         return {"queued": len(self._queue), "running": len(self._running), "tokens": self._tokens}
 
     async def close(self) -> None:
-        """Free what is held; requests that are under way fail with EngineError."""
         self._closed = True
         if self._task is not None and not self._task.done():
             await self._task  # it ends after the step it is in
@@ -268,8 +348,6 @@ class TransformersEngine:
 
 
 class _Request:
-    """Waits for its answer."""
-
     def __init__(
         self, prompt: tuple[int, ...], sampling: Sampling, adapter: str | None,
         answer: asyncio.Future[Completion],
@@ -282,12 +360,12 @@ class _Request:
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     """Every token that ends an answer by the model's, its generation's or its tokenizer's word."""
-    found: set[int] = set()
+    tokens: set[int] = set()
     for source in (model.config, getattr(model, "generation_config", None), tokenizer):
-        said: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
-        if said is not None:
-            found.update([said] if isinstance(said, int) else said)
-    return frozenset(found)
+        stop: int | Iterable[int] | None = getattr(source, "eos_token_id", None)
+        if stop is not None:
+            tokens.update([stop] if isinstance(stop, int) else stop)
+    return frozenset(tokens)
 
 
 def _device(name: str) -> Any:

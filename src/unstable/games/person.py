@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from unstable.games.legal import legal_moves
 from unstable.games.players import RandomLegal
-from unstable.utils.plain_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from unstable.games.runner import GameRunner
+from unstable.games.rules import legal_moves
+from unstable.games.runner import GameRunner
+from unstable.utils.logging import printable
 
 PATIENCE = 1000
 """Invalid moves in a row that a person may take back; models may take back none."""
@@ -70,11 +66,11 @@ def unseen(before: str, now: str) -> str:
     """
     if before and now.startswith(before):
         return now[len(before) :].strip("\n")
-    known, told = before.split("\n\n"), now.split("\n\n")
+    known, paragraphs = before.split("\n\n"), now.split("\n\n")
     same = 0
-    while same < len(told) - 1 and same < len(known) and known[same] == told[same]:
+    while same < len(paragraphs) - 1 and same < len(known) and known[same] == paragraphs[same]:
         same += 1
-    return "\n\n".join(told[same:]).strip("\n")
+    return "\n\n".join(paragraphs[same:]).strip("\n")
 
 
 def as_move(line: str, env_id: str) -> str:
@@ -84,10 +80,10 @@ def as_move(line: str, env_id: str) -> str:
 
 def hint(game: GameRunner) -> str:
     """The legal moves, or some where they are too many."""
-    found: dict[str, None] = {}
+    moves: dict[str, None] = {}
     try:
         for seed in range(LISTINGS):
-            found |= dict.fromkeys(legal_moves(game.env_id, game.env, random.Random(seed)))
+            moves |= dict.fromkeys(legal_moves(game.env_id, game.env, random.Random(seed)))
     except LookupError as error:
         return str(error)
-    return f"legal moves: {' '.join(found)}"
+    return f"legal moves: {' '.join(moves)}"

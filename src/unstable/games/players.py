@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from unstable.games.legal import LEGAL_MOVES, game_name, legal_moves
+from unstable.games.rules import LEGAL_MOVES, game_name, legal_moves
 from unstable.games.runner import GameRunner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 RANDOM_LEGAL = "random-legal"
 
 
 class Player(Protocol):
-    """Answers when it is its turn."""
-
     def act(self, game: GameRunner) -> str:
         """The move of the player whose turn it is."""
         ...

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
-from unstable.games.random_state import OwnRandom
+_LOCK = threading.RLock()
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+
+class OwnRandom:
+    """Within `with`, the global `random` is in this object's state; after it, as before.
+
+    Threads take turns. Only `random` is swapped: no game here draws from NumPy.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._state = random.Random(seed).getstate()
+
+    def __enter__(self) -> None:
+        _LOCK.acquire()
+        self._outside = random.getstate()
+        random.setstate(self._state)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._state = random.getstate()
+        random.setstate(self._outside)
+        _LOCK.release()
+
 
 MAX_MOVES = 2000
 """No game here takes nearly as many; one that does has lost its way."""
@@ -81,7 +108,6 @@ class GameRunner:
 
     @property
     def turns(self) -> int:
-        """Moves so far, of all players."""
         return len(self.actions)
 
     @property

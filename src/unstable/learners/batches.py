@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from unstable.utils.handles import ask
-
-if TYPE_CHECKING:
-    from unstable.core import Step
+from unstable.buffer import StepBuffer
+from unstable.core import Step
+from unstable.utils.handles import call
 
 LONGEST_WAIT = 0.2
 """Seconds between two looks at a buffer that has too little."""
@@ -18,9 +16,7 @@ LONGEST_WAIT = 0.2
 
 @dataclass
 class BatchSource:
-    """A buffer, as a learner uses it."""
-
-    buffer: Any
+    buffer: StepBuffer
     delay: float
     """It waits until there are so many batches."""
     num_learners: int
@@ -32,9 +28,7 @@ class BatchSource:
 
     def check_capacity(self, batch_size: int) -> None:
         """Raise ValueError if the buffer can never hold as much as is waited for."""
-        if not hasattr(self.buffer, "room"):
-            return
-        capacity = ask(self.buffer, "room") + ask(self.buffer, "size")
+        capacity = call(self.buffer.room) + call(self.buffer.size)
         if self._needed(batch_size) > capacity:
             raise ValueError(
                 f"the learner waits for {self._needed(batch_size)} steps (batch_size {batch_size} x"
@@ -49,8 +43,8 @@ class BatchSource:
             RuntimeError: the buffer was stopped and has less.
         """
         pause = 0.01
-        while (size := ask(self.buffer, "size")) < self._needed(batch_size):
-            if ask(self.buffer, "stopped"):
+        while (size := call(self.buffer.size)) < self._needed(batch_size):
+            if call(self.buffer.stopped):
                 if size >= batch_size:
                     return
                 raise RuntimeError(
@@ -61,18 +55,17 @@ class BatchSource:
             pause = min(LONGEST_WAIT, 2.0 * pause)
 
     def take(self, batch_size: int, step: int) -> list[Step]:
-        """A batch without what is too old for the learner's step; it may be empty."""
         if self.whole_games:
-            games = ask(self.buffer, "get_episodes", batch_size)
+            games = call(self.buffer.get_episodes, batch_size)
             steps: list[Step] = [one for game in games for one in game]
         else:
-            steps = ask(self.buffer, "get_batch", batch_size)
+            steps = call(self.buffer.get_batch, batch_size)
         fresh = [one for one in steps if not self._is_stale(one, step)]
         self.stale += len(steps) - len(fresh)
         return fresh
 
     def _why(self) -> str:
-        reason = ask(self.buffer, "stop_reason") if hasattr(self.buffer, "stop_reason") else ""
+        reason = call(self.buffer.stop_reason)
         return f" ({reason})" if reason else ""
 
     def _needed(self, batch_size: int) -> int:

@@ -24,13 +24,13 @@ def fuse(model: Any) -> int:
 
     A copy of the model stays whole: its layers are the copy's own.
     """
-    found = 0
+    replaced = 0
     for module in model.modules():
         forward = _forward_for(module)
         if forward is not None:
             module.forward = MethodType(forward, module)
-            found += 1
-    return found
+            replaced += 1
+    return replaced
 
 
 def _forward_for(module: Any) -> Any:

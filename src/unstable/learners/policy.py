@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from unstable.algorithms.last_layer import skip_unasked
-from unstable.algorithms.logprobs import trunk_of
-from unstable.algorithms.packing import use_packed_attention
+from unstable.algorithms.forward import skip_unasked, trunk_of, use_packed_attention
 from unstable.learners.fused import fuse
-from unstable.utils.quiet import quiet_transformers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from unstable.utils.logging import quiet_transformers
 
 LORA_DEFAULTS = {
     "lora_rank": 32,
@@ -128,7 +124,7 @@ def _with_new_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:
 
 
 def _with_adapter(model: Any, path: str, lora_cfg: Mapping[str, Any]) -> Any:
-    """Go on with an adapter that exists: its own shape holds, and must not be told otherwise."""
+    """Continue with an existing adapter: its own shape holds, and lora_cfg must not differ."""
     from peft import PeftConfig, PeftModel
 
     if not Path(path).is_dir():

@@ -7,14 +7,24 @@ import math
 import random
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from unstable.buffer import StepBuffer
+from unstable.core import BaseAlgo, Step
 from unstable.learners.batches import BatchSource
-from unstable.learners.checkpoints import adapter_bytes, save_checkpoint
+from unstable.learners.checkpoints import (
+    adapter_bytes,
+    gather_tensors,
+    put_back,
+    read_state,
+    save_checkpoint,
+    write_state,
+)
 from unstable.learners.policy import (
     choose_device,
     choose_dtype,
@@ -22,21 +32,46 @@ from unstable.learners.policy import (
     enable_full_activation_ckpt,
     load_policy,
 )
-from unstable.learners.schedules import rate_factor
-from unstable.learners.state import (
-    gather_tensors,
-    put_back,
-    read_state,
-    write_state,
-)
-from unstable.utils.handles import ask, one_line, tell
+from unstable.model_pool import ModelPool
+from unstable.trackers import Tracker
+from unstable.utils.handles import call, send
+from unstable.utils.logging import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from torch import Tensor
 
-    from unstable.core import BaseAlgo, Step
+
+def rate_factor(
+    name: str, step: int, total: int | None, warmup: int = 0, floor: float = 0.0
+) -> float:
+    """By what the learning rate is multiplied.
+
+    Args:
+        name: one of SCHEDULES.
+        step: updates done so far.
+        total: updates of the whole run; `constant` needs none.
+        warmup: over so many updates the rate rises to its value first.
+        floor: the factor at the end.
+    """
+    if name not in SCHEDULES:
+        raise ValueError(f"no lr_schedule {name!r}; there are {', '.join(SCHEDULES)}")
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    if name == "constant":
+        return 1.0
+    if total is None or total <= warmup:
+        raise ValueError(f"lr_schedule {name!r} needs lr_total, beyond lr_warmup: it is {total}")
+    done = min(1.0, (step - warmup) / (total - warmup))
+    return floor + (1.0 - floor) * SCHEDULES[name](done)
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda _: 1.0,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+    "linear": lambda done: 1.0 - done,
+}
+"""From the share of the run that is done to the share of the rate that is left."""
+
 
 _LOG = logging.getLogger(__name__)
 MAX_SKIPPED = 3
@@ -53,7 +88,7 @@ class StandardLearner:
     Args:
         model_name: the base model, by Hugging Face name or folder.
         step_buffer: where batches come from.
-        model_pool: is told of every checkpoint.
+        model_pool: gets every checkpoint.
         algorithm: makes steps into gradients.
         batch_size: steps of an update.
         mini_batch_size: sequences of a forward pass, at least. Gradients are summed over them.
@@ -73,7 +108,7 @@ class StandardLearner:
         gradient_checkpointing: the same by whole layers, as Hugging Face does it.
         use_trainer_cache: let forward passes keep keys and values.
         max_train_len: train on the first so many tokens of prompt and answer only.
-        tracker: is told of every update.
+        tracker: gets the metrics of every update.
         device: `auto`, `cpu`, `cuda`, ...
         dtype: of frozen weights: `auto`, `float32`, `bfloat16`, `float16`.
         full_parameters: train all of the model instead of an adapter.
@@ -93,8 +128,8 @@ class StandardLearner:
     def __init__(
         self,
         model_name: str,
-        step_buffer: Any,
-        model_pool: Any,
+        step_buffer: StepBuffer,
+        model_pool: ModelPool | None,
         algorithm: BaseAlgo,
         batch_size: int,
         mini_batch_size: int = 1,
@@ -111,7 +146,7 @@ class StandardLearner:
         gradient_checkpointing: bool = False,
         use_trainer_cache: bool = False,
         max_train_len: int | None = None,
-        tracker: Any = None,
+        tracker: Tracker | None = None,
         *,
         device: str = "auto",
         dtype: str = "auto",
@@ -213,7 +248,7 @@ class StandardLearner:
             reason = f"the learner has failed: {one_line(error)}"
             raise
         finally:  # also on an error: nobody would use what is collected
-            tell(self.step_buffer, "stop", reason)
+            send(self.step_buffer.stop, reason)
 
     def next_update(self) -> dict[str, float]:
         """Wait for enough data, then update once; what was logged.
@@ -268,7 +303,8 @@ class StandardLearner:
             "stale_dropped": float(self._batches.stale),
             **seen,
         }
-        tell(self.tracker, "log_learner", info)
+        if self.tracker is not None:
+            send(self.tracker.log_learner, info)
         if self._step % self.save_every == 0:
             self.save_checkpoint()
         return info
@@ -278,19 +314,19 @@ class StandardLearner:
         with self._autocast():
             items = list(self.algorithm.prepare_steps(steps))
         order = random.Random(self._step_seed())
-        found: list[dict[str, float]] = []
+        metrics: list[dict[str, float]] = []
         for _ in range(self.epochs):
             parts = [items]
             if self.steps_per_batch > 1:
                 order.shuffle(items)
                 count = min(self.steps_per_batch, len(items))
                 parts = [items[index::count] for index in range(count)]
-            found += [self._optimiser_step(part) for part in parts]
-        names = dict.fromkeys(name for one in found for name in one)
+            metrics += [self._optimiser_step(part) for part in parts]
+        names = dict.fromkeys(name for one in metrics for name in one)
         return {
             name: sum(values) / len(values)
             for name in names
-            if (values := [one[name] for one in found if name in one])
+            if (values := [one[name] for one in metrics if name in one])
         }
 
     def _optimiser_step(self, items: Sequence[Any]) -> dict[str, float]:
@@ -318,7 +354,6 @@ class StandardLearner:
         return seen
 
     def _clip(self, parameters: list[Tensor]) -> float:
-        """Bound the gradients; their norm before that."""
         return float(torch.nn.utils.clip_grad_norm_(parameters, self.grad_clip))
 
     def _report(self, items: Sequence[Any], what: str) -> None:
@@ -348,7 +383,7 @@ class StandardLearner:
         )
         if self.model_pool is not None:
             files = None if self.full_parameters else adapter_bytes(folder)
-            ask(self.model_pool, "add_checkpoint", str(folder), self._step, files)
+            call(self.model_pool.add_checkpoint, str(folder), self._step, files)
         return folder
 
     def remove_checkpoints(self, folders: Iterable[str]) -> None:
@@ -395,14 +430,12 @@ class StandardLearner:
             return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
     def load_state_files(self, files: Mapping[str, bytes]) -> None:
-        """Continue where `state_files` was called."""
         with tempfile.TemporaryDirectory() as folder:
             for name, content in files.items():
                 (Path(folder) / name).write_bytes(content)
             self.load_state(folder)
 
     def get_step(self) -> int:
-        """The number of updates done, for callers elsewhere."""
         return self._step
 
     # --- parts --------------------------------------------------------------------------------
@@ -442,11 +475,11 @@ def _rate(algorithm: BaseAlgo, module: str, default: float) -> float:
     return default if rate is None else rate
 
 
-def _checkpoint_root(ckpt_root: str | Path | None, tracker: Any) -> Path:
+def _checkpoint_root(ckpt_root: str | Path | None, tracker: Tracker | None) -> Path:
     if ckpt_root is not None:
         return Path(ckpt_root).absolute()
     if tracker is not None:
-        return Path(ask(tracker, "get_checkpoints_dir"))
+        return Path(call(tracker.get_checkpoints_dir))
     return Path("checkpoints").absolute()
 
 

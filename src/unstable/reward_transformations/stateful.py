@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 
-class Transform:
+class RewardTransform:
     """Keeps no state unless it says so."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -16,26 +14,23 @@ class Transform:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given some")
 
 
-T = TypeVar("T", bound=Transform)
+T = TypeVar("T", bound=RewardTransform)
 
 
-class Stack(Transform, Generic[T]):
+class Stack(RewardTransform, Generic[T]):
     """Transforms in the order in which they are applied."""
 
     def __init__(self, transforms: Iterable[T] = ()) -> None:
         self.transforms = list(transforms)
 
     def register(self, transform: T) -> None:
-        """Put one more at the end."""
         self.transforms.append(transform)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each."""
         return {
             "transforms": [
                 {"name": type(transform).__name__, "state": transform.state_dict()}

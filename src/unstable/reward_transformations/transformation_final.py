@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from unstable.reward_transformations.stateful import Stack, Transform
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 
-class FinalRewardTransform(Transform, ABC):
+class FinalRewardTransform(RewardTransform, ABC):
     """Maps the rewards of all players, by seat, to new ones."""
 
     @abstractmethod
@@ -25,12 +23,9 @@ class FinalRewardTransform(Transform, ABC):
 
 
 class ComposeFinalRewardTransforms(Stack[FinalRewardTransform]):
-    """Transforms, one after the other."""
-
     def __call__(
         self, x: dict[int, float], env_id: str | None = None, opponent: str = ""
     ) -> dict[int, float]:
-        """The rewards after the last transform."""
         for transform in self.transforms:
             x = transform.in_game(x, env_id, opponent)
         return x
@@ -43,7 +38,6 @@ class WinDrawLossFormatter(FinalRewardTransform):
         self.win, self.draw, self.loss = win, draw, loss
 
     def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
-        """One of three values per player."""
         del env_id
         formatted = {}
         for pid, score in x.items():
@@ -83,7 +77,6 @@ class _RoleAdvantage(FinalRewardTransform):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
         self.baselines = {
             key: {int(pid): float(value) for pid, value in values.items()}
             for key, values in state.items()
@@ -108,7 +101,6 @@ class RoleAdvantageFormatter(_RoleAdvantage):
         return dict(self.baselines.get("", self.initial))
 
     def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
-        """Rewards above what their roles usually get."""
         del env_id
         return self._advantages("", x)
 
@@ -123,7 +115,6 @@ class RoleAdvantageByEnvFormatter(_RoleAdvantage):
         self.initial = dict(default_role_advantage or {})
 
     def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
-        """Rewards above what their roles usually get in this environment."""
         return self._advantages(env_id or "", x)
 
 
@@ -135,5 +126,4 @@ class RoleAdvantageByOpponentFormatter(RoleAdvantageByEnvFormatter):
     """
 
     def in_game(self, x: dict[int, float], env_id: str | None, opponent: str) -> dict[int, float]:
-        """Rewards above what their roles usually get against such an opponent."""
         return self._advantages(f"{env_id or ''}|{opponent}", x)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
-from unstable.reward_transformations.stateful import Stack, Transform
-
-if TYPE_CHECKING:
-    from unstable.core import Step
+from unstable.core import Step
+from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 _TINY = 1e-8
 
 
-class SamplingRewardTransform(Transform, ABC):
+class SamplingRewardTransform(RewardTransform, ABC):
     """Changes the rewards of a batch, in place."""
 
     @abstractmethod
@@ -23,10 +20,7 @@ class SamplingRewardTransform(Transform, ABC):
 
 
 class ComposeSamplingRewardTransforms(Stack[SamplingRewardTransform]):
-    """Transforms, one after the other."""
-
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The batch after the last transform."""
         for transform in self.transforms:
             steps = transform(steps)
         return steps
@@ -39,7 +33,6 @@ class NormalizeRewards(SamplingRewardTransform):
         self.z_score = z_score
 
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The batch, centred."""
         _normalize(steps, z_score=self.z_score)
         return steps
 
@@ -51,7 +44,6 @@ class NormalizeRewardsByEnv(SamplingRewardTransform):
         self.z_score = z_score
 
     def __call__(self, steps: list[Step]) -> list[Step]:
-        """The batch, centred per environment."""
         by_env: dict[str, list[Step]] = {}
         for step in steps:
             by_env.setdefault(step.env_id, []).append(step)

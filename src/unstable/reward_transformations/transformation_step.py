@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
-from unstable.reward_transformations.stateful import Stack, Transform
-
-if TYPE_CHECKING:
-    from unstable.core import Trajectory
+from unstable.core import Trajectory
+from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 
-class StepRewardTransform(Transform, ABC):
+class StepRewardTransform(RewardTransform, ABC):
     """Maps the reward of one turn to a new one."""
 
     @abstractmethod
@@ -23,7 +20,6 @@ class ComposeStepRewardTransforms(Stack[StepRewardTransform]):
     """Transforms, one after the other: each gets what the one before gave."""
 
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
-        """The reward after the last transform."""
         for transform in self.transforms:
             base_reward = transform(trajectory, step_index, base_reward)
         return base_reward
@@ -36,7 +32,6 @@ class RewardForFormat(StepRewardTransform):
         self.reward, self.penalty = reward, penalty
 
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
-        """The reward with the addition."""
         feedback = trajectory.format_feedbacks[step_index]
         well_formed = feedback.get("correct_answer_format", False)
         return base_reward + (self.reward if well_formed else self.penalty)
@@ -49,7 +44,6 @@ class PenaltyForInvalidMove(StepRewardTransform):
         self.reward, self.penalty = reward, penalty
 
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
-        """The reward with the addition."""
         invalid = trajectory.format_feedbacks[step_index].get("invalid_move", False)
         return base_reward + (self.penalty if invalid else self.reward)
 
@@ -65,7 +59,6 @@ class BlameInvalidMove(StepRewardTransform):
         self.penalty = penalty
 
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
-        """The penalty, nothing, or the reward as it was."""
         if trajectory.format_feedbacks[step_index].get("invalid_move", False):
             return self.penalty
         return base_reward if trajectory.ended_by_invalid is None else 0.0
@@ -78,5 +71,4 @@ class DiscountToEnd(StepRewardTransform):
         self.gamma = gamma
 
     def __call__(self, trajectory: Trajectory, step_index: int, base_reward: float) -> float:
-        """The discounted reward."""
         return base_reward * self.gamma ** (len(trajectory.actions) - 1 - step_index)

@@ -1,7 +1,7 @@
-"""The folder of a run: what it was asked, how it stands, and states to continue from.
+"""The folder of a run: its configuration, its status, and states to resume from.
 
     config.json   the configuration
-    status.json   how it stands
+    status.json   its status
     states/       step-<N>/, each whole or not there
 
 Everything else in it is the tracker's.
@@ -13,26 +13,21 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from unstable.config import ConfigError, RunConfig, make_config
-from unstable.utils.files import to_json, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from unstable.utils.files import new_folder, to_json, write_whole
 
 Status = Literal["running", "completed", "cancelled", "failed"]
 _STATE = "step-"
-_UNFINISHED = ".unfinished-"
 
 
 @dataclass(frozen=True)
 class SelfPlayStatus:
-    """How a run stands."""
-
     status: Status
     step: int
     updates: int
@@ -41,8 +36,6 @@ class SelfPlayStatus:
 
 
 class RunFolder:
-    """Reads and writes a run's folder."""
-
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
 
@@ -59,7 +52,6 @@ class RunFolder:
         return folder
 
     def write_config(self, config: RunConfig) -> None:
-        """Keep what was asked."""
         write_whole(self.path / "config.json", config.model_dump_json(indent=2) + "\n")
 
     def config(self) -> RunConfig:
@@ -72,11 +64,9 @@ class RunFolder:
         return make_config(values, str(path))
 
     def write_status(self, status: SelfPlayStatus) -> None:
-        """Say how it stands."""
         write_whole(self.path / "status.json", to_json(asdict(status)) + "\n")
 
     def status(self) -> SelfPlayStatus | None:
-        """How it stands; None if that is not known."""
         try:
             values = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
             return SelfPlayStatus(**values)
@@ -104,28 +94,17 @@ class RunFolder:
 
     def states(self) -> list[Path]:
         """Whole states, oldest first."""
-        found = (self.path / "states").glob(f"{_STATE}*")
-        return sorted(found, key=state_step)
+        folders = (self.path / "states").glob(f"{_STATE}*")
+        return sorted(folders, key=state_step)
 
     @contextmanager
     def new_state(self, step: int, keep: int) -> Iterator[Path]:
         """A folder to write a state into; it counts when this block ends, the oldest then go."""
         states = self.path / "states"
-        unfinished = states / f"{_UNFINISHED}{step}"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        try:
-            yield unfinished
-            for file in unfinished.rglob("*"):
-                if file.is_file():
-                    _sync(file)
-            final = states / f"{_STATE}{step}"
-            shutil.rmtree(final, ignore_errors=True)
-            unfinished.rename(final)
-            _sync(states)
-        except BaseException:
+        for unfinished in states.glob(".*"):  # a process was killed while it wrote
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        with new_folder(states / f"{_STATE}{step}") as state:
+            yield state
         for old in self.states()[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -138,11 +117,3 @@ def state_step(path: Path) -> int:
 def read_json(path: Path) -> Any:
     """A file that this module's writers made."""
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

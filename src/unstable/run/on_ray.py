@@ -1,4 +1,4 @@
-"""A run on a Ray cluster: playing and learning go on at the same time.
+"""A run on a Ray cluster: playing and learning run at the same time.
 
 The parts are actors with the names that `unstable-terminal` looks for. Engines that die are started
 again by the collector; if another part dies the run stops with the reason, and can be continued
@@ -12,29 +12,64 @@ import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
 
 from unstable.config import ConfigError, RunConfig
-from unstable.run.failures import named_failures
-from unstable.run.folder import state_step
-from unstable.run.parts import (
-    BASE_ITERATION,
-    Parts,
-    buffer_arguments,
-    collector_arguments,
-    learner_arguments,
-    pool_arguments,
-    tracker_arguments,
+from unstable.run.folder import RunFolder, state_step
+from unstable.run.parts import Parts, begin, make_parts
+from unstable.run.progress import (
+    Progress,
+    ReportProgress,
+    RunResult,
+    load_state,
+    result_of,
+    save_state,
+    settled,
 )
-from unstable.run.progress import Progress, RunResult, result_of, settled
-from unstable.run.states import load_state, save_state
-from unstable.utils.handles import ask
+from unstable.utils.handles import send
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+MISTAKES = ("KeyError", "LookupError", "ValueError")
+"""What parts raise when they are made is a mistake in the configuration, if it is one of these."""
 
-    from unstable.run.folder import RunFolder
-    from unstable.run.progress import Tell
+
+@contextmanager
+def named_failures(parts: Parts | None = None) -> Iterator[None]:
+    """Turn Ray's errors into ones that say which part it was, and why.
+
+    Raises:
+        ConfigError: a part refused its arguments.
+        RuntimeError: a part has died, failed, or does not answer.
+    """
+    import ray.exceptions
+
+    try:
+        yield
+    except ray.exceptions.RayActorError as error:
+        # Also a living part's failure, when it called one that is dead.
+        raise _death(parts, error) from error
+    except ray.exceptions.RayTaskError as error:
+        raise RuntimeError(str(error.cause)) from error
+    except ray.exceptions.GetTimeoutError as error:
+        raise RuntimeError(f"a part of the run does not answer: {error}") from error
+
+
+def _death(parts: Parts | None, error: Any) -> Exception:
+    last = str(error).strip().splitlines()[-1]
+    if error.actor_init_failed:
+        kind, _, words = last.partition(": ")
+        return ConfigError(words) if kind in MISTAKES else RuntimeError(last)
+    return RuntimeError(f"the {_name(parts, error.actor_id)} has died: {last.split('. ')[0]}")
+
+
+def _name(parts: Parts | None, actor_id: str) -> str:
+    for field in fields(parts) if parts is not None else ():
+        if getattr(parts, field.name)._actor_id.hex() == actor_id:  # noqa: SLF001
+            return field.name
+    return f"actor {actor_id}"
+
 
 _LOG = logging.getLogger(__name__)
 NAMESPACE = "unstable"
@@ -50,8 +85,10 @@ END_TIMEOUT = 30.0
 """Seconds for games to end when the run does, and as many for files to be closed."""
 
 
-def train_on_ray(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
-    """Begin the run of a folder, or go on where its newest state was taken.
+def train_on_ray(
+    config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
+) -> RunResult:
+    """Begin the run of a folder, or resume it from its newest state.
 
     Uses the cluster of RAY_ADDRESS; without one, starts Ray on this machine.
 
@@ -71,26 +108,30 @@ def train_on_ray(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -
                 logging_level=logging.ERROR,
             )  # fmt: skip
         try:
-            return _train(config, folder, model, tell)
+            return _train(config, folder, model, report)
         finally:
             if ours:
                 ray.shutdown()
 
 
-def _train(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     states = folder.states()
     with named_failures():
-        parts = _make_parts(config, folder, model, state_step(states[-1]) if states else -1)
+        parts = _make_actors(config, folder, model, state_step(states[-1]) if states else -1)
     try:
         with named_failures(parts):
             _await_parts(parts)
-            step = load_state(states[-1], parts) if states else _begin(config, parts)
-            return _supervise(config, folder, parts, step, tell)
+            step = 0
+            if states:
+                step = load_state(states[-1], parts)
+            else:
+                begin(config, parts)
+            return _supervise(config, folder, parts, step, report)
     finally:
         _kill(parts)
 
 
-def _make_parts(config: RunConfig, folder: RunFolder, model: str, resume_step: int) -> Parts:
+def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: int) -> Parts:
     """All parts but the engines.
 
     Those that use the run's folder are on this machine; the learner too, unless the GPU for it is
@@ -102,31 +143,22 @@ def _make_parts(config: RunConfig, folder: RunFolder, model: str, resume_step: i
     import unstable
 
     here = ray.get_runtime_context().get_node_id()
-    gpus = _check_gpus(config)
+    learner_gpus = min(1, _check_gpus(config))
 
-    def make(kind: Any, name: str, arguments: Mapping[str, Any], **resources: float) -> Any:
-        on = NodeAffinitySchedulingStrategy(here, soft=bool(resources))
-        options = {"num_cpus": 0, **resources, "scheduling_strategy": on}
-        return kind.options(name=name, namespace=NAMESPACE, **options).remote(**arguments)
+    def make(kind: type, name: str, arguments: dict[str, Any]) -> Any:
+        is_learner, is_pool = name == "Learner", name == "ModelPool"
+        if is_pool:
+            arguments = {**arguments, "checkpoints": folder.path / "checkpoints"}
+        options = {
+            "name": name,
+            "namespace": NAMESPACE,
+            "num_cpus": 0,
+            "num_gpus": learner_gpus if is_learner else 0,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=is_learner),
+        }
+        return getattr(unstable, kind.__name__).options(**options).remote(**arguments)
 
-    tracker = make(unstable.Tracker, "Tracker", tracker_arguments(config, folder.path, resume_step))
-    buffer = make(
-        unstable.StepBuffer, "StepBuffer", {"tracker": tracker, **buffer_arguments(config)}
-    )
-    checkpoints = {"checkpoints": folder.path / "checkpoints"}
-    pool = make(
-        unstable.ModelPool, "ModelPool",
-        {"tracker": tracker, **checkpoints, **pool_arguments(config)},
-    )  # fmt: skip
-    shared = {"tracker": tracker, "step_buffer": buffer, "model_pool": pool}
-    collector = make(
-        unstable.Collector, "Collector", {**shared, **collector_arguments(config, model)}
-    )
-    learner = make(
-        unstable.StandardLearner, "Learner", {**shared, **learner_arguments(config, model)},
-        num_gpus=min(1, gpus),
-    )  # fmt: skip
-    return Parts(tracker, buffer, pool, collector, learner)
+    return make_parts(config, folder, model, resume_step, make)
 
 
 def _check_gpus(config: RunConfig) -> int:
@@ -146,44 +178,37 @@ def _check_gpus(config: RunConfig) -> int:
 def _await_parts(parts: Parts) -> None:
     import ray
 
-    handles = (parts.tracker, parts.buffer, parts.pool, parts.collector, parts.learner)
+    handles: list[Any] = [getattr(parts, field.name) for field in fields(parts)]
     ray.get([part.__ray_ready__.remote() for part in handles], timeout=START_TIMEOUT)
 
 
-def _begin(config: RunConfig, parts: Parts) -> int:
-    ask(parts.pool, "add_checkpoint", None, BASE_ITERATION)
-    for name in config.pool.fixed:
-        ask(parts.pool, "add_fixed", name)
-    return 0
-
-
 def _supervise(
-    config: RunConfig, folder: RunFolder, parts: Parts, step: int, tell: Tell
+    config: RunConfig, folder: RunFolder, parts: Parts, step: int, report: ReportProgress
 ) -> RunResult:
     """Wait for update after update; whatever else ends is a failure."""
     import ray
 
     learned: dict[str, float] = {}
 
-    def told(phase: str) -> None:
+    def report_phase(phase: str) -> None:
         evaluations = settled(_look(parts), config.eval_games)
-        tell(Progress(phase, step, config.updates, learned, evaluations))
+        report(Progress(phase, step, config.updates, learned, evaluations))
 
     save_state(folder, parts, step, config)
-    collecting = parts.collector.collect.remote(config.workers, config.eval_workers)
+    collecting = send(parts.collector.collect, config.workers, config.eval_workers)
     try:
         while step < config.updates:
-            update = parts.learner.next_update.remote()
+            update = send(parts.learner.next_update)
             ended: list[Any] = []
             while not ended:
-                told("learning")
+                report_phase("learning")
                 ended, _ = ray.wait([update, collecting], timeout=WATCH)
             if collecting in ended:
                 ray.get(collecting)  # raises what ended it
             learned = _learned(update, collecting)
             step = int(learned["step"])
             save_state(folder, parts, step, config)
-        _evaluate_last(parts, collecting, lambda: told("evaluating"))
+        _evaluate_last(parts, collecting, lambda: report_phase("evaluating"))
         save_state(folder, parts, step, config)
         return result_of(folder, parts, step)
     finally:
@@ -194,7 +219,7 @@ def _evaluate_last(parts: Parts, collecting: Any, look: Callable[[], None]) -> N
     """Have the newest checkpoint evaluated; games that take too long are left out."""
     import ray
 
-    ray.get(parts.collector.finish.remote(), timeout=ANSWER_TIMEOUT)
+    ray.get(send(parts.collector.finish), timeout=ANSWER_TIMEOUT)
     end = time.monotonic() + EVALUATION_TIMEOUT
     while time.monotonic() < end:
         look()
@@ -209,12 +234,12 @@ def _learned(update: Any, collecting: Any) -> dict[str, float]:
     import ray
 
     try:
-        found: dict[str, float] = ray.get(update)
+        learner_metrics: dict[str, float] = ray.get(update)
     except ray.exceptions.RayTaskError:
         if ray.wait([collecting], timeout=WATCH)[0]:
             ray.get(collecting)
         raise
-    return found
+    return learner_metrics
 
 
 def _look(parts: Parts) -> tuple[Mapping[str, Any], ...]:
@@ -224,26 +249,30 @@ def _look(parts: Parts) -> tuple[Mapping[str, Any], ...]:
     """
     import ray
 
-    found, *_ = ray.get(
-        [parts.tracker.get_evaluations.remote(), parts.buffer.size.remote(),
-         parts.pool.current_uid.remote(), parts.collector.stats.remote()],
+    evaluations, *_ = ray.get(
+        [
+            send(parts.tracker.get_evaluations),
+            send(parts.buffer.size),
+            send(parts.pool.current_uid),
+            send(parts.collector.stats),
+        ],
         timeout=ANSWER_TIMEOUT,
-    )  # fmt: skip
-    return tuple(found)
+    )
+    return tuple(evaluations)
 
 
 def _close(parts: Parts, collecting: Any) -> None:
     """Have games end, engines freed and files written, by those parts that live."""
     import ray
 
-    parts.buffer.stop.remote("the run has ended")
+    send(parts.buffer.stop, "the run has ended")
     ray.wait([collecting], timeout=END_TIMEOUT)
-    closing = [part.close.remote() for part in (parts.collector, parts.buffer, parts.tracker)]
+    closing = [send(part.close) for part in (parts.collector, parts.buffer, parts.tracker)]
     ray.wait(closing, num_returns=len(closing), timeout=END_TIMEOUT)
 
 
 def _kill(parts: Parts) -> None:
     import ray
 
-    for part in (parts.collector, parts.learner, parts.buffer, parts.pool, parts.tracker):
-        ray.kill(part)
+    for name in ("collector", "learner", "buffer", "pool", "tracker"):
+        ray.kill(getattr(parts, name))

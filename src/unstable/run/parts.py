@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unstable import algorithms, reward_transformations
-from unstable.config import ConfigError, RunConfig, Transform
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from unstable.core import BaseAlgo
+from unstable.buffer import StepBuffer
+from unstable.collector import Collector
+from unstable.config import ConfigError, RunConfig, TransformConfig
+from unstable.core import BaseAlgo
+from unstable.learners.standard_learner import StandardLearner
+from unstable.model_pool import ModelPool
+from unstable.reward_transformations import (
+    ComposeFinalRewardTransforms,
+    ComposeSamplingRewardTransforms,
+    ComposeStepRewardTransforms,
+)
+from unstable.run.folder import RunFolder
+from unstable.trackers import Tracker
+from unstable.utils.handles import call
 
 BASE_ITERATION = -1
 """The pool's number for the model before the first update."""
@@ -22,13 +30,93 @@ BASE_ITERATION = -1
 
 @dataclass(frozen=True)
 class Parts:
-    """Plain objects, or handles of Ray actors."""
+    """Plain objects, or handles of Ray actors (`utils.handles`)."""
 
-    tracker: Any
-    buffer: Any
-    pool: Any
-    collector: Any
-    learner: Any
+    tracker: Tracker
+    buffer: StepBuffer
+    pool: ModelPool
+    collector: Collector
+    learner: StandardLearner
+
+    def with_json_state(self) -> dict[str, Tracker | StepBuffer | ModelPool | Collector]:
+        """By name, the parts whose state is JSON."""
+        return {
+            "tracker": self.tracker, "buffer": self.buffer, "pool": self.pool,
+            "collector": self.collector,
+        }  # fmt: skip
+
+
+def make_parts(
+    config: RunConfig,
+    folder: RunFolder,
+    model: str,
+    resume_step: int,
+    make: Callable[[Any, str, dict[str, Any]], Any],
+) -> Parts:
+    """All parts but the engines.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        model: the base model.
+        resume_step: the learner's step that the run resumes from; -1: it is new.
+        make: from a part's class, name and arguments to the part, or the handle of its actor.
+    """
+    tracker = make(
+        Tracker,
+        "Tracker",
+        {
+            "run_name": config.name,
+            "wandb_project": config.wandb_project,
+            "trackio_project": config.trackio_project,
+            "run_dir": folder.path,
+            "resume_step": resume_step,
+        },
+    )
+    buffer = make(
+        StepBuffer,
+        "StepBuffer",
+        {
+            "tracker": tracker,
+            "max_buffer_size": config.buffer.max_size,
+            "final_reward_transformation": ComposeFinalRewardTransforms(
+                transforms(config.buffer.final, "buffer.final")
+            ),
+            "step_reward_transformation": ComposeStepRewardTransforms(
+                transforms(config.buffer.step, "buffer.step")
+            ),
+            "sampling_reward_transformation": ComposeSamplingRewardTransforms(
+                transforms(config.buffer.sampling, "buffer.sampling")
+            ),
+            "buffer_strategy": config.buffer.strategy,
+            "group_size": config.games.group_size,
+            "write_csv": config.buffer.write_csv,
+            "seed": config.seed,
+        },
+    )
+    pool = make(
+        ModelPool,
+        "ModelPool",
+        {
+            "tracker": tracker,
+            "sample_mode": config.pool.sample_mode,
+            "max_active_lora": config.pool.max_active_lora,
+            "lag_range": config.pool.lag_range,
+            "ratings": config.pool.ratings,
+            "seed": config.seed,
+        },
+    )
+    shared = {"tracker": tracker, "step_buffer": buffer, "model_pool": pool}
+    collector = make(Collector, "Collector", shared | collector_arguments(config, model))
+    learner = make(StandardLearner, "Learner", shared | learner_arguments(config, model))
+    return Parts(tracker, buffer, pool, collector, learner)
+
+
+def begin(config: RunConfig, parts: Parts) -> None:
+    """Register who plays at the beginning of a new run."""
+    call(parts.pool.add_checkpoint, None, BASE_ITERATION)
+    for name in config.pool.fixed:
+        call(parts.pool.add_fixed, name)
 
 
 @contextmanager
@@ -40,48 +128,6 @@ def refusals_are_mistakes() -> Iterator[None]:
         raise
     except (LookupError, ValueError) as error:
         raise ConfigError(str(error)) from error
-
-
-def tracker_arguments(config: RunConfig, run_dir: Path, resume_step: int | None) -> dict[str, Any]:
-    """For Tracker."""
-    return {
-        "run_name": config.name,
-        "wandb_project": config.wandb_project,
-        "trackio_project": config.trackio_project,
-        "run_dir": run_dir,
-        "resume_step": resume_step,
-    }
-
-
-def buffer_arguments(config: RunConfig) -> dict[str, Any]:
-    """For StepBuffer, without its tracker."""
-    return {
-        "max_buffer_size": config.buffer.max_size,
-        "final_reward_transformation": reward_transformations.ComposeFinalRewardTransforms(
-            transforms(config.buffer.final, "buffer.final")
-        ),
-        "step_reward_transformation": reward_transformations.ComposeStepRewardTransforms(
-            transforms(config.buffer.step, "buffer.step")
-        ),
-        "sampling_reward_transformation": reward_transformations.ComposeSamplingRewardTransforms(
-            transforms(config.buffer.sampling, "buffer.sampling")
-        ),
-        "buffer_strategy": config.buffer.strategy,
-        "group_size": config.games.group_size,
-        "write_csv": config.buffer.write_csv,
-        "seed": config.seed,
-    }
-
-
-def pool_arguments(config: RunConfig) -> dict[str, Any]:
-    """For ModelPool, without its tracker."""
-    return {
-        "sample_mode": config.pool.sample_mode,
-        "max_active_lora": config.pool.max_active_lora,
-        "lag_range": config.pool.lag_range,
-        "ratings": config.pool.ratings,
-        "seed": config.seed,
-    }
 
 
 def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
@@ -119,7 +165,6 @@ def trains_whole_model(config: RunConfig) -> bool:
 
 
 def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
-    """For Collector, without the other parts."""
     return {
         "num_actors": config.engine.num_actors,
         "vllm_config": engine_config(config, model),
@@ -138,9 +183,7 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
 
 def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
     """For StandardLearner, without the other parts; raises ConfigError for unknown options."""
-    from unstable.learners.standard_learner import StandardLearner
-
-    said = {
+    arguments = {
         "model_name": model,
         "algorithm": make_algorithm(config),
         "batch_size": config.batch_size,
@@ -152,12 +195,12 @@ def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
         "save_every": config.learner.save_every,
         "seed": config.seed,
     }
-    known = inspect.signature(StandardLearner).parameters.keys() - said.keys()
+    known = inspect.signature(StandardLearner).parameters.keys() - arguments.keys()
     known -= {"step_buffer", "model_pool", "tracker", "ckpt_root"}
     unknown = ", ".join(sorted(config.learner.options.keys() - known))
     if unknown:
         raise ConfigError(f"learner.options: no {unknown}; there are {', '.join(sorted(known))}")
-    return {**said, **config.learner.options}
+    return {**arguments, **config.learner.options}
 
 
 def make_algorithm(config: RunConfig) -> BaseAlgo:
@@ -167,22 +210,22 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
         known = ", ".join(algorithms.ALGORITHMS)
         raise ConfigError(f"learner.algorithm: no {name!r}; there are {known}")
     try:
-        made: BaseAlgo = getattr(algorithms, name)(**config.learner.algorithm_options)
+        algorithm: BaseAlgo = getattr(algorithms, name)(**config.learner.algorithm_options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"learner.algorithm_options: {error}") from error
-    return made
+    return algorithm
 
 
-def transforms(named: Iterable[Transform], field: str) -> list[Any]:
+def transforms(named: Iterable[TransformConfig], field: str) -> list[Any]:
     """Reward transforms by the names of their classes; raises ConfigError."""
-    made = []
+    instances = []
     for transform in named:
         kind = getattr(reward_transformations, transform.type, None)
         if kind is None or transform.type.startswith("Compose"):
             known = [n for n in reward_transformations.__all__ if not n.endswith("Transforms")]
             raise ConfigError(f"{field}: no {transform.type!r}; there are {', '.join(known)}")
         try:
-            made.append(kind(**transform.options))
+            instances.append(kind(**transform.options))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{field}: {transform.type}: {error}") from error
-    return made
+    return instances

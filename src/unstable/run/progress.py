@@ -1,23 +1,22 @@
-"""What a run says while it goes on, and at its end."""
+"""What a run reports while it runs, saves at each step, and leaves at its end."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from unstable.utils.handles import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from unstable.run.folder import RunFolder
-    from unstable.run.parts import Parts
+from unstable.config import RunConfig
+from unstable.run.folder import RunFolder, read_json, state_step
+from unstable.run.parts import Parts
+from unstable.utils.files import to_json, write_whole
+from unstable.utils.handles import call
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is."""
-
     phase: str
     """What comes next: `evaluating`, `playing` or `learning`."""
     step: int
@@ -28,14 +27,11 @@ class Progress:
     """Every evaluation so far."""
 
 
-if TYPE_CHECKING:
-    Tell = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended."""
-
     run_dir: str
     step: int
     checkpoint: str | None
@@ -47,28 +43,77 @@ class RunResult:
 def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mapping[str, Any], ...]:
     """Evaluations that have all their games, or after which a newer one has.
 
-    Where playing and learning go on at the same time, an evaluation grows game by game, and may end
+    Where playing and learning run at the same time, an evaluation grows game by game, and may end
     unfinished when there is a newer checkpoint.
     """
-    found: list[Mapping[str, Any]] = []
+    shown: list[Mapping[str, Any]] = []
     whole: set[tuple[str, str]] = set()
     for one in reversed(evaluations):
         key = (one["env_id"], one["opponent"])
         if one["games"] >= games:
             whole.add(key)
         if key in whole:
-            found.append(one)
-    return tuple(reversed(found))
+            shown.append(one)
+    return tuple(reversed(shown))
 
 
 def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
     """What a run that has ended leaves."""
-    uid = ask(parts.pool, "current_uid")
-    found = ask(parts.pool, "ckpt_path", uid) if uid else None
-    evaluations = tuple(ask(parts.tracker, "get_evaluations"))
-    counts: dict[str, Any] = ask(parts.collector, "stats")
+    uid = call(parts.pool.current_uid)
+    checkpoint = call(parts.pool.ckpt_path, uid) if uid else None
+    evaluations = tuple(call(parts.tracker.get_evaluations))
+    counts = call(parts.collector.stats)
     del counts["under_way"]
-    unwritten = ask(parts.tracker, "get_interface_info")["write_failures"]
-    unwritten += ask(parts.buffer, "stats")["csv_failures"]
+    unwritten = call(parts.tracker.get_interface_info)["write_failures"]
+    unwritten += call(parts.buffer.stats)["csv_failures"]
     counts["write_failures"] = unwritten
-    return RunResult(str(folder.path), step, found[0] if found else None, evaluations, counts)
+    return RunResult(
+        str(folder.path), step, checkpoint[0] if checkpoint else None, evaluations, counts
+    )
+
+
+LEARNER = "learner"
+"""The folder of the learner's own files."""
+
+
+def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) -> None:
+    """Write everything that the run needs to continue as if it had not stopped.
+
+    Then delete the checkpoints that are not kept, since no state has to do with them any more.
+    """
+    retired: list[str] = []
+    if config.keep_checkpoints:
+        best = best_evaluated(call(parts.tracker.get_evaluations))
+        retired = call(parts.pool.retire, config.keep_checkpoints, best)
+    with folder.new_state(step, config.keep_states) as state:
+        # As bytes, since the learner may be on another machine.
+        files = call(parts.learner.state_files)
+        (state / LEARNER).mkdir()
+        for name, content in files.items():
+            (state / LEARNER / name).write_bytes(content)
+        for name, part in parts.with_json_state().items():
+            write_whole(state / f"{name}.json", to_json(call(part.state_dict)) + "\n")
+    if retired:
+        call(parts.learner.remove_checkpoints, retired)
+        for path in map(Path, retired):  # the learner's are elsewhere, if it is
+            if path.parent == folder.path / "checkpoints":
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
+    """For each environment and opponent, who did best for sure; of equals the newest."""
+    best: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for one in evaluations:
+        key = (one["env_id"], one["opponent"])
+        if key not in best or one["win_rate_low"] >= best[key]["win_rate_low"]:
+            best[key] = one
+    return [one["ckpt_uid"] for one in best.values()]
+
+
+def load_state(state: Path, parts: Parts) -> int:
+    """Continue from a state; the learner's step it was taken at."""
+    files = {path.name: path.read_bytes() for path in (state / LEARNER).iterdir()}
+    call(parts.learner.load_state_files, files)
+    for name, part in parts.with_json_state().items():
+        call(part.load_state_dict, read_json(state / f"{name}.json"))
+    return state_step(state)

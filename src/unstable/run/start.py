@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
 
 from unstable.collector import CollectionError
+from unstable.config import RunConfig
 from unstable.engines.protocol import EngineError
 from unstable.games.runner import GameError
-from unstable.run.folder import SelfPlayStatus
-
-if TYPE_CHECKING:
-    from unstable.config import RunConfig
-    from unstable.run.folder import RunFolder, Status
-    from unstable.run.progress import Progress, RunResult, Tell
+from unstable.run.folder import RunFolder, SelfPlayStatus, Status
+from unstable.run.progress import Progress, ReportProgress, RunResult
 
 RUN_ERRORS = (CollectionError, EngineError, GameError, OSError, RuntimeError)
 """How a run may fail through no mistake of the program's."""
 
 
-def start(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     """Run to the end, or until it fails or is interrupted; what was reached is on disk.
 
     Raises:
@@ -32,7 +28,7 @@ def start(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunRe
         nonlocal step
         step = progress.step
         folder.write_status(SelfPlayStatus("running", step, config.updates, pid=os.getpid()))
-        tell(progress)
+        report(progress)
 
     with folder.held():
         try:
@@ -44,14 +40,14 @@ def start(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunRe
         return result
 
 
-def _train(config: RunConfig, folder: RunFolder, model: str, tell: Tell) -> RunResult:
+def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     if config.mode == "ray":
         from unstable.run.on_ray import train_on_ray
 
-        return train_on_ray(config, folder, model, tell)
+        return train_on_ray(config, folder, model, report)
     from unstable.run.turns import train_by_turns
 
-    return asyncio.run(train_by_turns(config, folder, model, tell))
+    return asyncio.run(train_by_turns(config, folder, model, report))
 
 
 def _ending(error: BaseException) -> Status:

@@ -9,29 +9,6 @@ vLLM load it.
     tiny_model(games=("TicTacToe-v0-train",))  # the same, kept in the user's cache
 """
 
-from __future__ import annotations
+from unstable.tiny.make import DEFAULT_GAMES, TinyProgress, WarmUp, make_tiny, tiny_model
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from unstable.tiny.cache import tiny_model
-    from unstable.tiny.make import DEFAULT_GAMES, Progress, WarmUp, make_tiny
-
-NAMES = {
-    "DEFAULT_GAMES": "unstable.tiny.make",
-    "Progress": "unstable.tiny.make",
-    "WarmUp": "unstable.tiny.make",
-    "make_tiny": "unstable.tiny.make",
-    "tiny_model": "unstable.tiny.cache",
-}
-"""What there is, and the modules that have it."""
-
-__all__ = ["DEFAULT_GAMES", "Progress", "WarmUp", "make_tiny", "tiny_model"]
-
-
-def __getattr__(name: str) -> Any:
-    """Load a name when it is first used."""
-    if name not in NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(NAMES[name]), name)
+__all__ = ["DEFAULT_GAMES", "TinyProgress", "WarmUp", "make_tiny", "tiny_model"]

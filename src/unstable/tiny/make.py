@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import random
-import secrets
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstable.tiny.card import model_card
-from unstable.tiny.model import make_batch, new_model, sample_moves, turns_of
-from unstable.tiny.positions import Position, random_games
-from unstable.tiny.tokenizer import byte_tokenizer, save_tokenizer
-from unstable.utils.quiet import quiet_transformers
+from unstable.games.rules import compact_view, legal_moves
+from unstable.games.runner import GameRunner
+from unstable.tiny.model import (
+    Position,
+    byte_tokenizer,
+    make_batch,
+    new_model,
+    sample_moves,
+    save_tokenizer,
+    turns_of,
+)
+from unstable.utils.files import new_folder
+from unstable.utils.logging import quiet_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+
+def random_games(env_id: str, games: int, seed: int) -> Iterator[list[Position]]:
+    """Games of two random legal players, one after the other, the same for the same seed.
+
+    Raises:
+        LookupError: the game has no short board, or its moves are not known.
+    """
+    view = compact_view(env_id)
+    rng = random.Random(f"{env_id} {seed}")
+    for _ in range(games):
+        game = GameRunner(env_id, 2, rng.getrandbits(32), view=view)
+        positions = []
+        while not game.done:
+            board = game.observe().observation
+            moves = legal_moves(env_id, game.env, rng)
+            positions.append(Position(board, tuple(move.strip("[]") for move in moves)))
+            game.step(rng.choice(moves))
+        yield positions
+
+
+_TEMPLATE = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [self-play, text-games]
+---
+
+# A tiny player of text games
+
+A Qwen3 of under a million parameters that reads and writes bytes. It was made on the spot, from
+random weights, and warmed up on random legal games: it answers a short board with a legal move,
+any of them. How to win, it learns by self-play.
+
+- Games: {games}
+- Warm-up: {count:,} random legal games of each, {steps:,} steps, seed {seed}
+- Prompt: a short board (`unstable.games.rules`) in the chat template, prompt template `bare`;
+  answer: a move without its brackets, read with the action extraction `bare`
+
+| game | illegal moves, sampled at temperature 1 |
+|---|---:|
+{rows}
+
+It knows nothing else: no language, no other game.
+"""
+
+
+def model_card(
+    games: Sequence[str], seed: int, count: int, steps: int, illegal: Mapping[str, float]
+) -> str:
+    """The card as Markdown; `illegal` is the share of illegal moves by game."""
+    rows = "\n".join(f"| {env_id} | {share:.1%} |" for env_id, share in illegal.items())
+    return _TEMPLATE.format(games=", ".join(games), count=count, steps=steps, seed=seed, rows=rows)
+
 
 DEFAULT_GAMES = ("TicTacToe-v0-train",)
 CHECKED_GAMES = 100
@@ -28,8 +89,6 @@ CHECKED_GAMES = 100
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How the model is warmed up."""
-
     games: int = 3000
     """Random legal games of each kind."""
     steps: int = 300
@@ -45,9 +104,7 @@ class WarmUp:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far the making is."""
-
+class TinyProgress:
     phase: str
     """`games`, `warm-up` or `check`."""
     done: int
@@ -60,7 +117,7 @@ def make_tiny(
     folder: str | Path,
     games: Sequence[str] = DEFAULT_GAMES,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TinyProgress], None] | None = None,
     warm_up: WarmUp | None = None,
 ) -> Path:
     """Make the embedded model, able to play legal moves of `games`, as a Hugging Face folder.
@@ -71,9 +128,9 @@ def make_tiny(
 
     Args:
         folder: where to; it must not exist, or be empty.
-        games: ids of TextArena's games that have a short board (unstable.games.boards).
+        games: ids of TextArena's games that have a short board (unstable.games.rules).
         seed: of the weights, the games and the order of learning.
-        progress: called as the work goes on.
+        progress: called with every step of progress.
         warm_up: how it is warmed up.
 
     Raises:
@@ -87,19 +144,13 @@ def make_tiny(
     games = tuple(dict.fromkeys(games))
     if not games:
         raise ValueError("games is empty: name at least one game to warm the model up on")
-    tell = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     plan = warm_up or WarmUp()
-    staged = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
-    staged.mkdir(parents=True)
-    try:
+    with new_folder(folder, replace=False) as staged:
         with _one_thread():
-            illegal = _make(staged, games, seed, tell, plan)
+            illegal = _make(staged, games, seed, report, plan)
         card = model_card(games, seed, plan.games, plan.steps, illegal)
         (staged / "README.md").write_text(card, encoding="utf-8")
-        staged.rename(folder)
-    except BaseException:
-        shutil.rmtree(staged)
-        raise
     return folder
 
 
@@ -107,32 +158,32 @@ def _make(
     folder: Path,
     games: Sequence[str],
     seed: int,
-    tell: Callable[[Progress], None],
+    report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> dict[str, float]:
     """Write model and tokenizer; the share of illegal moves by game."""
     quiet_transformers()
     tokenizer = byte_tokenizer()
-    positions = {env_id: _positions(env_id, plan.games, seed, tell) for env_id in games}
+    positions = {env_id: _positions(env_id, plan.games, seed, report) for env_id in games}
     model = new_model(tokenizer, seed)
-    _warm_up(model, tokenizer, list(positions.values()), seed, tell, plan)
+    _warm_up(model, tokenizer, list(positions.values()), seed, report, plan)
     illegal = {}
     for number, env_id in enumerate(games):
         illegal[env_id] = _illegal_share(model, tokenizer, env_id, seed)
-        tell(Progress("check", number + 1, len(games)))
+        report(TinyProgress("check", number + 1, len(games)))
     model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     return illegal
 
 
 def _positions(
-    env_id: str, games: int, seed: int, tell: Callable[[Progress], None]
+    env_id: str, games: int, seed: int, report: Callable[[TinyProgress], None]
 ) -> list[Position]:
     positions = []
     for number, game in enumerate(random_games(env_id, games, seed)):
         positions += game
         if (number + 1) % 100 == 0 or number + 1 == games:
-            tell(Progress("games", number + 1, games))
+            report(TinyProgress("games", number + 1, games))
     return positions
 
 
@@ -141,7 +192,7 @@ def _warm_up(
     tokenizer: PreTrainedTokenizerFast,
     positions: Sequence[Sequence[Position]],
     seed: int,
-    tell: Callable[[Progress], None],
+    report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> None:
     """Teach it that any legal move will do.
@@ -172,7 +223,7 @@ def _warm_up(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        tell(Progress("warm-up", step + 1, plan.steps, total))
+        report(TinyProgress("warm-up", step + 1, plan.steps, total))
     model.eval()  # type: ignore[no-untyped-call]
 
 
@@ -198,3 +249,35 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+VERSION = 3
+"""To be raised when the same arguments make another model."""
+
+
+def tiny_model(
+    games: Sequence[str] = DEFAULT_GAMES,
+    seed: int = 0,
+    progress: Callable[[TinyProgress], None] | None = None,
+    warm_up: WarmUp | None = None,
+) -> str:
+    """The folder of the embedded model for these games; it is made if it is not there yet.
+
+    It lies in `unstable/` below `XDG_CACHE_HOME`, or `~/.cache`.
+    """
+    plan = warm_up or WarmUp()
+    made_of = repr((VERSION, tuple(games), seed, astuple(plan)))
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+    folder = cache_folder() / f"tiny-{digest}"
+    if not folder.exists():
+        try:
+            make_tiny(folder, games, seed, progress, plan)
+        except OSError:
+            if not folder.exists():  # else somebody else was faster, with the same model
+                raise
+    return str(folder)
+
+
+def cache_folder() -> Path:
+    """Where models that are made here are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstable"

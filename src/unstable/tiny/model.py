@@ -1,21 +1,72 @@
-"""The network of the embedded model, and its moves in a batch."""
+"""The embedded model: its tokenizer of bytes, its network, and its moves in a batch."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unstable.utils.files import write_whole
 from unstable.utils.templates import prompt_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-    from unstable.tiny.positions import Position
+
+END, PAD, MOVE = "<|end|>", "<|pad|>", "<|move|>"
+"""Token 256 ends an answer, 257 is padding, 258 stands between what is asked and the answer."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}"
+    f"{{{{ '{END}' if message['role'] == 'assistant' else '{MOVE}' }}}}{{% endfor %}}"
+)
+"""One token of markup a message: on a CPU every token of a prompt is paid for."""
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer; a byte's token is its value."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    symbols = _byte_symbols()
+    model = models.BPE(vocab={symbol: byte for byte, symbol in enumerate(symbols)}, merges=[])
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END, PAD, MOVE])
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write it so that also versions of `transformers` before 5 know its class."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    write_whole(path, json.dumps(config, indent=2) + "\n")
+
+
+def _byte_symbols() -> list[str]:
+    """The printable character that stands for each byte in byte-level vocabularies.
+
+    Bytes that are printable in Latin-1 stand for themselves, the others for characters from 256 on.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    shifted = {byte: 256 + number for number, byte in enumerate(others)}
+    return [chr(shifted.get(byte, byte)) for byte in range(256)]
+
 
 TEMPLATE = "bare"
 """The prompt template that the model is made for."""
@@ -50,7 +101,16 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM
 
 
 @dataclass(frozen=True)
-class Turn:
+class Position:
+    """What a player sees, and what it may answer."""
+
+    board: str
+    moves: tuple[str, ...]
+    """Without their brackets: those cost tokens, and the action extraction `bare` puts them on."""
+
+
+@dataclass(frozen=True)
+class TokenTurn:
     """A position as tokens: what is asked, and every answer that will do."""
 
     prompt: list[int]
@@ -58,7 +118,7 @@ class Turn:
     """Each with the token that ends it."""
 
 
-def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) -> list[Turn]:
+def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) -> list[TokenTurn]:
     """Positions as tokens; boards and moves come up again and again, and are encoded once."""
 
     @cache
@@ -69,7 +129,7 @@ def turns_of(tokenizer: PreTrainedTokenizerFast, positions: Sequence[Position]) 
     def answer(move: str) -> list[int]:
         return [*tokenizer.encode(move, add_special_tokens=False), int(tokenizer.eos_token_id)]
 
-    return [Turn(prompt(p.board), [answer(move) for move in p.moves]) for p in positions]
+    return [TokenTurn(prompt(p.board), [answer(move) for move in p.moves]) for p in positions]
 
 
 def next_token_shares(answers: Sequence[list[int]], chosen: list[int]) -> list[dict[int, float]]:
@@ -99,28 +159,26 @@ class Batch:
     shares: Tensor
 
     def loss(self, model: Qwen3ForCausalLM) -> Tensor:
-        """The mean cross entropy per token of an answer."""
         import torch
 
         hidden = model.model(input_ids=self.ids, use_cache=False).last_hidden_state
-        said = torch.log_softmax(model.lm_head(hidden.flatten(0, 1)[self.before]), dim=-1)
-        return -(self.shares * said[self.which, self.tokens]).sum() / len(self.before)
+        logprobs = torch.log_softmax(model.lm_head(hidden.flatten(0, 1)[self.before]), dim=-1)
+        return -(self.shares * logprobs[self.which, self.tokens]).sum() / len(self.before)
 
 
-def make_batch(drawn: Sequence[tuple[Turn, int]], pad: int) -> Batch:
-    """Turns, each with the number of the answer that is written."""
+def make_batch(drawn: Sequence[tuple[TokenTurn, int]], pad: int) -> Batch:
     import torch
 
     rows = [turn.prompt + turn.answers[number] for turn, number in drawn]
     width = max(map(len, rows))
     before: list[int] = []
-    said: list[tuple[int, int, float]] = []
+    targets: list[tuple[int, int, float]] = []
     for row, (turn, number) in enumerate(drawn):
         start = row * width + len(turn.prompt) - 1
         for place, shares in enumerate(next_token_shares(turn.answers, turn.answers[number])):
-            said += [(len(before), token, share) for token, share in shares.items()]
+            targets += [(len(before), token, share) for token, share in shares.items()]
             before.append(start + place)
-    which, tokens, weights = zip(*said, strict=True)
+    which, tokens, weights = zip(*targets, strict=True)
     return Batch(
         torch.tensor([row + [pad] * (width - len(row)) for row in rows]),
         torch.tensor(before),

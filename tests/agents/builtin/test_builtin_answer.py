@@ -24,6 +24,7 @@ from p2p.agents.requests import (
     RewardRequest,
     Synthesis,
     SynthesisRequest,
+    TriedIteration,
     VisualRequest,
 )
 from p2p.contracts import CriterionScore, JudgeOpinion, Record, SessionAnalysis
@@ -47,9 +48,9 @@ def intent(prompt: str = "run forward fast") -> IntentProposal:
 
 def draft(**changes: object) -> CodeDraft:
     request = RewardRequest(prompt="run", env_id=ENV, criteria=intent().criteria)
-    made = ask("reward_author", request.model_copy(update=changes))
-    assert isinstance(made, CodeDraft)
-    return made
+    draft = ask("reward_author", request.model_copy(update=changes))
+    assert isinstance(draft, CodeDraft)
+    return draft
 
 
 def test_it_answers_as_a_model_through_the_output_tool() -> None:
@@ -76,42 +77,43 @@ def test_a_revision_that_comes_back_is_followed_by_another() -> None:
         prompt="run", env_id=ENV, criteria=intent().criteria, iteration=1, best_iteration=1,
         reward_code=draft().code, score=0.3, pass_threshold=0.8, criterion_scores=scores,
         failure_tags=(), diagnosis="", dynamics="", hyperparameters={"total_timesteps": 1000},
-        history=(PastIteration(iteration=1, parent=None, score=0.3, final_return=0.0),),
+        history=(TriedIteration(iteration=1, parent=None, score=0.3, final_return=0.0),),
     )  # fmt: skip
-    agent = Agent(FunctionModel(answer), output_type=RevisionProposal, retries=3)
-    given: list[RevisionProposal] = []
+    agent = Agent(FunctionModel(answer), output_type=RevisionProposal, retries=4)
+    proposals: list[RevisionProposal] = []
 
     @agent.output_validator
-    def twice(proposal: RevisionProposal) -> RevisionProposal:
-        given.append(proposal)
-        if len(given) < 3:
+    def three_times(proposal: RevisionProposal) -> RevisionProposal:
+        proposals.append(proposal)
+        if len(proposals) < 4:
             raise ModelRetry("it was tried before")
         return proposal
 
     agent.run_sync(request_block("revise_agent", request))
-    assert len({(p.reward_code, str(p.hp_changes)) for p in given}) == 3
+    assert len({(p.reward_code, str(p.hp_changes)) for p in proposals}) == 4
 
 
 def test_environments_are_chosen_by_name_or_by_what_they_can_do() -> None:
-    def chosen(prompt: str) -> str | None:
-        found = ask("environment_chooser", EnvironmentChoices(prompt=prompt, environments=CHOICES))
-        assert isinstance(found, EnvironmentChoice)
-        assert found.reason
-        return found.env_id
-
-    assert chosen("run fast") == ENV
-    assert chosen("make the ant walk") == "Ant-v5"
-    assert chosen("humanoid, get up") == "HumanoidStandup-v5"
-    assert chosen("balance the pole") == "InvertedPendulum-v5"
-    assert chosen("balance the double pendulum") == "InvertedDoublePendulum-v5"
-    assert chosen("swim forward") == "Swimmer-v5"
-    assert chosen("hop forward") == "Hopper-v5"
-    assert chosen("reach the target") == "Reacher-v5"
-    assert chosen("spin in place") == "Ant-v5"
-    assert chosen("a half cheetah that walks") == ENV
-    assert chosen("a person raises the left arm") == "Humanoid-v5"
-    assert chosen("raise the front left leg") == "Ant-v5"
-    assert chosen("write a poem") is None
+    wanted = {
+        "run fast": ENV,
+        "make the ant walk": "Ant-v5",
+        "humanoid, get up": "HumanoidStandup-v5",
+        "balance the pole": "InvertedPendulum-v5",
+        "balance the double pendulum": "InvertedDoublePendulum-v5",
+        "swim forward": "Swimmer-v5",
+        "hop forward": "Hopper-v5",
+        "reach the target": "Reacher-v5",
+        "spin in place": "Ant-v5",
+        "a half cheetah that walks": ENV,
+        "a person raises the left arm": "Humanoid-v5",
+        "raise the front left leg": "Ant-v5",
+        "write a poem": None,
+    }
+    for prompt, env_id in wanted.items():
+        choice = ask("environment_chooser", EnvironmentChoices(prompt=prompt, environments=CHOICES))
+        assert isinstance(choice, EnvironmentChoice)
+        assert choice.env_id == env_id
+        assert choice.reason
 
 
 def test_a_review_finds_what_does_not_exist() -> None:
@@ -152,9 +154,9 @@ def test_two_judges_are_weighed_and_disagreement_costs_confidence() -> None:
     def weighed(seen: float) -> Synthesis:
         request = SynthesisRequest(prompt="", env_id=ENV, criteria=criteria, calls_left=0,
                                    code=opinion("code", 1.0), vlm=opinion("vlm", seen))  # fmt: skip
-        found = ask("synthesiser", request)
-        assert isinstance(found, Synthesis)
-        return found
+        synthesis = ask("synthesiser", request)
+        assert isinstance(synthesis, Synthesis)
+        return synthesis
 
     assert weighed(1.0).confidence == 1
     assert weighed(0.0).confidence < 0.2
@@ -172,12 +174,12 @@ def test_a_session_is_analysed_from_its_history() -> None:
         prompt="run", env_id=ENV, status="max_iterations", criteria=intent().criteria,
         history=history, criterion_scores={2: (CriterionScore(id=name, score=0.6),)},
     )  # fmt: skip
-    found = ask("session_analyzer", request)
-    assert isinstance(found, SessionAnalysis)
-    assert "0.60" in found.summary
-    assert any("alive 1 to 2" in text for text in found.worked)
-    assert any("fell" in text for text in found.causes)
-    assert found.suggestions
+    analysis = ask("session_analyzer", request)
+    assert isinstance(analysis, SessionAnalysis)
+    assert "0.60" in analysis.summary
+    assert any("alive 1 to 2" in text for text in analysis.worked)
+    assert any("fell" in text for text in analysis.causes)
+    assert analysis.suggestions
     empty = ask("session_analyzer", request.model_copy(update={"history": ()}))
     assert isinstance(empty, SessionAnalysis)
 

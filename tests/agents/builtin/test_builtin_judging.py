@@ -10,20 +10,20 @@ import pytest
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
 from p2p.agents.requests import IntentRequest, JudgeRequest
-from p2p.contracts import FAILURE_TAGS, Criterion
+from p2p.contracts import FAILURE_TAGS
 from p2p.training.env_spec import get_env_spec
 
 Columns = dict[str, Any]
 
 
 def episode(env_id: str, steps: int, **columns: Any) -> Columns:
-    """A made-up episode: everything at rest but what is given."""
+    """A made-up episode: everything at rest but these columns."""
     spec = get_env_spec(env_id)
     nq = sum(joint.qpos_size for joint in spec.joints)
     nv = sum(joint.qvel_size for joint in spec.joints)
     rest = np.concatenate([joint.rest for joint in spec.joints])
     places = np.array([body.rest_position for body in spec.bodies])
-    made: Columns = {
+    resting: Columns = {
         "step": np.arange(steps),
         "obs": np.zeros((steps, spec.obs_dim)),
         "next_obs": np.zeros((steps, spec.obs_dim)),
@@ -34,52 +34,46 @@ def episode(env_id: str, steps: int, **columns: Any) -> Columns:
         "xquat": np.tile([1.0, 0, 0, 0], (steps, len(spec.bodies), 1)),
         **{key: np.zeros(steps) for key in spec.info_keys},
     }
-    return made | columns
+    return resting | columns
 
 
 def judged(prompt: str, env_id: str, columns: Columns) -> tuple[float, dict[str, Any]]:
+    """The weighted score of an episode, and what the judge returns."""
     criteria = write_criteria(IntentRequest(prompt=prompt, env_id=env_id)).criteria
-    return judged_by(criteria, env_id, columns)
-
-
-def judged_by(
-    criteria: tuple[Criterion, ...], env_id: str, columns: Columns
-) -> tuple[float, dict[str, Any]]:
-    request = JudgeRequest(prompt="p", env_id=env_id, criteria=criteria, columns={})
+    request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns={})
     names: dict[str, Any] = {}
     exec(write_judge(request).code, names)  # noqa: S102 - our own text
     spec = get_env_spec(env_id)
     summary = {"max_episode_steps": spec.max_episode_steps, "dt": spec.dt}
     reply = names["judge_fn"](columns, summary)
     assert set(reply["failure_tags"]) <= set(FAILURE_TAGS)
-    weights = {c.id: c.weight for c in criteria}
     scores = {name: entry["score"] for name, entry in reply["criteria"].items()}
-    assert set(scores) == set(weights)
+    assert set(scores) == {c.id for c in criteria}
     assert all(0 <= score <= 1 for score in scores.values())
-    total = sum(scores[n] * w for n, w in weights.items()) / sum(weights.values())
+    total = sum(scores[c.id] * c.weight for c in criteria) / sum(c.weight for c in criteria)
     return total, reply
 
 
+def cheetah(prompt: str, speed: Any) -> tuple[float, dict[str, Any]]:
+    """A cheetah that goes at this speed."""
+    columns = episode("HalfCheetah-v5", 1000, x_velocity=np.broadcast_to(speed, 1000))
+    return judged(prompt, "HalfCheetah-v5", columns)
+
+
 def test_running_beats_walking_beats_standing_beats_going_back() -> None:
-    scores, tags = [], []
-    for speed in (4.0, 1.0, 0.0, -3.0):
-        columns = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, speed))
-        score, reply = judged("run forward fast", "HalfCheetah-v5", columns)
-        scores.append(score)
-        tags.append(reply["failure_tags"])
+    scores, replies = zip(
+        *(cheetah("run forward fast", v) for v in (4.0, 1.0, 0.0, -3.0)), strict=True
+    )
     assert scores[0] == pytest.approx(1.0)
-    assert scores == sorted(scores, reverse=True)
+    assert list(scores) == sorted(scores, reverse=True)
     assert scores[2] < 0.6
-    assert tags[0] == []
-    assert "too_slow" in tags[1]
-    assert "no_motion" in tags[2]
-    assert "wrong_direction" in tags[3]
+    assert replies[0]["failure_tags"] == []
+    for reply, tag in zip(replies[1:], ("too_slow", "no_motion", "wrong_direction"), strict=True):
+        assert tag in reply["failure_tags"]
 
 
 def test_standing_is_best_at_standing_still() -> None:
-    still, _ = judged("stand still", "HalfCheetah-v5", episode("HalfCheetah-v5", 1000))
-    moving = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, 2.0))
-    moved, reply = judged("stand still", "HalfCheetah-v5", moving)
+    still, (moved, reply) = cheetah("stand still", 0.0)[0], cheetah("stand still", 2.0)
     assert still == pytest.approx(1.0)
     assert moved < 0.7
     assert "drifts" in reply["failure_tags"]
@@ -108,50 +102,33 @@ def test_lying_on_its_back_is_not_upright() -> None:
 
 
 def test_a_stated_speed_can_be_missed_on_both_sides() -> None:
-    def at(speed: float) -> tuple[float, list[str]]:
-        columns = episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, speed))
-        score, reply = judged("run forward at 2 m/s", "HalfCheetah-v5", columns)
-        return score, reply["failure_tags"]
-
-    assert at(2.0)[0] > at(1.2)[0]
-    assert at(2.0)[0] > at(3.0)[0]
-    assert "too_fast" in at(3.5)[1]
-    assert "too_slow" in at(0.8)[1]
+    right, slow, fast = (cheetah("run forward at 2 m/s", speed) for speed in (2.0, 0.8, 3.5))
+    assert right[0] > max(slow[0], fast[0])
+    assert "too_slow" in slow[1]["failure_tags"]
+    assert "too_fast" in fast[1]["failure_tags"]
 
 
 def test_each_part_of_a_sequence_is_judged_in_its_time() -> None:
     speed = np.concatenate([np.full(500, 2.0), np.zeros(500)])
-    right = episode("HalfCheetah-v5", 1000, x_velocity=speed)
-    wrong = episode("HalfCheetah-v5", 1000, x_velocity=speed[::-1])
-    good, _ = judged("run forward then stand still", "HalfCheetah-v5", right)
-    bad, _ = judged("run forward then stand still", "HalfCheetah-v5", wrong)
-    half, reply = judged(
-        "run forward then stand still",
-        "HalfCheetah-v5",
-        episode("HalfCheetah-v5", 1000, x_velocity=np.full(1000, 2.0)),
-    )
-    assert good > half > bad
-    assert "incomplete" in reply["failure_tags"]
+    prompt = "run forward then stand still"
+    right, half, wrong = (cheetah(prompt, s) for s in (speed, 2.0, speed[::-1]))
+    assert right[0] > half[0] > wrong[0]
+    assert "incomplete" in half[1]["failure_tags"]
 
 
 def test_a_raised_limb_is_one_that_is_higher_than_usual() -> None:
-    criteria = write_criteria(
-        IntentRequest(prompt="raise the left arm", env_id="Humanoid-v5")
-    ).criteria
     names = [body.name for body in get_env_spec("Humanoid-v5").bodies]
-    arm = names.index("left_lower_arm")
     up = episode("Humanoid-v5", 1000)
-    up["xpos"][:, arm, 2] += 0.5
-    raised, _ = judged_by(criteria, "Humanoid-v5", up)
-    hanging, _ = judged_by(criteria, "Humanoid-v5", episode("Humanoid-v5", 1000))
+    up["xpos"][:, names.index("left_lower_arm"), 2] += 0.5
+    raised, hanging = (
+        judged("raise the left arm", "Humanoid-v5", columns)[0]
+        for columns in (up, episode("Humanoid-v5", 1000))
+    )
     assert raised > hanging + 0.3
 
 
 def test_what_is_reached_counts_even_if_that_ends_the_episode() -> None:
-    criteria = write_criteria(
-        IntentRequest(prompt="reach the target", env_id="Reacher-v5")
-    ).criteria
     columns = episode("Reacher-v5", 10)
     columns["xpos"][:, 3] = columns["xpos"][:, 4]
-    _, reply = judged_by(criteria, "Reacher-v5", columns)
+    _, reply = judged("reach the target", "Reacher-v5", columns)
     assert reply["criteria"]["reaches_the_target"]["score"] == 1

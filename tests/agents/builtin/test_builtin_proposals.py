@@ -1,4 +1,4 @@
-"""Sentences on bodies: criteria, rewards and judges that agree."""
+"""Prompts in environments: criteria, rewards and judges that agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p2p.agents.builtin.criteria import write_criteria
@@ -16,9 +16,9 @@ from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import ROTATED, quantities_of
-from p2p.agents.builtin.reward import Term, read_recipe, render, write_reward
+from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
-from p2p.agents.judging.columns import trajectory_columns
+from p2p.agents.judging.episodes import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
 from p2p.contracts import Criterion
 from p2p.training.env_spec import get_env_spec, list_env_ids
@@ -50,6 +50,17 @@ def reward_for(prompt: str, env_id: str, criteria: tuple[Criterion, ...]) -> str
     return write_reward(RewardRequest(prompt=prompt, env_id=env_id, criteria=criteria)).code
 
 
+def recipe_of(code: str) -> Recipe:
+    recipe = read_recipe(code)
+    assert recipe is not None
+    return recipe
+
+
+def terms_for(prompt: str, env_id: str) -> dict[str, Term]:
+    recipe = recipe_of(reward_for(prompt, env_id, propose(prompt, env_id).criteria))
+    return {term.name: term for term in recipe.terms}
+
+
 @cache
 def transitions(env_id: str) -> dict[str, Any]:
     """Some real steps under random actions, as columns (T, N, ...)."""
@@ -73,7 +84,7 @@ def transitions(env_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("env_id", list_env_ids())
-def test_what_is_proposed_is_sound_on_every_body(env_id: str) -> None:
+def test_what_is_proposed_is_sound_in_every_environment(env_id: str) -> None:
     spec, quantities = get_env_spec(env_id), quantities_of(env_id)
     understood = 0
     for prompt in PROMPTS:
@@ -86,9 +97,7 @@ def test_what_is_proposed_is_sound_on_every_body(env_id: str) -> None:
         check_proposal(proposal)
         assert all(read_measure(c.measure, quantities) for c in proposal.criteria)
         code = reward_for(prompt, env_id, proposal.criteria)
-        recipe = read_recipe(code)
-        assert recipe is not None
-        assert render(recipe) == code
+        assert render(recipe_of(code)) == code
         request = JudgeRequest(
             prompt=prompt, env_id=env_id, criteria=proposal.criteria,
             columns=trajectory_columns(spec),
@@ -99,16 +108,16 @@ def test_what_is_proposed_is_sound_on_every_body(env_id: str) -> None:
     assert understood >= 1
 
 
-@pytest.mark.parametrize(("env_id", "prompt"), CAN.items())
-def test_a_reward_passes_the_check_in_the_sandbox(env_id: str, prompt: str) -> None:
-    proposal = propose(prompt, env_id)
-    report = check_reward(reward_for(prompt, env_id, proposal.criteria), env_id, steps=50)
+@pytest.mark.parametrize(
+    "env_id", ["Ant-v5", "Humanoid-v5", "InvertedDoublePendulum-v5", "Swimmer-v5"]
+)
+def test_a_reward_passes_the_check_in_the_sandbox(env_id: str) -> None:
+    code = reward_for(CAN[env_id], env_id, propose(CAN[env_id], env_id).criteria)
+    report = check_reward(code, env_id, steps=50)
     assert report.ok, report.findings
     assert report.result is not None
     assert report.result.batched
-    recipe = read_recipe(reward_for(prompt, env_id, proposal.criteria))
-    assert recipe is not None
-    assert set(report.result.spec.terms) == {term.name for term in recipe.terms}
+    assert set(report.result.spec.terms) == {term.name for term in recipe_of(code).terms}
 
 
 @pytest.mark.parametrize("env_id", list_env_ids())
@@ -123,11 +132,11 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
             continue
         if any(f"[..., {i}]" in reward for i in clipped) or key == "joint_speed":
             continue
-        for row in range(3):
+        for row in range(2):
             column = {name: values[:, row] for name, values in steps.items()}
-            given = {name: column[name] for name in ("obs", "action", "next_obs")}
-            given["info"] = column
-            ours = eval(reward, {**names, **given})  # noqa: S307
+            arguments = {name: column[name] for name in ("obs", "action", "next_obs")}
+            arguments["info"] = column
+            ours = eval(reward, {**names, **arguments})  # noqa: S307
             theirs = eval(str(judge), {**names, "trajectory": column})  # noqa: S307
             # A limb's middle is a few centimetres off where its link is mounted at an angle.
             tolerance = 0.1 if key.startswith("rise_") else 0.02
@@ -140,8 +149,7 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
 def test_a_reward_gives_each_row_of_a_batch_what_it_gives_it_alone(env_id: str) -> None:
     steps = transitions(env_id)
     proposal = propose(CAN[env_id], env_id)
-    recipe = read_recipe(reward_for(CAN[env_id], env_id, proposal.criteria))
-    assert recipe is not None
+    recipe = recipe_of(reward_for(CAN[env_id], env_id, proposal.criteria))
     timeless = recipe.model_copy(
         update={"terms": tuple(t for t in recipe.terms if t.window == (0.0, 1.0))}
     )
@@ -163,10 +171,8 @@ def test_a_stated_speed_is_a_target_and_not_a_limit() -> None:
     proposal = propose("walk forward at 2 m/s", "HalfCheetah-v5")
     task = next(c for c in proposal.criteria if c.category == "task")
     assert task.measure == "difference of the mean forward speed from 2 m/s"
-    recipe = read_recipe(reward_for("", "HalfCheetah-v5", proposal.criteria))
-    assert recipe is not None
-    assert recipe.terms[0].shape == "near"
-    assert recipe.terms[0].target == 2.0
+    term = recipe_of(reward_for("", "HalfCheetah-v5", proposal.criteria)).terms[0]
+    assert (term.shape, term.target) == ("near", 2.0)
 
 
 @pytest.mark.parametrize("env_id", ["InvertedPendulum-v5", "InvertedDoublePendulum-v5"])
@@ -190,8 +196,8 @@ def test_fast_is_faster_than_run_is_faster_than_walk_is_faster_than_slow() -> No
 
 def test_what_is_asked_for_in_so_many_words_belongs_to_the_task() -> None:
     def staying(prompt: str) -> list[str]:
-        found = propose(prompt, "Ant-v5").criteria
-        return [c.category for c in found if c.id == "stays_in_place"]
+        criteria = propose(prompt, "Ant-v5").criteria
+        return [c.category for c in criteria if c.id == "stays_in_place"]
 
     assert staying("spin") == ["stability"]
     assert staying("spin in place") == staying("in place, spin") == ["task"]
@@ -208,8 +214,7 @@ def test_criteria_are_known_again_when_a_person_has_edited_them() -> None:
     )  # fmt: skip
     request = RewardRequest(prompt="run", env_id="HalfCheetah-v5", criteria=edited)
     draft = write_reward(request)
-    recipe = read_recipe(draft.code)
-    assert recipe is not None
+    recipe = recipe_of(draft.code)
     assert recipe.terms[0].target == 4.0
     assert {t.quantity for t in recipe.terms} == {"forward_speed", "height"}
     assert "joy" in draft.explanation
@@ -226,15 +231,14 @@ def test_a_quantity_falls_back_on_the_observation_where_no_state_is_recorded() -
     assert height.judge_code({"action"}) is None
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=60))
-def test_no_sentence_breaks_the_code_that_carries_it(noise: str) -> None:
+def test_no_prompt_breaks_the_code_that_carries_it(noise: str) -> None:
     prompt = f"run forward {noise}"
     criteria = propose("run forward", "HalfCheetah-v5").criteria
     code = reward_for(prompt, "HalfCheetah-v5", criteria)
     ast.parse(code)
-    recipe = read_recipe(code)
-    assert recipe is not None
-    assert render(recipe) == code
+    assert render(recipe_of(code)) == code
     judge = write_judge(
         JudgeRequest(prompt=prompt, env_id="HalfCheetah-v5", criteria=criteria, columns={})
     )
@@ -242,24 +246,19 @@ def test_no_sentence_breaks_the_code_that_carries_it(noise: str) -> None:
 
 
 def test_where_rising_ends_the_episode_rising_costs_before_it_does() -> None:
-    def terms(prompt: str, env_id: str) -> dict[str, Term]:
-        recipe = read_recipe(reward_for(prompt, env_id, propose(prompt, env_id).criteria))
-        assert recipe is not None
-        return {term.name: term for term in recipe.terms}
-
-    asked, end = terms("walk forward", "Ant-v5"), get_env_spec("Ant-v5").healthy_ranges["z"][1]
+    asked, end = terms_for("walk forward", "Ant-v5"), get_env_spec("Ant-v5").healthy_ranges["z"][1]
     limit = asked["height_limit"]
     assert (
         morphology_of("Ant-v5").standing_height < limit.target < limit.target + limit.scale == end
     )
     costs = sum(term.weight for term in asked.values() if term.shape in ("under", "over"))
     assert asked["alive"].weight >= costs
-    # Who is asked to rise is not charged for it, and a tall body sinks when it falls.
-    assert "height_limit" not in terms("jump", "Ant-v5")
-    assert "height_limit" not in terms("walk forward", "Walker2d-v5")
+    # Who is asked to rise is not charged for it, and a tall agent sinks when it falls.
+    assert "height_limit" not in terms_for("jump", "Ant-v5")
+    assert "height_limit" not in terms_for("walk forward", "Walker2d-v5")
 
 
-def test_a_body_is_read_off_the_environment() -> None:
+def test_the_morphology_is_read_off_the_environment() -> None:
     cheetah, standup, pole = (
         morphology_of(e)
         for e in ("HalfCheetah-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5")
@@ -276,8 +275,59 @@ def test_a_body_is_read_off_the_environment() -> None:
     assert morphology_of("Swimmer-v5").height_joint is None
 
 
-def test_what_a_body_cannot_do_is_refused_or_told() -> None:
+def test_what_an_environment_cannot_show_is_refused_or_said() -> None:
     assert "turn about the vertical" in propose("turn left", "HalfCheetah-v5").refusal
-    told = propose("walk forward and turn left", "HalfCheetah-v5")
-    assert "turn about the vertical" in told.note
+    partly = propose("walk forward and turn left", "HalfCheetah-v5")
+    assert "turn about the vertical" in partly.note
     assert "OPENAI_API_KEY" in propose("juggle", "HalfCheetah-v5").refusal
+
+
+# --- turning --------------------------------------------------------------------------------------
+
+
+def paid_for_turning(prompt: str, rates: list[float]) -> list[float]:
+    """What the whole reward gives to a standing ant that turns at these rates."""
+    names: dict[str, Any] = {}
+    exec(reward_for(prompt, "Ant-v5", propose(prompt, "Ant-v5").criteria), names)  # noqa: S102
+    obs = np.zeros((len(rates), 105))
+    obs[:, 0], obs[:, 1], obs[:, 18] = 0.5, 1.0, rates
+    still = np.zeros(len(rates))
+    info = {"x_velocity": still, "y_velocity": still, "distance_from_origin": still}
+    total, _ = names["reward_fn"](obs, np.zeros((len(rates), 8)), obs, info)
+    return [float(one) for one in total]
+
+
+def test_turning_pays_up_to_enough_and_costs_beyond() -> None:
+    rates = [-0.4, 0.0, 1.0, 1.5, 2.5, 3.4]
+    backward, still, asked, enough, hasty, mad = paid_for_turning("spin in place", rates)
+    assert backward < still < asked < enough
+    assert enough > hasty > mad
+    other_way = paid_for_turning("spin in place clockwise", [-rate for rate in rates])
+    assert other_way == [backward, still, asked, enough, hasty, mad]
+
+
+def test_leaving_costs_where_the_policy_notices_it() -> None:
+    assert quantities_of("Ant-v5")["drift"].felt_as == "ground_speed"
+    spinning, understood = terms_for("spin in place", "Ant-v5"), terms_for("spin", "Ant-v5")
+    assert all(term.quantity != "drift" for term in spinning.values())
+    cost = spinning["ground_speed"]
+    assert {"stays_in_place", "does_not_travel"} == set(cost.criteria)
+    assert cost.weight > 2 * understood["ground_speed"].weight  # in place was asked for
+    standing = terms_for("stand still", "Ant-v5")
+    assert standing["ground_speed"].weight > standing["drift"].weight > 0
+
+
+def test_an_agent_that_trembles_in_time_with_the_steps_has_not_flipped() -> None:
+    rate = quantities_of("HalfCheetah-v5")["flip_back_rate"]
+    angle = np.zeros(100)
+    angle[40:60] = np.linspace(0.0, -2 * np.pi, 20)  # once around, nose up
+    angle[60:] = -2 * np.pi
+    trajectory = {"qpos": np.zeros((100, 9)), "qvel": np.full((100, 9), -3.0)}
+    trajectory["qpos"][:, 2] = angle
+    code = str(rate.judge_code(trajectory))
+    rates = eval(code, {"np": np, "trajectory": trajectory})  # noqa: S307 - our own text
+    assert np.sum(rates) * 0.05 / (2 * np.pi) == 1.0
+    before, after = np.zeros((2, 17)), np.full((2, 17), -3.0)
+    after[:, 1] = [0.0, -0.2]
+    names = {"obs": before, "next_obs": after}
+    assert eval(str(rate.reward_code()), names).tolist() == [0.0, 4.0]  # noqa: S307 - our own text

@@ -15,12 +15,12 @@ from p2p.agents.builtin.motions import OPPOSITES, RULES
 UPRIGHT = ("upright", "", "")
 
 
-def said(sentence: str) -> list[list[tuple[str, str, str]]]:
-    return [[(g.motion, g.direction, g.speed) for g in part] for part in parse(sentence).parts]
+def goals_of(prompt: str) -> list[list[tuple[str, str, str]]]:
+    return [[(g.motion, g.direction, g.speed) for g in part] for part in parse(prompt).parts]
 
 
 @pytest.mark.parametrize(
-    ("sentence", "goals"),
+    ("prompt", "goals"),
     [
         ("run forward fast", [("run", "forward", "fast")]),
         ("Run FORWARD, fast!", [("run", "forward", "fast")]),
@@ -49,13 +49,13 @@ def said(sentence: str) -> list[list[tuple[str, str, str]]]:
          [("go", "left", ""), ("smooth", "", ""), ("efficient", "", "")]),
     ],
 )  # fmt: skip
-def test_a_sentence_becomes_its_goals(sentence: str, goals: list[tuple[str, str, str]]) -> None:
-    assert said(sentence) == [goals]
-    assert parse(sentence).unused == ()
+def test_a_prompt_becomes_its_goals(prompt: str, goals: list[tuple[str, str, str]]) -> None:
+    assert goals_of(prompt) == [goals]
+    assert parse(prompt).unused == ()
 
 
 @pytest.mark.parametrize(
-    ("sentence", "goals", "unused"),
+    ("prompt", "goals", "unused"),
     [
         ("Run forward fast, with the back straight", [("run", "forward", "fast"), UPRIGHT], ()),
         ("walk with its back kept upright", [("go", "", ""), UPRIGHT], ()),
@@ -73,15 +73,15 @@ def test_a_sentence_becomes_its_goals(sentence: str, goals: list[tuple[str, str,
         ("walk to the back", [("go", "backward", "")], ()),
     ],
 )  # fmt: skip
-def test_a_back_that_is_somebodys_is_a_part_of_the_body_and_no_direction(
-    sentence: str, goals: list[tuple[str, str, str]], unused: tuple[str, ...]
+def test_a_back_that_is_somebodys_is_a_body_part_and_no_direction(
+    prompt: str, goals: list[tuple[str, str, str]], unused: tuple[str, ...]
 ) -> None:
-    assert said(sentence) == [goals]
-    assert parse(sentence).unused == unused
+    assert goals_of(prompt) == [goals]
+    assert parse(prompt).unused == unused
 
 
 def test_then_separates_what_comes_after() -> None:
-    assert said("run forward, then stop") == [[("run", "forward", "")], [("stand", "", "")]]
+    assert goals_of("run forward, then stop") == [[("run", "forward", "")], [("stand", "", "")]]
     assert len(parse("crouch; jump and finally lie down").parts) == 3
 
 
@@ -117,7 +117,7 @@ def test_a_limb_takes_the_sides_before_it() -> None:
     assert goal.limb
 
 
-def test_words_that_are_not_known_are_told() -> None:
+def test_words_that_are_not_known_are_reported() -> None:
     parsed = parse("run forward like a purple dragon")
     assert parsed.unused == ("purple", "dragon")
     assert parse("juggle three oranges").goals == ()
@@ -139,7 +139,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 
 @example(["into the air"])  # says where to, but nothing goes there
 @given(st.lists(st.sampled_from([*LEXICON, *sorted(STOP_WORDS), "zebra", "2 m/s"]), max_size=12))
-def test_every_word_is_used_or_told(phrases: list[str]) -> None:
+def test_every_word_is_used_or_reported(phrases: list[str]) -> None:
     text = " ".join(phrases)
     parsed = parse(text)
     assert ("zebra" in phrases) == ("zebra" in parsed.unused)
@@ -148,8 +148,8 @@ def test_every_word_is_used_or_told(phrases: list[str]) -> None:
 
 def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -> None:
     text = (Path(__file__).parents[3] / "docs" / "builtin_author.md").read_text()
-    said = {e.value for e in LEXICON.values() if e.slot in ("motion", "quality")} - {"fall"}
-    assert said == set(RULES)
+    words = {e.value for e in LEXICON.values() if e.slot in ("motion", "quality")} - {"fall"}
+    assert words == set(RULES)
     assert set(OPPOSITES.values()) <= set(RULES)
     shown = {"on_back": "on its back", "get_up": "get up", "in_place": "in place"}
-    assert not [name for name in said if shown.get(name, name) not in text]
+    assert not [name for name in words if shown.get(name, name) not in text]

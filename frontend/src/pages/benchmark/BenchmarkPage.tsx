@@ -5,24 +5,16 @@ import { useLive } from "../../api/live";
 import { benchmarkCasesQuery, benchmarkQuery } from "../../api/queries";
 import type { Benchmark, BenchmarkCase } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
-import { Card } from "../../ui/Card";
-import { Empty } from "../../ui/Empty";
-import { Facts } from "../../ui/Facts";
-import { spoken } from "../../ui/Interval";
-import { Meter } from "../../ui/Meter";
-import { NotYet } from "../../ui/NotYet";
-import { Problem } from "../../ui/Problem";
-import { Status } from "../../ui/Status";
-import { Agreement } from "./Agreement";
+import { Card, Empty, Facts, Meter, NotYet, PageHeading, Problem, Status, spoken } from "../../ui/basics";
 import { CaseGrid } from "./CaseGrid";
-import { Rates } from "./Rates";
+import { Agreement, Rates } from "./Results";
 
-/** A suite that was run: how far it is, how many pass, whether the judge is right, case by case. */
+/** A suite that was run: progress, pass rates, judge against ground truth, cases. */
 export default function BenchmarkPage() {
   const { id = "" } = useParams();
   const { data: benchmark, error } = useQuery(benchmarkQuery(id));
   const { data: cases = [], error: casesError } = useQuery(benchmarkCasesQuery(id));
-  useBenchmarkStream(id);
+  useLive(`/api/benchmarks/${encodeURIComponent(id)}/live`, { benchmark: [["benchmark", id]] });
   if (error instanceof ApiError && error.status === 404) {
     return (
       <Empty title={error.message}>
@@ -30,7 +22,7 @@ export default function BenchmarkPage() {
       </Empty>
     );
   }
-  if (!benchmark) return <NotYet what="The benchmark cannot be shown" error={error} />;
+  if (!benchmark) return <NotYet what="Could not load the benchmark" error={error} />;
   return (
     <>
       <Header benchmark={benchmark} />
@@ -39,22 +31,10 @@ export default function BenchmarkPage() {
         <Rates benchmark={benchmark} />
         <Agreement benchmark={benchmark} cases={cases} />
       </div>
-      <Problem what="The cases cannot be shown" error={casesError} />
+      <Problem what="Could not load the cases" error={casesError} />
       <CaseGrid cases={cases} />
     </>
   );
-}
-
-/** Kept up to date by the benchmark's stream. */
-export function useBenchmarkStream(id: string): void {
-  const client = useQueryClient();
-  useLive(`/api/benchmarks/${encodeURIComponent(id)}/live`, {
-    benchmark: (data) => client.setQueryData(benchmarkQuery(id).queryKey, data as Benchmark),
-    case: (data) => {
-      const changed = data as BenchmarkCase;
-      client.setQueryData(benchmarkCasesQuery(id).queryKey, (before) => before?.map((each) => (each.case.number === changed.case.number ? changed : each)));
-    },
-  });
 }
 
 function Header({ benchmark }: { benchmark: Benchmark }) {
@@ -65,36 +45,36 @@ function Header({ benchmark }: { benchmark: Benchmark }) {
     mutationFn: ([method, where]: ["POST" | "DELETE", string]) => send(method, path + where),
     onSuccess: () => client.invalidateQueries({ queryKey: ["benchmark", benchmark.benchmark_id] }),
   });
-  const goesOn = benchmark.state === "queued" || benchmark.state === "running";
+  const active = benchmark.state === "queued" || benchmark.state === "running";
   const { overall } = benchmark;
   return (
     <div className="stack">
       <div className="row spread">
-        <h1>{benchmark.alias || `${benchmark.suite}, ${overall.cases} prompts`}</h1>
+        <PageHeading title={benchmark.alias || `${benchmark.suite}, ${overall.cases} prompts`} />
         <div className="row">
-          {goesOn && (
+          {active && (
             <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate(["POST", "/stop"])}>
               Stop
             </button>
           )}
-          {!goesOn && benchmark.state !== "completed" && benchmark.has_job && (
+          {!active && benchmark.state !== "completed" && benchmark.has_job && (
             <button type="button" className="button primary" disabled={act.isPending} onClick={() => act.mutate(["POST", "/resume"])}>
-              Continue
+              Resume
             </button>
           )}
-          {!goesOn && benchmark.unmeasured > 0 && !benchmark.measuring && (
+          {!active && benchmark.unmeasured > 0 && !benchmark.measuring && (
             <button type="button" className="button" disabled={act.isPending} onClick={() => act.mutate(["POST", "/report"])}>
               Measure {benchmark.unmeasured} policies
             </button>
           )}
-          {!goesOn && (
+          {!active && (
             <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate(["DELETE", ""], { onSuccess: () => void navigate("/benchmark") })}>
-              To the trash
+              Move to trash
             </button>
           )}
         </div>
       </div>
-      <Problem what="That was not done" error={act.error} />
+      <Problem what="Request failed" error={act.error} />
       <div className="row small-text muted">
         <Status status={benchmark.state} />
         {benchmark.model && <span>{benchmark.model}</span>}
@@ -105,20 +85,20 @@ function Header({ benchmark }: { benchmark: Benchmark }) {
       </div>
       <Facts
         of={[
-          ["Passed by the judge", spoken(overall.judged)],
-          ["Passed by the truth", spoken(overall.true)],
+          ["Judge pass rate", spoken(overall.judged)],
+          ["Ground-truth pass rate", spoken(overall.true)],
           ["Mean score", score(overall.mean_score)],
-          ["Iterations a prompt", number(overall.iterations, 2)],
-          ["Time a prompt", duration(overall.minutes * 60)],
-          ["Tokens a prompt", number(overall.tokens)],
-          ["Cost a prompt", dollars(overall.cost_usd)],
+          ["Iterations per prompt", number(overall.iterations, 2)],
+          ["Time per prompt", duration(overall.minutes * 60)],
+          ["Tokens per prompt", number(overall.tokens)],
+          ["Cost per prompt", dollars(overall.cost_usd)],
         ]}
       />
     </div>
   );
 }
 
-/** Stage by stage how many have a verdict, and what the gates in between said. */
+/** Stage by stage how many have a verdict, and the gates in between. */
 function Progress({ benchmark, cases }: { benchmark: Benchmark; cases: readonly BenchmarkCase[] }) {
   const counts = Object.entries(benchmark.counts).map(([state, count]) => `${count} ${state.replaceAll("_", " ")}`);
   const gates = new Map(benchmark.gates.map((gate) => [gate.stage, gate]));
@@ -131,14 +111,14 @@ function Progress({ benchmark, cases }: { benchmark: Benchmark; cases: readonly 
           <div key={stage.stage} className="stack">
             <div className="run-progress small-text">
               <span>{benchmark.stages.length > 1 ? `stage ${stage.stage + 1}` : "all prompts"}</span>
-              <Meter value={done / stage.cases.length} label={`Judged of stage ${stage.stage + 1}`} tone={stage.state === "closed" ? "bad" : done === stage.cases.length ? "good" : "plain"} />
+              <Meter value={done / stage.cases.length} label={`Judged in stage ${stage.stage + 1}`} tone={stage.state === "closed" ? "bad" : done === stage.cases.length ? "good" : "plain"} />
               <span className="numeric">
                 {done} of {stage.cases.length}
               </span>
             </div>
             {gate && (
               <p className="small-text muted">
-                {gate.passed ? "The next stage is open" : "The next stage stays closed"}: mean score {score(gate.mean_score)}, needed {score(gate.threshold)}.
+                {gate.passed ? "The next stage is open" : "The next stage stays closed"}: mean score {score(gate.mean_score)}, required {score(gate.threshold)}.
               </p>
             )}
           </div>

@@ -1,13 +1,11 @@
 import { useState } from "react";
 import { Link } from "react-router";
 import type { BenchmarkCase } from "../../api/types";
-import { VIEWS, type View, differ, seenIn } from "../../lib/benchmark";
+import { differ, seenIn, type View, VIEWS } from "../../lib/benchmark";
 import { score } from "../../lib/format";
-import { Card } from "../../ui/Card";
-import { Choice } from "../../ui/Choice";
-import { Empty } from "../../ui/Empty";
-import { LazyVideo } from "../../ui/LazyVideo";
-import { Status } from "../../ui/Status";
+import { LazyVideo } from "../../ui/Video";
+import { Card, Empty, Status } from "../../ui/basics";
+import { Choice } from "../../ui/fields";
 
 /** The cases, each with its video. */
 export function CaseGrid({ cases }: { cases: readonly BenchmarkCase[] }) {
@@ -19,14 +17,14 @@ export function CaseGrid({ cases }: { cases: readonly BenchmarkCase[] }) {
       title={`Cases (${shown.length})`}
       aside={
         <div className="row">
-          <Choice label="Which cases" options={VIEWS} value={view} onChange={setView} />
+          <Choice label="Show" options={VIEWS} value={view} onChange={setView} />
           <button type="button" className="button" aria-pressed={playing} onClick={() => setPlaying(!playing)}>
             {playing ? "Pause all" : "Play all"}
           </button>
         </div>
       }
     >
-      {shown.length === 0 && <Empty title="No case is like this" />}
+      {shown.length === 0 && <Empty title="No matching cases" />}
       <ul className="case-grid">
         {shown.map((each) => (
           <li key={each.case.number}>
@@ -48,14 +46,14 @@ function Picture({ found, playing }: { found: BenchmarkCase; playing: boolean })
   return video ? <LazyVideo url={video.url} label={`Video of ${found.case.instruction}`} playing={playing} /> : <div className="no-video small-text muted">no video</div>;
 }
 
-/** How it stands, by judge and by truth. */
+/** Its status, by judge and by ground truth. */
 export function CaseState({ found }: { found: BenchmarkCase }) {
   return (
     <span className="row small-text">
       <Status status={found.state} />
       <span className="numeric">{score(found.score ?? found.live_score)}</span>
-      {found.true_pass !== null && <span className={`badge ${found.true_pass ? "good" : "bad"}`}>truth: {found.true_pass ? "passed" : "not passed"}</span>}
-      {differ(found) && <span className="badge warn">they differ</span>}
+      {found.true_pass !== null && <span className={`badge ${found.true_pass ? "good" : "bad"}`}>ground truth: {found.true_pass ? "passed" : "not passed"}</span>}
+      {differ(found) && <span className="badge warn">disagree</span>}
     </span>
   );
 }

@@ -1,30 +1,26 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
+import { useLive } from "../../api/live";
 import { benchmarkCasesQuery } from "../../api/queries";
 import type { BenchmarkCase } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
 import { LABELS } from "../../lib/videos";
-import { Card } from "../../ui/Card";
-import { Empty } from "../../ui/Empty";
-import { Facts } from "../../ui/Facts";
-import { Meter } from "../../ui/Meter";
-import { NotYet } from "../../ui/NotYet";
-import { SyncedPlayer } from "../session/SyncedPlayer";
-import { useBenchmarkStream } from "./BenchmarkPage";
+import { SyncedPlayer } from "../../ui/Video";
+import { Card, Empty, Facts, Meter, NotYet, PageHeading } from "../../ui/basics";
 import { CaseState } from "./CaseGrid";
 
 /** One prompt of a suite: what was asked, seen, judged and measured. */
 export default function CasePage() {
   const { id = "", number: wanted = "" } = useParams();
   const { data: cases, error } = useQuery(benchmarkCasesQuery(id));
-  useBenchmarkStream(id);
-  if (!cases) return <NotYet what="The case cannot be shown" error={error} />;
+  useLive(`/api/benchmarks/${encodeURIComponent(id)}/live`, { benchmark: [["benchmark", id]] });
+  if (!cases) return <NotYet what="Could not load the case" error={error} />;
   const at = cases.findIndex((each) => String(each.case.number) === wanted);
   const found = cases[at];
   if (!found) {
     return (
       <Empty title={`The benchmark has no case ${wanted}`}>
-        <Link to={`/benchmark/${id}`}>All its cases</Link>
+        <Link to={`/benchmark/${id}`}>All cases</Link>
       </Empty>
     );
   }
@@ -38,14 +34,14 @@ export default function CasePage() {
             <Beside to={cases[at + 1]}>Next case →</Beside>
           </nav>
         </div>
-        <h1>{found.case.instruction}</h1>
+        <PageHeading title={found.case.instruction} />
         <div className="row small-text muted">
           <span>case {found.case.number}</span>
           <span>{found.case.env_id}</span>
           <span>{found.case.category}</span>
           <span>{found.case.difficulty}</span>
           <CaseState found={found} />
-          <Link to={`/e2e/${found.session_id}`}>its session</Link>
+          <Link to={`/e2e/${found.session_id}`}>session</Link>
         </div>
         {(found.message || found.note) && <p className="small-text muted">{found.message || found.note}</p>}
       </div>
@@ -70,18 +66,18 @@ function Videos({ found }: { found: BenchmarkCase }) {
   });
   return (
     <Card title="Videos">
-      {panes.length === 0 ? <Empty title="No videos">The best policy’s are here when its session has ended.</Empty> : <SyncedPlayer key={found.session_id} panes={panes} />}
+      {panes.length === 0 ? <Empty title="No videos">Videos of the best policy appear when the session has ended.</Empty> : <SyncedPlayer key={found.session_id} panes={panes} />}
     </Card>
   );
 }
 
 function Judged({ found }: { found: BenchmarkCase }) {
   return (
-    <Card title="By the judge">
+    <Card title="Judge">
       <Facts
         of={[
           ["Score", score(found.score)],
-          ["On fresh starts", score(found.confirmed_score)],
+          ["Held-out seeds", score(found.confirmed_score)],
           ["Iterations", String(found.iterations)],
           ["Time", duration(found.minutes * 60)],
           ["Model calls", String(found.model_calls)],
@@ -96,9 +92,9 @@ function Judged({ found }: { found: BenchmarkCase }) {
 function Truth({ found }: { found: BenchmarkCase }) {
   const { truth, case: asked } = found;
   return (
-    <Card title="By the ground truth">
+    <Card title="Ground truth">
       {asked.truth === null && <Empty title="This prompt has no ground truth" />}
-      {asked.truth !== null && !truth && <p className="muted">{found.truth_note || "Nothing was measured: there is no policy."}</p>}
+      {asked.truth !== null && !truth && <p className="muted">{found.truth_note || "Not measured: there is no policy."}</p>}
       {truth && (
         <>
           <p>
@@ -109,10 +105,10 @@ function Truth({ found }: { found: BenchmarkCase }) {
             <span className="muted">
               ± {number(truth.std)} over {truth.seeds.length} episodes
             </span>
-            , asked for {truth.better === "at_least" ? "at least" : "at most"} {number(truth.threshold)}.
+            , required: {truth.better === "at_least" ? "at least" : "at most"} {number(truth.threshold)}.
           </p>
           <Meter value={truth.attained} label="How much of the threshold is attained" tone={truth.passed ? "good" : "bad"} />
-          <p className="small-text muted">No agent was shown it.</p>
+          <p className="small-text muted">No agent sees this measurement.</p>
         </>
       )}
     </Card>

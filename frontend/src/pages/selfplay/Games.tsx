@@ -1,15 +1,11 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, useEffect, useRef, useState } from "react";
 import { useSearchParams } from "react-router";
-import { GAMES_AT_ONCE, gamesQuery } from "../../api/queries";
-import type { GameKind, GameRow } from "../../api/types";
-import { learner, outcome } from "../../lib/games";
-import { Card } from "../../ui/Card";
-import { Choice } from "../../ui/Choice";
-import { Empty } from "../../ui/Empty";
-import { Problem } from "../../ui/Problem";
-import { Scroll } from "../../ui/Scroll";
-import { GamePlay } from "./GamePlay";
+import { gameQuery, GAMES_AT_ONCE, gamesQuery } from "../../api/queries";
+import type { Game, GameKind, GameMove, GameRow } from "../../api/types";
+import { around, learner, outcome, stepTo } from "../../lib/games";
+import { Card, Empty, Problem, Scroll } from "../../ui/basics";
+import { Choice } from "../../ui/fields";
 
 const KINDS = [
   ["eval", "Evaluation"],
@@ -27,10 +23,10 @@ export function Games({ id }: { id: string }) {
   return (
     <div className="columns wide-first">
       {chosen !== undefined && <GamePlay key={chosen} run={id} game={chosen} />}
-      <Card title="Games" aside={<Choice label="Games of" options={KINDS} value={kind} onChange={setKind} />}>
-        <Problem what="The games cannot be listed" error={error} />
+      <Card title="Games" aside={<Choice label="Kind of games" options={KINDS} value={kind} onChange={setKind} />}>
+        <Problem what="Could not load the games" error={error} />
         {data && games.length === 0 && (
-          <Empty title={kind === "eval" ? "No evaluation games yet" : "No training games yet"}>The newest ones are kept, move by move.</Empty>
+          <Empty title={kind === "eval" ? "No evaluation games yet" : "No training games yet"}>The newest games are kept, move by move.</Empty>
         )}
         {games.length > 0 && (
           <Scroll label="List of games" tall>
@@ -39,7 +35,7 @@ export function Games({ id }: { id: string }) {
                 <tr>
                   <th>Game</th>
                   <th>Against</th>
-                  <th>End</th>
+                  <th>Result</th>
                   <th className="numeric">Moves</th>
                 </tr>
               </thead>
@@ -65,7 +61,7 @@ export function Games({ id }: { id: string }) {
         )}
         {hasNextPage && (
           <button type="button" className="button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
-            {GAMES_AT_ONCE} older games
+            Load {GAMES_AT_ONCE} older games
           </button>
         )}
       </Card>
@@ -86,4 +82,149 @@ export function Ended({ game }: { game: GameRow }) {
       {game.illegal > 0 && <span className="badge warn">illegal</span>}
     </span>
   );
+}
+
+/** One game, move by move: with the buttons, the list, or the arrow keys. */
+export function GamePlay({ run, game: id }: { run: string; game: string }) {
+  const { data: game, error } = useQuery(gameQuery(run, id));
+  if (!game) {
+    return (
+      <Card title={id}>
+        {error ? <Problem what="Could not load the game" error={error} /> : <p className="muted">Loading …</p>}
+      </Card>
+    );
+  }
+  return (
+    <Card title={`${game.env_id}, ${game.id}`} aside={<Ended game={game} />}>
+      <p className="small-text muted">
+        {game.players.map((player) => `player ${player.seat}: ${player.uid}${player.learner ? " (learner)" : ""}`).join(" · ")} · update {game.step} · {game.reason}
+      </p>
+      {game.moves.length === 0 ? <p className="muted">The game ended before the first move.</p> : <Stepper game={game} />}
+    </Card>
+  );
+}
+
+function Stepper({ game }: { game: Game }) {
+  const [at, setAt] = useState(0);
+  const last = game.moves.length - 1;
+  const move = game.moves[at];
+  function onKeyDown(event: KeyboardEvent<HTMLDivElement>): void {
+    const next = stepTo(event.key, at, last);
+    if (next === null) return;
+    event.preventDefault();
+    setAt(next);
+  }
+  return (
+    <div className="stepper" role="group" aria-label="Moves; the arrow keys step through them" tabIndex={0} onKeyDown={onKeyDown}>
+      <div className="row spread">
+        <div className="row">
+          <Step title="First" to={0} at={at} last={last} onStep={setAt} />
+          <Step title="← Back" to={at - 1} at={at} last={last} onStep={setAt} />
+          <Step title="Next →" to={at + 1} at={at} last={last} onStep={setAt} primary />
+          <Step title="Last" to={last} at={at} last={last} onStep={setAt} />
+        </div>
+        <span className="small-text muted" aria-live="polite">
+          move {at + 1} of {last + 1}
+        </span>
+      </div>
+      <div className="game-view">
+        {move && <Move move={move} name={nameOf(game, move.seat)} />}
+        <MoveList game={game} at={at} onChoose={setAt} />
+      </div>
+    </div>
+  );
+}
+
+interface StepProps {
+  title: string;
+  to: number;
+  at: number;
+  last: number;
+  onStep: (to: number) => void;
+  primary?: boolean;
+}
+
+/** Never disabled, only without effect: a disabled button would swallow the arrow keys. */
+function Step({ title, to, at, last, onStep, primary = false }: StepProps) {
+  const leads = to !== at && to >= 0 && to <= last;
+  return (
+    <button type="button" className={primary ? "button primary" : "button"} aria-disabled={!leads} onClick={() => leads && onStep(to)}>
+      {title}
+    </button>
+  );
+}
+
+function Move({ move, name }: { move: GameMove; name: string }) {
+  const parts = around(move.answer, move.action);
+  return (
+    <div className="stack">
+      <p className="row">
+        <b>
+          Player {move.seat}: {name}
+        </b>
+        {move.opening && <span className="badge">random opening</span>}
+        {!move.legal && <span className="badge bad">illegal</span>}
+      </p>
+      {move.board && <Text label="Board after the move" text={move.board} />}
+      <Text label="Observation" text={move.observation} />
+      {!move.opening && (
+        <figure className="game-text">
+          <figcaption className="small-text muted">Response; the parsed action is marked</figcaption>
+          <pre className="code" tabIndex={0} role="group" aria-label="Response">
+            {parts ? (
+              <>
+                {parts[0]}
+                <mark className={move.legal ? "" : "bad"}>{parts[1]}</mark>
+                {parts[2]}
+              </>
+            ) : (
+              move.answer || "(empty)"
+            )}
+          </pre>
+        </figure>
+      )}
+      <p className="small-text">
+        Parsed action: <code>{move.action || "none"}</code>
+        {!move.legal && ", which is illegal"}
+      </p>
+    </div>
+  );
+}
+
+function Text({ label, text }: { label: string; text: string }) {
+  return (
+    <figure className="game-text">
+      <figcaption className="small-text muted">{label}</figcaption>
+      <pre className="code" tabIndex={0} role="group" aria-label={label}>
+        {text}
+      </pre>
+    </figure>
+  );
+}
+
+function MoveList({ game, at, onChoose }: { game: Game; at: number; onChoose: (at: number) => void }) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const [list, item] = [box.current, box.current?.querySelector<HTMLElement>('[aria-current="true"]')];
+    if (list && item) list.scrollTop = item.offsetTop - list.clientHeight / 2;
+  }, [at]);
+  return (
+    <div className="moves" ref={box} tabIndex={0} role="group" aria-label="All moves">
+      <ol>
+        {game.moves.map((move, index) => (
+          <li key={index}>
+            <button type="button" tabIndex={-1} aria-current={index === at} onClick={() => onChoose(index)}>
+              <span className="muted">{index + 1}</span>
+              <span className="mono clamp-1">{move.action || "(none)"}</span>
+              <span className={`small-text ${move.legal ? "muted" : "illegal"}`}>{move.legal ? `player ${move.seat}` : "illegal"}</span>
+            </button>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+function nameOf(game: Game, seat: number): string {
+  return game.players.find((player) => player.seat === seat)?.uid ?? "";
 }

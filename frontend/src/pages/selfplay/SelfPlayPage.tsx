@@ -1,26 +1,23 @@
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 import { useParams } from "react-router";
 import { selfPlayQuery } from "../../api/queries";
 import type { SelfPlayRun } from "../../api/types";
+import { winRateCharts } from "../../lib/curves";
 import { number, percent } from "../../lib/format";
-import { Card } from "../../ui/Card";
-import { Empty } from "../../ui/Empty";
-import { Facts } from "../../ui/Facts";
-import { NotYet } from "../../ui/NotYet";
-import { Scroll } from "../../ui/Scroll";
-import { Status } from "../../ui/Status";
-import { Curves, WinRateCurves } from "./Curves";
+import { Chart, type Line } from "../../ui/Chart";
+import { Card, Empty, Facts, NotYet, PageHeading, Scroll, Status } from "../../ui/basics";
 import { Games } from "./Games";
 
 /** One self-play run: who wins, who is strong, how fast it goes. */
 export default function SelfPlayPage() {
   const { id = "" } = useParams();
   const { data: run, error } = useQuery(selfPlayQuery(id));
-  if (!run) return <NotYet what="The run cannot be shown" error={error} />;
+  if (!run) return <NotYet what="Could not load the run" error={error} />;
   return (
     <>
       <div className="stack">
-        <h1>{run.run_name || id}</h1>
+        <PageHeading title={run.run_name || id} />
         <div className="row small-text muted">
           {run.status && <Status status={run.status} />}
           <span>
@@ -65,7 +62,7 @@ function WinRates({ run }: { run: SelfPlayRun }) {
                 <th>Game</th>
                 <th>Against</th>
                 <th className="numeric">Wins</th>
-                <th className="numeric">95 % of</th>
+                <th className="numeric">95 % interval</th>
                 <th className="numeric">Draws</th>
                 <th className="numeric">Illegal</th>
                 <th className="numeric">Games</th>
@@ -101,14 +98,14 @@ function WinRates({ run }: { run: SelfPlayRun }) {
 function Ratings({ run }: { run: SelfPlayRun }) {
   return (
     <Card title="Ratings">
-      {run.ratings.length === 0 && <Empty title="Nobody is rated yet" />}
+      {run.ratings.length === 0 && <Empty title="No ratings yet" />}
       {run.ratings.length > 0 && (
         <Scroll label="Table of ratings" tall>
           <table>
             <thead>
               <tr>
                 <th>Player</th>
-                <th className="numeric">Strength</th>
+                <th className="numeric">Rating</th>
                 <th className="numeric">±</th>
               </tr>
             </thead>
@@ -132,7 +129,7 @@ function Ratings({ run }: { run: SelfPlayRun }) {
 
 function Matches({ run }: { run: SelfPlayRun }) {
   return (
-    <Card title="Who played whom">
+    <Card title="Matches">
       {run.matches.length === 0 && <Empty title="No matches yet" />}
       {run.matches.length > 0 && (
         <Scroll label="Table of matches" tall>
@@ -161,11 +158,11 @@ function Matches({ run }: { run: SelfPlayRun }) {
 }
 
 function Numbers({ run }: { run: SelfPlayRun }) {
-  const groups = [["Latest training games", run.collected], ["Went wrong", run.failures], ...run.exploration] as const;
+  const groups = [["Latest training games", run.collected], ["Failures", run.failures], ...run.exploration] as const;
   const shown = groups.filter(([, numbers]) => numbers.length > 0);
   if (shown.length === 0) return null;
   return (
-    <Card title="Numbers">
+    <Card title="Metrics">
       {shown.map(([title, numbers]) => (
         <div key={title}>
           <h3>{title}</h3>
@@ -173,5 +170,41 @@ function Numbers({ run }: { run: SelfPlayRun }) {
         </div>
       ))}
     </Card>
+  );
+}
+
+const SHOWN = 8;
+const SHARE = [0, 1.02] as const;
+
+/** The learner's metrics, update by update. */
+export function Curves({ run }: { run: SelfPlayRun }) {
+  if (run.curves.length === 0) return null;
+  return (
+    <Card title="Training curves">
+      <div className="charts">
+        {run.curves.slice(0, SHOWN).map((curve) => (
+          <OneCurve key={curve.name} name={curve.name} values={curve.values} last={run.step} />
+        ))}
+      </div>
+    </Card>
+  );
+}
+
+function OneCurve({ name, values, last }: { name: string; values: readonly (number | null)[]; last: number }) {
+  const x = useMemo(() => values.map((_, index) => last - values.length + 1 + index), [values, last]);
+  const lines = useMemo<Line[]>(() => [{ label: name, values, colour: 1 }], [name, values]);
+  return <Chart title={name} x={x} xLabel="update" lines={lines} height={150} whole />;
+}
+
+/** The win rate of every checkpoint that was evaluated, over the updates that made it. */
+export function WinRateCurves({ run }: { run: SelfPlayRun }) {
+  const charts = useMemo(() => winRateCharts(run.win_rates), [run.win_rates]);
+  if (charts.length === 0) return null;
+  return (
+    <div className="charts">
+      {charts.map(({ env, x, lines }) => (
+        <Chart key={env} title={`Win rate in ${env}, with 95 % intervals`} x={x} xLabel="update" lines={lines} range={SHARE} whole />
+      ))}
+    </div>
   );
 }

@@ -3,8 +3,8 @@ import { useState } from "react";
 import { eventsQuery } from "../../api/queries";
 import type { SessionDetail, SessionEvent } from "../../api/types";
 import { dollars, duration, number, plain } from "../../lib/format";
-import { Choice } from "../../ui/Choice";
-import { Empty } from "../../ui/Empty";
+import { Empty } from "../../ui/basics";
+import { Choice } from "../../ui/fields";
 
 const SHOWN = 300;
 
@@ -26,7 +26,7 @@ export function Events({ session, iteration }: { session: SessionDetail; iterati
         />
         <span className="small-text muted">{shown.length} events</span>
       </div>
-      {shown.length === 0 && <Empty title="No events of this kind" />}
+      {shown.length === 0 && <Empty title="No matching events" />}
       <ul className="events">
         {shown.slice(0, SHOWN).map((event) => (
           <li key={event.seq}>
@@ -53,7 +53,7 @@ function gist(event: SessionEvent): string {
   const data: Record<string, unknown> = event.data;
   if (event.event === "llm.call") {
     const tokens = Number(data.input_tokens ?? 0) + Number(data.output_tokens ?? 0);
-    const cost = typeof data.cost_usd === "number" ? dollars(data.cost_usd) : "price not known";
+    const cost = typeof data.cost_usd === "number" ? dollars(data.cost_usd) : "unknown price";
     return `${plain(data.role)} · ${plain(data.model)} · ${number(tokens)} tokens · ${cost}`;
   }
   const parts = Object.entries(data).filter(([, value]) => ["string", "number", "boolean"].includes(typeof value));

@@ -1,12 +1,9 @@
 import { useSearchParams } from "react-router";
 import type { Iteration, SessionDetail } from "../../api/types";
-import { Card } from "../../ui/Card";
-import { Choice } from "../../ui/Choice";
-import { Status } from "../../ui/Status";
-import { Tabs } from "../../ui/Tabs";
+import { Card, Status } from "../../ui/basics";
+import { Choice, Tabs } from "../../ui/fields";
 import { Events } from "./Events";
-import { Judgment } from "./Judgment";
-import { Lessons } from "./Lessons";
+import { Judgment, Lessons } from "./Judgment";
 import { Reward } from "./Reward";
 import { Training } from "./Training";
 import { Videos } from "./Videos";
@@ -28,7 +25,7 @@ interface Props {
   onChoose: (iteration: number) => void;
 }
 
-/** One iteration: what was seen, judged, rewarded, trained and learnt. */
+/** One iteration: videos, judgment, reward, training, lessons. */
 export function IterationView({ session, iterations, current, onChoose }: Props) {
   const [params, setParams] = useSearchParams();
   const tab: Tab = TABS.find(([name]) => name === params.get("tab"))?.[0] ?? "videos";
@@ -51,7 +48,7 @@ export function IterationView({ session, iterations, current, onChoose }: Props)
         </div>
       }
     >
-      <Tabs label="Of this iteration" tabs={TABS} current={tab} onChange={open}>
+      <Tabs label="Iteration details" tabs={TABS} current={tab} onChange={open}>
         {tab === "videos" && <Videos key={current.iteration} iterations={iterations} current={current} />}
         {tab === "judgment" && <Judgment session={session} current={current} />}
         {tab === "reward" && <Reward iterations={iterations} current={current} />}

@@ -1,24 +1,22 @@
 import type { Iteration, SessionDetail } from "../../api/types";
 import { score } from "../../lib/format";
 import { Code } from "../../ui/Code";
-import { Empty } from "../../ui/Empty";
-import { Facts } from "../../ui/Facts";
-import { Scroll } from "../../ui/Scroll";
+import { Empty, Facts, Scroll } from "../../ui/basics";
 
-/** What the judges made of the iteration, and how sure they are. */
+/** The verdict of the judges, and how sure they are. */
 export function Judgment({ session, current }: { session: SessionDetail; current: Iteration }) {
   if (current.intent_score == null && !current.diagnosis && Object.keys(current.unavailable).length === 0) {
-    return <Empty title="Not judged yet">The judges look at it when its training has ended.</Empty>;
+    return <Empty title="Not judged yet">It is judged when its training has ended.</Empty>;
   }
   return (
     <div className="stack">
       <Facts
         of={[
           ["Score", `${score(current.intent_score)}${current.score_std != null ? ` ± ${score(current.score_std)}` : ""}`],
-          ...given("On fresh starts", current.confirmed_score),
-          ...given("Your score", current.steering?.score),
-          ...given("Judges agree", current.agreement),
-          ...given("Confidence", current.confidence),
+          ...optional("Held-out seeds", current.confirmed_score),
+          ...optional("Your score", current.steering?.score),
+          ...optional("Judge agreement", current.agreement),
+          ...optional("Confidence", current.confidence),
         ]}
       />
       {current.diagnosis && <p className="prose">{current.diagnosis}</p>}
@@ -39,15 +37,15 @@ export function Judgment({ session, current }: { session: SessionDetail; current
       <Runs current={current} />
       {session.judge && (
         <details>
-          <summary>The judge’s code</summary>
-          <Code text={session.judge.code} label="The judge's code" />
+          <summary>Judge code</summary>
+          <Code text={session.judge.code} label="Judge code" />
         </details>
       )}
     </div>
   );
 }
 
-function given(name: string, value: number | null | undefined): [string, string][] {
+function optional(name: string, value: number | null | undefined): [string, string][] {
   return value == null ? [] : [[name, score(value)]];
 }
 
@@ -61,7 +59,7 @@ function Runs({ current }: { current: Iteration }) {
             <th>Status</th>
             <th className="numeric">Score</th>
             <th className="numeric">Return</th>
-            <th>Scores on the way</th>
+            <th>Checkpoint scores</th>
           </tr>
         </thead>
         <tbody>
@@ -80,5 +78,45 @@ function Runs({ current }: { current: Iteration }) {
         </tbody>
       </table>
     </Scroll>
+  );
+}
+
+const TIERS = [
+  ["HARD", "bad", "checked by code"],
+  ["STRONG", "warn", "given to every revision"],
+  ["SOFT", "", "a hint"],
+  ["RETIRED", "", "no longer applied"],
+] as const;
+
+/** What the session has learnt, the firmest first. */
+export function Lessons({ session }: { session: SessionDetail }) {
+  const lessons = session.lineage?.lessons ?? [];
+  if (lessons.length === 0) return <Empty title="No lessons yet">Each revision can add some.</Empty>;
+  return (
+    <div className="stack">
+      {TIERS.map(([tier, tone, meaning]) => {
+        const own = lessons.filter((lesson) => lesson.tier === tier);
+        if (own.length === 0) return null;
+        return (
+          <section key={tier} aria-label={tier} className="stack">
+            <h3>
+              <span className={`badge ${tone}`}>{tier}</span> <span className="muted">{meaning}</span>
+            </h3>
+            <ul className="lessons">
+              {own.map((lesson) => (
+                <li key={`${lesson.learned_at} ${lesson.text}`}>
+                  {lesson.text}
+                  <span className="small-text muted">
+                    {" "}
+                    from iteration {lesson.learned_at}
+                    {lesson.reason && ` · ${lesson.reason}`}
+                  </span>
+                </li>
+              ))}
+            </ul>
+          </section>
+        );
+      })}
+    </div>
   );
 }

@@ -1,10 +1,10 @@
 import { useState } from "react";
 import type { Iteration } from "../../api/types";
 import { lineDiff } from "../../lib/diff";
-import { Choice } from "../../ui/Choice";
 import { Code, CodeLines } from "../../ui/Code";
-import { Empty } from "../../ui/Empty";
 import { Formula } from "../../ui/Formula";
+import { Empty } from "../../ui/basics";
+import { Choice } from "../../ui/fields";
 
 /** The reward: as a formula, in words, and as code, with what changed against its parent. */
 export function Reward({ iterations, current }: { iterations: readonly Iteration[]; current: Iteration }) {
@@ -35,16 +35,16 @@ export function Reward({ iterations, current }: { iterations: readonly Iteration
       <div className="row spread">
         <span className="small-text muted">by {reward.author}</span>
         {parent?.reward && (
-          <Choice label="Code" options={[["diff", `Against iteration ${parent.iteration}`], ["code", "Code"]]} value={view} onChange={setView} />
+          <Choice label="Code" options={[["diff", `Diff to iteration ${parent.iteration}`], ["code", "Code"]]} value={view} onChange={setView} />
         )}
       </div>
       {parent?.reward && view === "diff" ? (
-        <CodeLines label="The reward's code against its parent's" lines={lineDiff(parent.reward.code, reward.code)} />
+        <CodeLines label="Reward code, diff to its parent" lines={lineDiff(parent.reward.code, reward.code)} />
       ) : (
-        <Code label="The reward's code" text={reward.code} />
+        <Code label="Reward code" text={reward.code} />
       )}
       <details>
-        <summary>How it came to be: {reward.steps.length} steps</summary>
+        <summary>How it was written: {reward.steps.length} steps</summary>
         <ol className="steps">
           {reward.steps.map((step, index) => (
             <li key={index} className="small-text">

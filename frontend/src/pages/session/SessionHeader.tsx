@@ -1,49 +1,49 @@
 import { useMutation } from "@tanstack/react-query";
+import { useState } from "react";
 import { useNavigate } from "react-router";
 import { send } from "../../api/client";
-import type { ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
-import { dollars, duration, number, score } from "../../lib/format";
-import { Problem } from "../../ui/Problem";
-import { Status } from "../../ui/Status";
-import { Continue } from "./Continue";
+import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
+import { dollars, duration, number, percent, score } from "../../lib/format";
+import { nowAndNext, PHASES } from "../../lib/phase";
+import { Meter, PageHeading, Problem, Status } from "../../ui/basics";
 
-const GOES_ON = ["running", "queued", "pending"];
+const ACTIVE = ["running", "queued", "pending"];
 
-/** What the session is, how it stands, and what can be done with it as a whole. */
+/** What the session is, its status, and what can be done with it as a whole. */
 export function SessionHeader({ session }: { session: SessionDetail }) {
   const path = `/api/sessions/${session.session_id}`;
   const navigate = useNavigate();
   const act = useMutation({
     mutationFn: ([method, where, body]: ["POST" | "DELETE", string, (ResumeRequest | SteerRequest)?]) => send(method, path + where, body),
   });
-  const goesOn = GOES_ON.includes(session.status);
+  const active = ACTIVE.includes(session.status);
   const pausing = session.orders.some((order) => order.pause);
   return (
     <div className="stack">
       <div className="row spread">
-        <h1>{session.alias || session.prompt || session.session_id}</h1>
+        <PageHeading title={session.alias || session.prompt || session.session_id} />
         <div className="row">
-          {goesOn && session.config && (
+          {active && session.config && (
             <button type="button" className="button" disabled={act.isPending} onClick={() => act.mutate(["POST", "/steer", { pause: !pausing }])}>
-              {pausing ? "Do not pause" : "Pause after this iteration"}
+              {pausing ? "Cancel pause" : "Pause after this iteration"}
             </button>
           )}
-          {goesOn && (
+          {active && (
             <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate(["POST", "/stop"])}>
               Stop
             </button>
           )}
-          {!goesOn && session.resumable && (
+          {!active && session.resumable && (
             <Continue session={session} disabled={act.isPending} onContinue={(wanted) => act.mutate(["POST", "/resume", wanted])} />
           )}
-          {!goesOn && (
+          {!active && (
             <button type="button" className="button danger" disabled={act.isPending} onClick={() => act.mutate(["DELETE", ""], { onSuccess: () => void navigate("/e2e") })}>
-              To the trash
+              Move to trash
             </button>
           )}
         </div>
       </div>
-      <Problem what="That was not done" error={act.error} />
+      <Problem what="Request failed" error={act.error} />
       <div className="row small-text muted">
         <Status status={session.status} />
         <span>{session.env_id || "environment not chosen yet"}</span>
@@ -51,7 +51,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
         {session.best_score != null && (
           <span>
             score <b>{score(session.best_score)}</b>
-            {session.confirmed_score != null && ` · ${score(session.confirmed_score)} on fresh starts`}
+            {session.confirmed_score != null && ` · ${score(session.confirmed_score)} on held-out seeds`}
           </span>
         )}
         {session.result && (
@@ -80,4 +80,115 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
       </div>
     </div>
   );
+}
+
+interface BoundProps {
+  before: string;
+  after: string;
+  name: string;
+  placeholder: string;
+  value: number | null;
+  onChange: (value: number | null) => void;
+}
+
+/** A number that bounds the session; empty: what the placeholder says. */
+function Bound({ before, after, name, placeholder, value, onChange }: BoundProps) {
+  return (
+    <label className="small-text row">
+      {before}
+      <input
+        type="number"
+        className="narrow"
+        aria-label={name}
+        min={0}
+        step="any"
+        placeholder={placeholder}
+        value={value ?? ""}
+        onChange={(event) => onChange(event.target.value === "" ? null : event.target.valueAsNumber)}
+      />
+      {after}
+    </label>
+  );
+}
+
+/** Resume a session that has ended, with higher limits. */
+export function Continue({ session, disabled, onContinue }: { session: SessionDetail; disabled: boolean; onContinue: (wanted: ResumeRequest) => void }) {
+  const [more, setMore] = useState<number | null>(null);
+  const [minutes, setMinutes] = useState<number | null>(null);
+  const [dollars, setDollars] = useState<number | null>(null);
+  const limit = more ?? Math.max(session.max_iterations ?? 0, session.iterations + (session.status === "max_iterations" ? 3 : 0));
+  const budget = session.config?.budget_usd;
+  return (
+    <form
+      className="row"
+      onSubmit={(event) => {
+        event.preventDefault();
+        onContinue({ max_iterations: limit, max_minutes: minutes, budget_usd: dollars });
+        setMinutes(null);
+        setDollars(null);
+      }}
+    >
+      <label className="small-text row">
+        up to
+        <input
+          type="number"
+          className="narrow"
+          aria-label="Total iterations"
+          min={1}
+          max={1000}
+          value={limit}
+          onChange={(event) => setMore(event.target.valueAsNumber || 1)}
+        />
+        iterations
+      </label>
+      {session.minutes_to_go_on != null && (
+        <Bound before="and" after="minutes" name="Total minutes" placeholder={String(session.minutes_to_go_on)} value={minutes} onChange={setMinutes} />
+      )}
+      {budget != null && <Bound before="and $" after="" name="Total budget in USD" placeholder={String(budget)} value={dollars} onChange={setDollars} />}
+      <button type="submit" className="button primary" disabled={disabled}>
+        Resume
+      </button>
+    </form>
+  );
+}
+
+/** Where the session is now, and what happens next. */
+export function Now({ session, current }: { session: SessionDetail; current: Iteration | undefined }) {
+  const at = PHASES.findIndex(([name]) => name === session.phase);
+  const ended = session.phase === "ended";
+  return (
+    <section className="card now" aria-label="Progress" aria-live="polite">
+      {!ended && (
+        <ol className="phases">
+          {PHASES.map(([name, title], index) => (
+            <li key={name} className={index === at ? "current" : index < at ? "done" : ""} aria-current={index === at ? "step" : undefined}>
+              {title}
+            </li>
+          ))}
+        </ol>
+      )}
+      <p>
+        {current && !ended && <b>Iteration {current.iteration}. </b>}
+        {withCode(nowAndNext(session))}
+      </p>
+      {session.error && <div className="problem">{session.error}</div>}
+      {session.phase === "training" &&
+        current?.runs.map((run) => (
+          <div key={run.run_id} className="run-progress small-text">
+            <span className="mono">{run.run_id}</span>
+            <Meter value={run.progress} label={`Progress of ${run.run_id}`} />
+            <span>{run.status === "running" ? percent(run.progress) : run.status}</span>
+          </div>
+        ))}
+      {session.orders.length > 0 && (
+        <p className="small-text muted">
+          {session.orders.length === 1 ? "1 pending change" : `${session.orders.length} pending changes`}: applied when this iteration ends, or when you resume.
+        </p>
+      )}
+    </section>
+  );
+}
+
+function withCode(text: string) {
+  return text.split("`").map((part, index) => (index % 2 ? <b key={index}>{part}</b> : part));
 }

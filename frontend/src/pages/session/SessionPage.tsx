@@ -1,18 +1,14 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearchParams } from "react-router";
 import { ApiError } from "../../api/client";
 import { useLive } from "../../api/live";
-import { bandsQuery, eventsQuery, iterationsQuery, sessionQuery } from "../../api/queries";
-import type { Iteration, SessionDetail, SessionEvent } from "../../api/types";
-import { Empty } from "../../ui/Empty";
-import { NotYet } from "../../ui/NotYet";
-import { Problem } from "../../ui/Problem";
-import { Criteria } from "./Criteria";
+import { iterationsQuery, sessionQuery } from "../../api/queries";
+import type { Iteration, SessionDetail } from "../../api/types";
+import { Empty, NotYet, Problem } from "../../ui/basics";
+import { Criteria } from "../Criteria";
+import { Lineage, ScoreChart } from "./History";
 import { IterationView } from "./IterationView";
-import { Lineage } from "./Lineage";
-import { Now } from "./Now";
-import { ScoreChart } from "./ScoreChart";
-import { SessionHeader } from "./SessionHeader";
+import { Now, SessionHeader } from "./SessionHeader";
 import { Steering } from "./Steering";
 
 /** Everything about one session, as it happens. */
@@ -21,7 +17,11 @@ export default function SessionPage() {
   const [params, setParams] = useSearchParams();
   const session = useQuery(sessionQuery(id));
   const iterations = useQuery(iterationsQuery(id));
-  useSessionStream(id);
+  useLive(`/api/sessions/${encodeURIComponent(id)}/live`, {
+    session: [["session", id], ["iterations", id]],
+    event: [["events", id]],
+    metrics: [["iterations", id], ["bands", id]],
+  });
 
   if (session.error instanceof ApiError && session.error.status === 404) {
     return (
@@ -31,7 +31,7 @@ export default function SessionPage() {
     );
   }
   if (!session.data) {
-    return <NotYet what="The session cannot be shown" error={session.error} />;
+    return <NotYet what="Could not load the session" error={session.error} />;
   }
   const all = iterations.data ?? [];
   const current = all.find((each) => String(each.iteration) === params.get("iteration")) ?? bestOf(session.data, all);
@@ -48,7 +48,7 @@ export default function SessionPage() {
           <Lineage iterations={all} current={current?.iteration} onChoose={choose} />
         </div>
       )}
-      <Problem what="The iterations cannot be shown" error={iterations.error} />
+      <Problem what="Could not load the iterations" error={iterations.error} />
       {current && <IterationView session={session.data} iterations={all} current={current} onChoose={choose} />}
       <div className="columns">
         <Criteria session={session.data} iteration={current} />
@@ -58,33 +58,7 @@ export default function SessionPage() {
   );
 }
 
-/** The best iteration of a session that has ended, the newest of one that goes on. */
+/** The best iteration of a session that has ended, the newest of one that runs. */
 function bestOf(session: SessionDetail, iterations: readonly Iteration[]): Iteration | undefined {
   return iterations.find((each) => session.phase === "ended" && each.iteration === session.best_iteration) ?? iterations.at(-1);
-}
-
-function useSessionStream(id: string): void {
-  const client = useQueryClient();
-  useLive(`/api/sessions/${encodeURIComponent(id)}/live`, {
-    session: (data) => client.setQueryData(sessionQuery(id).queryKey, data as SessionDetail),
-    iterations: (data) => {
-      client.setQueryData(iterationsQuery(id).queryKey, data as Iteration[]);
-      void client.invalidateQueries({ queryKey: ["bands", id] }, { cancelRefetch: false });
-    },
-    event: (data) =>
-      client.setQueryData(eventsQuery(id).queryKey, (before: SessionEvent[] = []) => {
-        const event = data as SessionEvent;
-        return event.seq > (before.at(-1)?.seq ?? 0) ? [...before, event] : before;
-      }),
-    metrics: (data) => {
-      const { run_id, iteration_id, progress } = data as { run_id: string; iteration_id: string; progress: number };
-      void client.invalidateQueries({ queryKey: bandsQuery(id, iteration_id).queryKey }, { cancelRefetch: false });
-      client.setQueryData(iterationsQuery(id).queryKey, (before) =>
-        before?.map((each, index) => ({
-          ...each,
-          runs: index < before.length - 1 ? each.runs : each.runs.map((run) => (run.run_id === run_id ? { ...run, progress } : run)),
-        })),
-      );
-    },
-  });
 }

@@ -2,17 +2,16 @@ import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { send } from "../../api/client";
 import type { Criterion, SessionDetail, SteerRequest } from "../../api/types";
-import { Card } from "../../ui/Card";
-import { Problem } from "../../ui/Problem";
-import { CriteriaEditor } from "../CriteriaEditor";
+import { Card, Problem } from "../../ui/basics";
+import { CriteriaEditor } from "../Criteria";
 
-/** A person's word to the session: taken up when the current iteration ends. */
+/** Feedback for the session: applied when the current iteration ends. */
 export function Steering({ session }: { session: SessionDetail }) {
   const [remark, setRemark] = useState("");
   const [ownScore, setOwnScore] = useState<number | null>(null);
   const [criteria, setCriteria] = useState<readonly Criterion[] | null>(null);
   const steer = useMutation({
-    mutationFn: (order: SteerRequest) => send("POST", `/api/sessions/${session.session_id}/steer`, order),
+    mutationFn: (feedback: SteerRequest) => send("POST", `/api/sessions/${session.session_id}/steer`, feedback),
     onSuccess: () => {
       setRemark("");
       setOwnScore(null);
@@ -21,7 +20,7 @@ export function Steering({ session }: { session: SessionDetail }) {
   });
   const nothing = !remark.trim() && ownScore === null && criteria === null;
   return (
-    <Card title="Steer">
+    <Card title="Feedback">
       <form
         className="stack"
         onSubmit={(event) => {
@@ -39,7 +38,7 @@ export function Steering({ session }: { session: SessionDetail }) {
         </label>
         <div className="field">
           <span className="row spread">
-            <label htmlFor="own-score">Your score of the last judged iteration</label>
+            <label htmlFor="own-score">Your score for the last judged iteration</label>
             <span className="numeric">{ownScore === null ? "as judged" : ownScore.toFixed(2)}</span>
           </span>
           <div className="row">
@@ -52,7 +51,7 @@ export function Steering({ session }: { session: SessionDetail }) {
         {criteria === null ? (
           <p>
             <button type="button" className="button" disabled={!session.intent} onClick={() => setCriteria(session.intent?.criteria ?? null)}>
-              Edit the criteria
+              Edit criteria
             </button>
           </p>
         ) : (
@@ -60,13 +59,13 @@ export function Steering({ session }: { session: SessionDetail }) {
         )}
         <div className="row">
           <button type="submit" className="button primary" disabled={nothing || steer.isPending}>
-            Give the order
+            Send feedback
           </button>
           <span className="small-text muted" role="status">
-            {steer.isSuccess && nothing ? "Given. It is taken up when this iteration ends, or when you continue." : ""}
+            {steer.isSuccess && nothing ? "Sent. It applies when this iteration ends, or when you resume." : ""}
           </span>
         </div>
-        <Problem what="The order was not given" error={steer.error} />
+        <Problem what="Could not send the feedback" error={steer.error} />
       </form>
     </Card>
   );

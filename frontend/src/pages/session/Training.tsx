@@ -2,22 +2,21 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { bandsQuery } from "../../api/queries";
 import type { AggregatedMetrics, Iteration, SessionDetail } from "../../api/types";
-import { MAIN, bandLines, otherNames, spreadBand, termLines } from "../../lib/curves";
+import { bandLines, MAIN, otherNames, spreadBand, termLines } from "../../lib/curves";
 import { plain, short } from "../../lib/format";
 import { Chart } from "../../ui/Chart";
-import { Empty } from "../../ui/Empty";
-import { Problem } from "../../ui/Problem";
+import { Empty, Problem } from "../../ui/basics";
 
-/** How the policy learnt: curves with the seeds as bands, the reward's terms, the settings. */
+/** Training curves with the seeds as bands, the reward's terms, the changed settings. */
 export function Training({ session, current }: { session: SessionDetail; current: Iteration }) {
   const { data, error } = useQuery(bandsQuery(session.session_id, current.iteration_id));
   const configs = useMemo(() => (data ?? []).filter((config) => config.steps.length > 0), [data]);
   const [other, setOther] = useState("");
   return (
     <div className="stack">
-      <Problem what="The curves cannot be shown" error={error} />
+      <Problem what="Could not load the curves" error={error} />
       <Settings session={session} current={current} />
-      {data && configs.length === 0 && <Empty title="No curves yet">They begin with the first update.</Empty>}
+      {data && configs.length === 0 && <Empty title="No curves yet">They start with the first update.</Empty>}
       {configs.length > 0 && (
         <>
           <div className="charts">
@@ -30,9 +29,9 @@ export function Training({ session, current }: { session: SessionDetail; current
             ))}
           </div>
           <label className="field">
-            Another metric
+            Other metrics
             <select value={other} onChange={(event) => setOther(event.target.value)}>
-              <option value="">choose</option>
+              <option value="">Select</option>
               {otherNames(configs).map((name) => (
                 <option key={name}>{name}</option>
               ))}
@@ -63,12 +62,12 @@ function Evaluations({ configs }: { configs: readonly AggregatedMetrics[] }) {
       })),
     [configs],
   );
-  return <Chart title="Return in evaluation" x={configs[0]?.evaluation_steps ?? []} xLabel="steps" lines={lines} height={190} />;
+  return <Chart title="Evaluation return" x={configs[0]?.evaluation_steps ?? []} xLabel="steps" lines={lines} height={190} />;
 }
 
 function Terms({ config, named }: { config: AggregatedMetrics; named: boolean }) {
   const lines = useMemo(() => termLines(config), [config]);
-  const title = `What each term gave, per episode${named ? ` (${config.config_id})` : ""}`;
+  const title = `Reward terms per episode${named ? ` (${config.config_id})` : ""}`;
   return <Chart title={title} x={config.steps} xLabel="steps" lines={lines} height={190} />;
 }
 
@@ -81,7 +80,7 @@ function Settings({ session, current }: { session: SessionDetail; current: Itera
         <p className="row small-text">
           <b>Settings changed:</b>
           {changes.map(([name, value]) => (
-            <span key={name} className="badge" title={`the session began with ${plain(before[name])}`}>
+            <span key={name} className="badge" title={`session default: ${plain(before[name])}`}>
               {name} = {plain(value)}
             </span>
           ))}
@@ -104,7 +103,7 @@ function Downloads({ session, current }: { session: SessionDetail; current: Iter
   if (policies.length === 0) return null;
   return (
     <details>
-      <summary>Policies of the checkpoints</summary>
+      <summary>Checkpoint policies</summary>
       <p className="row small-text">
         {policies.map((policy) => (
           <a key={policy.url} href={policy.url} download>

@@ -1,10 +1,10 @@
 import { useMemo, useState } from "react";
 import type { Iteration } from "../../api/types";
 import { short } from "../../lib/format";
-import { type Comparison, LABELS, type Label, panes, steps } from "../../lib/videos";
-import { Choice } from "../../ui/Choice";
-import { Empty } from "../../ui/Empty";
-import { SyncedPlayer } from "./SyncedPlayer";
+import { type Comparison, type Label, LABELS, panes, steps } from "../../lib/videos";
+import { SyncedPlayer } from "../../ui/Video";
+import { Empty } from "../../ui/basics";
+import { Choice } from "../../ui/fields";
 
 const COMPARISONS = [
   ["episodes", "Episodes"],
@@ -23,7 +23,7 @@ export function Videos({ iterations, current }: { iterations: readonly Iteration
   const there = steps(current.videos, run);
   const step = [chosenStep, current.best_step].find((each) => each != null && there.includes(each)) ?? there.at(-1) ?? 0;
   if (current.videos.length === 0) {
-    return <Empty title="No videos yet">They come with each evaluation while the policy trains, unless the session was started without videos.</Empty>;
+    return <Empty title="No videos yet">They are recorded at each evaluation during training, unless videos are off.</Empty>;
   }
   const shown = panes(iterations, current, { by, run, label, step });
   return (
@@ -42,8 +42,8 @@ export function Videos({ iterations, current }: { iterations: readonly Iteration
           </select>
         )}
       </div>
-      {shown.length === 0 ? <p className="muted">No video of this kind.</p> : <SyncedPlayer key={shown.map((pane) => pane.url).join()} panes={shown} />}
-      {by === "episodes" && <p className="small-text muted">Of the evaluation’s episodes: p10 is a weak one, p90 a good one, by return.</p>}
+      {shown.length === 0 ? <p className="muted">No matching video.</p> : <SyncedPlayer key={shown.map((pane) => pane.url).join()} panes={shown} />}
+      {by === "episodes" && <p className="small-text muted">Evaluation episodes by return: p10 is a weak one, p90 a good one.</p>}
     </div>
   );
 }

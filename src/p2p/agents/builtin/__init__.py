@@ -1,7 +1,7 @@
-"""Who thinks without a language model: every agent's role, from a grammar of motion.
+"""Every agent's role without a language model, from a grammar of motion.
 
 `answer` is a pydantic-ai function model: it reads the request block that every prompt carries and
-answers through the output tool, on the same road as any provider.
+answers through the output tool, as any provider does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from p2p.agents.requests import REQUESTS, FixRequest, ReviseRequest
+from p2p.agents.requests import (
+    REQUESTS,
+    FixRequest,
+    JudgeRequest,
+    ReviseRequest,
+    RewardRequest,
+)
 from p2p.contracts import Record
 from p2p.inference.question import RequestRejected
 
@@ -44,70 +50,54 @@ def _conversation(messages: Sequence[ModelMessage]) -> tuple[list[str], int]:
     """What was asked, in its order, and how often the answer to the last was sent back."""
     from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-    found: list[str] = []
+    texts: list[str] = []
     refusals = 0
     for message in messages:
         if not isinstance(message, ModelRequest):
-            refusals += (
-                1  # it never calls other tools: what was answered and is asked on was refused
-            )
+            # It never calls other tools: what was answered and is asked on was refused.
+            refusals += 1
             continue
         for part in message.parts:
             if isinstance(part, UserPromptPart):
                 content = [part.content] if isinstance(part.content, str) else part.content
-                found += [piece for piece in content if isinstance(piece, str)]
+                texts += [piece for piece in content if isinstance(piece, str)]
                 refusals = 0
-    return found, refusals
+    return texts, refusals
 
 
 def requests_in(texts: Sequence[str]) -> list[tuple[str, Record]]:
     """Every request of a conversation with its role; raises RequestRejected for a damaged one."""
-    found: list[tuple[str, Record]] = []
-    for text in texts:
-        for role, body in _BLOCK.findall(text):
-            if role not in REQUESTS:
-                raise RequestRejected(f"the built-in author does not know the role {role!r}")
-            try:
-                found.append((role, REQUESTS[role].model_validate_json(body)))
-            except ValidationError as error:
-                raise RequestRejected(f"the request for {role} is damaged: {error}") from error
-    return found
+    requests: list[tuple[str, Record]] = []
+    for role, block in (match for text in texts for match in _BLOCK.findall(text)):
+        if role not in REQUESTS:
+            raise RequestRejected(f"the built-in author does not know the role {role!r}")
+        try:
+            requests.append((role, REQUESTS[role].model_validate_json(block)))
+        except ValidationError as error:
+            raise RequestRejected(f"the request for {role} is damaged: {error}") from error
+    return requests
 
 
-def answer_request(asked: Sequence[tuple[str, Record]], refusals: int = 0) -> Record:
+def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) -> Record:
     """The answer to the last of these requests, after so many that would not do."""
-    if not asked:
+    if not requests:
         raise RequestRejected(
             "the built-in author answers this program's own requests only; there is none"
         )
-    from p2p.agents.builtin.revise import revise
+    from p2p.agents.builtin import analyze, criteria, judge, review, revise, reward
 
-    role, request = asked[-1]
-    if role == "fix":
-        return _fix(asked)
+    role, request = requests[-1]
     if isinstance(request, ReviseRequest):
-        return revise(request, refusals)
-    return _roles()[role](request)
-
-
-def _fix(asked: Sequence[tuple[str, Record]]) -> Record:
-    from p2p.agents.builtin import review
-
-    mend: Mapping[str, Callable[[Any, list[FixRequest]], Record]] = {
-        "reward_author": review.fix_reward,
-        "judge_author": review.fix_judge,
-    }
-    fixes = [request for _, request in asked if isinstance(request, FixRequest)]
-    for role, request in reversed(asked):
-        if role in mend:
-            return mend[role](request, fixes)
-    raise RequestRejected("there is nothing to fix: no author was asked before")
-
-
-def _roles() -> Mapping[str, Callable[[Any], Record]]:
-    from p2p.agents.builtin import analyze, criteria, judge, review, reward
-
-    return {
+        return revise.revise(request, refusals)
+    if role == "fix":
+        fixes = [fix for _, fix in requests if isinstance(fix, FixRequest)]
+        for _, authored in reversed(requests):
+            if isinstance(authored, RewardRequest):
+                return review.fix_reward(authored, fixes)
+            if isinstance(authored, JudgeRequest):
+                return review.fix_judge(authored, fixes)
+        raise RequestRejected("there is nothing to fix: no author was asked before")
+    roles: Mapping[str, Callable[[Any], Record]] = {
         "environment_chooser": criteria.choose_environment,
         "intent_elicitor": criteria.write_criteria,
         "reward_author": reward.write_reward,
@@ -118,3 +108,4 @@ def _roles() -> Mapping[str, Callable[[Any], Record]]:
         "synthesiser": judge.synthesise,
         "session_analyzer": analyze.analyze_session,
     }
+    return roles[role](request)

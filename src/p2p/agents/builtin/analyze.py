@@ -58,8 +58,8 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
 
 
 def _missed(score: CriterionScore, titles: dict[str, str]) -> str:
-    told = f" ({score.evidence})" if score.evidence else ""
-    return f"not met: {titles.get(score.id, score.id)}, {score.score:.2f}{told}"
+    evidence = f" ({score.evidence})" if score.evidence else ""
+    return f"not met: {titles.get(score.id, score.id)}, {score.score:.2f}{evidence}"
 
 
 def _suggestions(missed: list[CriterionScore], titles: dict[str, str], status: str) -> list[str]:
@@ -67,9 +67,9 @@ def _suggestions(missed: list[CriterionScore], titles: dict[str, str], status: s
         return ["train longer, or with more seeds, if the motion should be cleaner"]
     near = [s for s in missed if (s.score or 0.0) >= POOR]
     far = [s for s in missed if (s.score or 0.0) < POOR]
-    said = [f"“{titles.get(s.id, s.id)}” is close: more training steps" for s in near]
-    said += [
-        f"“{titles.get(s.id, s.id)}” is far: check that its threshold is within the body's reach"
+    suggestions = [f"“{titles.get(s.id, s.id)}” is close: more training steps" for s in near]
+    suggestions += [
+        f"“{titles.get(s.id, s.id)}” is far: check that its threshold is within the agent's reach"
         for s in far
     ]
-    return said or ["let more iterations run"]
+    return suggestions or ["let more iterations run"]

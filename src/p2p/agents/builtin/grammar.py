@@ -1,4 +1,4 @@
-"""From a sentence to goals: which motion, where to, how fast, with which limb, in what manner.
+"""From a prompt to goals: which motion, where to, how fast, with which limb, in what style.
 
 The words stand in `lexicon`; here is how they combine. A motion opens a goal; directions, speeds
 and stated numbers belong to the motion before them, or to the next one if none came yet. A
@@ -8,8 +8,9 @@ quality ("upright", "smoothly") is a goal of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import pi
 
 from p2p.agents.builtin.lexicon import (
     BACK_POSTURES,
@@ -58,10 +59,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A sentence, understood as far as it was."""
+    """A prompt, understood as far as it was."""
 
     parts: tuple[tuple[Goal, ...], ...]
-    """One after the other in time; most sentences have one."""
+    """One after the other in time; most prompts have one."""
     unused: tuple[str, ...]
 
     @property
@@ -70,45 +71,34 @@ class Parsed:
         return tuple(goal for part in self.parts for goal in part)
 
 
-_UNITS: Mapping[str, tuple[float, str]] = {
-    "m/s": (1.0, "m/s"),
-    "km/h": (1 / 3.6, "m/s"),
-    "mph": (0.44704, "m/s"),
-    "cm/s": (0.01, "m/s"),
-    "rad/s": (1.0, "rad/s"),
-    "deg/s": (3.141592653589793 / 180, "rad/s"),
-    "rpm": (2 * 3.141592653589793 / 60, "rad/s"),
-    "turns/s": (2 * 3.141592653589793, "rad/s"),
-    "cm": (0.01, "m"),
-    "m": (1.0, "m"),
-    "deg": (3.141592653589793 / 180, "rad"),
-    "rad": (1.0, "rad"),
-    "s": (1.0, "s"),
+_PER_SECOND = r"\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b"
+_PER_HOUR = r"\s*(?:/|per|an)\s*(?:hours?|h)\b"
+_TURNS = "(?:turns?|revolutions?|rotations?)"
+_UNITS: Mapping[str, tuple[str, float, str]] = {
+    "m/s": (rf"(?:meters?|metres?|m){_PER_SECOND}", 1.0, "m/s"),
+    "cm/s": (rf"(?:centimeters?|centimetres?|cm){_PER_SECOND}", 0.01, "m/s"),
+    "km/h": (rf"(?:kilomet(?:er|re)s?|km){_PER_HOUR}|kph\b|kmh\b", 1 / 3.6, "m/s"),
+    "mph": (r"miles?\s*(?:per|an)\s*hours?\b", 0.44704, "m/s"),
+    "rad/s": (rf"(?:radians?|rad){_PER_SECOND}", 1.0, "rad/s"),
+    "deg/s": (rf"(?:degrees?|deg|°){_PER_SECOND}", pi / 180, "rad/s"),
+    "turns/s": (rf"{_TURNS}{_PER_SECOND}", 2 * pi, "rad/s"),
+    "rpm": (rf"{_TURNS}\s*(?:/|per|a)\s*minutes?\b", 2 * pi / 60, "rad/s"),
+    "cm": (r"(?:centimeters?|centimetres?)\b", 0.01, "m"),
+    "m": (r"(?:meters?|metres?)\b", 1.0, "m"),
+    "deg": (r"(?:degrees?|°)", pi / 180, "rad"),
+    "rad": (r"(?:radians?)\b", 1.0, "rad"),
+    "s": (r"(?:seconds?|sec)\b", 1.0, "s"),
 }
-_SPELLED = (
-    (r"(?:meters?|metres?|m)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", "m/s"),
-    (r"(?:centimeters?|centimetres?|cm)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", "cm/s"),
-    (r"(?:kilometers?|kilometres?|km)\s*(?:/|per|an)\s*(?:hours?|h)\b|kph\b|kmh\b", "km/h"),
-    (r"miles?\s*(?:per|an)\s*hours?\b", "mph"),
-    (r"(?:radians?|rad)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", "rad/s"),
-    (r"(?:degrees?|deg|°)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", "deg/s"),
-    (r"(?:turns?|revolutions?|rotations?)\s*(?:/|per|a)\s*(?:seconds?|sec|s)\b", "turns/s"),
-    (r"(?:turns?|revolutions?|rotations?)\s*(?:/|per|a)\s*minutes?\b", "rpm"),
-    (r"(?:centimeters?|centimetres?)\b", "cm"),
-    (r"(?:meters?|metres?)\b", "m"),
-    (r"(?:degrees?|°)", "deg"),
-    (r"(?:radians?)\b", "rad"),
-    (r"(?:seconds?|sec)\b", "s"),
-)
+"""In the order in which to look for them: how it is spelled out, and its value in SI units."""
 _TOKEN = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>m/s|km/h|cm/s|rad/s|deg/s|turns/s|rpm|mph|cm|deg|rad|m|s)"
-    r"(?![a-z/])|(?P<word>[^\W\d_]+(?:[-'][^\W\d_]+)*)|(?P<other>\d+(?:\.\d+)?|[^\s\w])"
+    rf"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{'|'.join(_UNITS)})(?![a-z/])"
+    r"|(?P<word>[^\W\d_]+(?:[-'][^\W\d_]+)*)|(?P<other>\d+(?:\.\d+)?|[^\s\w])"
 )
 
 
 @dataclass(slots=True)
 class _Reader:
-    """One part of a sentence, read from left to right."""
+    """One part of a prompt, read from left to right."""
 
     lexicon: Mapping[str, Entry]
     limbs: Mapping[str, str]
@@ -142,28 +132,26 @@ class _Reader:
         sides = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
         if sides >= len(words) or words[sides] not in self.limbs:
             return 0
-        said = (*(SIDES[word] for word in words[:sides]), self.limbs[words[sides]])
-        moved = next(
-            (n for n in reversed(range(len(self.goals))) if _takes_limb(self.goals[n])), None
-        )
+        limb = (*(SIDES[word] for word in words[:sides]), self.limbs[words[sides]])
+        moved = self._last(lambda goal: goal.motion in ("raise", "lower") and not goal.limb)
         if moved is not None:
             goal = self.goals[moved]
-            self.goals[moved] = replace(goal, limb=said, words=(*goal.words, *words[: sides + 1]))
-        elif said[-1] not in ("torso", "pole", "cart", "fingertip"):
+            self.goals[moved] = replace(goal, limb=limb, words=(*goal.words, *words[: sides + 1]))
+        elif limb[-1] not in ("torso", "pole", "cart", "fingertip"):
             self.unused += words[: sides + 1]
         return sides + 1
 
     def _back(self, tokens: Sequence[re.Match[str]]) -> int:
-        """`the back` is a part of the body and no way to go; what is asked of it is a posture."""
+        """`the back` is a body part and no way to go; what is asked of it is a posture."""
         words = [token["word"] or "" for token in tokens[:5]]
         if words[0] not in OWNERS or words[1:2] != ["back"]:
             return 0
         following = [*words[2:], "", ""]
-        said = following[0] in HELD
-        posture = BACK_POSTURES.get(following[said])
+        held = following[0] in HELD
+        posture = BACK_POSTURES.get(following[held])
         if posture is not None:
-            self._take(Entry("quality", posture), ("back", following[said]))
-            return 3 + said
+            self._take(Entry("quality", posture), ("back", following[held]))
+            return 3 + held
         which = next((word for word in following if word not in SIDES), "")
         if which in self.limbs or which in ("flip", "flips"):
             return 0
@@ -190,9 +178,9 @@ class _Reader:
         following = self.lexicon.get(words[0]) if words else None
         if following is not None and following.slot == "quality":
             return Entry("keep", "keep")
-        said = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
-        limb = self.limbs.get(words[said]) if said < len(words) else None
-        if limb is None or "up" not in words[said + 1 : said + 2]:
+        noun = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
+        limb = self.limbs.get(words[noun]) if noun < len(words) else None
+        if limb is None or "up" not in words[noun + 1 : noun + 2]:
             return entry
         if limb == "pole":
             return Entry("motion", "balance")
@@ -213,7 +201,7 @@ class _Reader:
 
     def _single(self, token: re.Match[str]) -> int:
         if token["number"]:
-            scale, unit = _UNITS[token["unit"]]
+            _, scale, unit = _UNITS[token["unit"]]
             amount = Amount(float(token["number"]) * scale, unit)
             self._modify(Goal("", amount=amount, words=(token[0],)))
         elif token["word"] and token["word"] not in STOP_WORDS:
@@ -224,38 +212,29 @@ class _Reader:
 
     def _open(self, goal: Goal) -> None:
         pending, self.pending = self.pending, Goal("")
-        if _is_quality(goal.motion, self.lexicon):
-            self.pending = pending
-            pending = Goal("")
+        if self._is_style(goal.motion):
+            pending, self.pending = Goal(""), pending
         negated, self.negated = bool(self.negated), ""
-        self.goals.append(
-            replace(
-                goal,
-                direction=goal.direction or pending.direction,
-                speed=goal.speed or pending.speed,
-                amount=goal.amount or pending.amount,
-                words=(*pending.words, *goal.words),
-                negated=negated,
-            )
-        )
+        merged = _merged(pending, goal)
+        self.goals.append(replace(merged, motion=goal.motion, negated=negated))
 
     def _modify(self, change: Goal) -> None:
         """A direction, a speed or a number for the last motion; for the next if none came yet."""
         if self.negated and change.speed:
             flipped = {"fast": "slow", "slow": "medium"}.get(change.speed, change.speed)
             change, self.negated = replace(change, speed=flipped), ""
-        found = next(
-            (
-                n
-                for n in reversed(range(len(self.goals)))
-                if not _is_quality(self.goals[n].motion, self.lexicon)
-            ),
-            None,
-        )
-        if found is None:
+        last = self._last(lambda goal: not self._is_style(goal.motion))
+        if last is None:
             self.pending = _merged(self.pending, change)
         else:
-            self.goals[found] = _merged(self.goals[found], change)
+            self.goals[last] = _merged(self.goals[last], change)
+
+    def _last(self, wanted: Callable[[Goal], bool]) -> int | None:
+        places = reversed(range(len(self.goals)))
+        return next((place for place in places if wanted(self.goals[place])), None)
+
+    def _is_style(self, motion: str) -> bool:
+        return motion in _STYLES or (motion in _COMPARED and self.lexicon is REMARKS)
 
     def _drop_negation(self) -> None:
         if self.negated:
@@ -273,42 +252,33 @@ def _merged(goal: Goal, change: Goal) -> Goal:
     )
 
 
-def _is_quality(motion: str, lexicon: Mapping[str, Entry]) -> bool:
-    return motion in QUALITIES or any(
-        entry.slot == "comparative" and entry.value == motion for entry in lexicon.values()
-    )
+_STYLES = frozenset(entry.value for entry in LEXICON.values() if entry.slot == "quality")
+_COMPARED = frozenset(entry.value for entry in REMARKS.values() if entry.slot == "comparative")
 
 
-QUALITIES = frozenset(entry.value for entry in LEXICON.values() if entry.slot == "quality")
-
-
-def _takes_limb(goal: Goal) -> bool:
-    return goal.motion in ("raise", "lower") and not goal.limb
-
-
-def normalised(text: str) -> str:
+def _normalised(text: str) -> str:
     """Lower case, units in their short form."""
     text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
-    for spelled, unit in _SPELLED:
+    for unit, (spelled, _, _) in _UNITS.items():
         text = re.sub(rf"(?<=\d)\s*(?:{spelled})", f" {unit} ", text)
     return text
 
 
 def parse(
-    sentence: str, own_limbs: Mapping[str, str] | None = None, *, remark: bool = False
+    prompt: str, own_limbs: Mapping[str, str] | None = None, *, remark: bool = False
 ) -> Parsed:
-    """Understand a sentence as far as the lexicon goes.
+    """Understand a prompt as far as the lexicon goes.
 
     Args:
-        sentence: What the person wrote.
-        own_limbs: More nouns for limbs: what the body at hand calls its parts.
+        prompt: What the person wrote.
+        own_limbs: More nouns for limbs: what the environment's model calls its parts.
         remark: Take comparatives ("faster") as goals, too.
     """
     lexicon = REMARKS if remark else LEXICON
     limbs = {**(own_limbs or {}), **LIMBS}
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
-    for piece in re.split(SEQUENCE, normalised(sentence)):
+    for piece in re.split(SEQUENCE, _normalised(prompt)):
         reader = _Reader(lexicon, limbs)
         reader.read(piece)
         unused += [word for word in reader.unused if word not in STOP_WORDS]
@@ -325,20 +295,17 @@ def _tidy(goals: Sequence[Goal]) -> tuple[Goal, ...]:
     """Fold together what says one thing: `run` and `go` forward, `lie` and `still`."""
     asked = {goal.motion for goal in goals if not goal.negated}
     tidy: list[Goal] = []
+    travel: int | None = None
     for goal in goals:
-        if goal.motion == "stand" and not goal.negated and asked & _HELD:
-            continue
-        if goal.motion == "stand" and not goal.negated and asked & _ON_THE_SPOT:
-            goal = replace(goal, motion="in_place")  # noqa: PLW2901
-        before = next((g for g in tidy if _same_way(g, goal)), None)
-        if before is None:
+        if goal.motion in ("go", "run") and not goal.negated:
+            if travel is None:
+                travel = len(tidy)
+                tidy.append(goal)
+            else:
+                motion = "run" if "run" in (tidy[travel].motion, goal.motion) else "go"
+                tidy[travel] = replace(_merged(tidy[travel], goal), motion=motion)
+        elif goal.motion != "stand" or goal.negated:
             tidy.append(goal)
-        else:
-            motion = "run" if "run" in (before.motion, goal.motion) else "go"
-            tidy[tidy.index(before)] = replace(_merged(before, goal), motion=motion)
+        elif not asked & _HELD:
+            tidy.append(replace(goal, motion="in_place") if asked & _ON_THE_SPOT else goal)
     return tuple(dict.fromkeys(tidy))
-
-
-def _same_way(a: Goal, b: Goal) -> bool:
-    moving = ("go", "run")
-    return a.motion in moving and b.motion in moving and not a.negated and not b.negated

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Value = TypeVar("Value")
 Slot = Literal["motion", "direction", "speed", "quality", "negation", "keep", "comparative"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a phrase says. A motion may bring a direction or a speed along: `sprint`."""
+    """What a phrase says."""
 
     slot: Slot
     value: str
@@ -21,12 +22,15 @@ class Entry:
     speed: str = ""
 
 
-def _entries(slot: Slot, table: Mapping[str, str]) -> dict[str, Entry]:
+def _by_phrase(table: Mapping[Value, str]) -> dict[str, Value]:
+    """Each phrase of a table's comma-separated phrases, with what it means."""
     return {
-        phrase.strip(): Entry(slot, value)
-        for value, phrases in table.items()
-        for phrase in phrases.split(",")
+        phrase.strip(): value for value, phrases in table.items() for phrase in phrases.split(",")
     }
+
+
+def _entries(slot: Slot, table: Mapping[str, str]) -> dict[str, Entry]:
+    return {phrase: Entry(slot, value) for phrase, value in _by_phrase(table).items()}
 
 
 _MOTIONS = {
@@ -65,25 +69,14 @@ _MOTIONS = {
 """`fall` is understood only where it is forbidden: nobody asks for it."""
 
 _FULL_MOTIONS = {
-    "sprint": Entry("motion", "run", speed="fast"),
-    "sprinting": Entry("motion", "run", speed="fast"),
-    "dash": Entry("motion", "run", speed="fast"),
-    "race": Entry("motion", "run", speed="fast"),
-    "gallop": Entry("motion", "run", speed="fast"),
-    "galloping": Entry("motion", "run", speed="fast"),
-    "rush": Entry("motion", "run", speed="fast"),
-    "tiptoe": Entry("motion", "go", speed="slow"),
-    "backflip": Entry("motion", "flip", direction="backward"),
-    "backflips": Entry("motion", "flip", direction="backward"),
-    "back flip": Entry("motion", "flip", direction="backward"),
-    "frontflip": Entry("motion", "flip", direction="forward"),
-    "front flip": Entry("motion", "flip", direction="forward"),
-    "sidestep": Entry("motion", "go", direction="left"),
-    "retreat": Entry("motion", "go", direction="backward"),
-    "back up": Entry("motion", "go", direction="backward"),
-    "back off": Entry("motion", "go", direction="backward"),
-    "moonwalk": Entry("motion", "go", direction="backward"),
+    ("run", "", "fast"): "sprint, sprinting, dash, race, gallop, galloping, rush",
+    ("go", "", "slow"): "tiptoe",
+    ("flip", "backward", ""): "backflip, backflips, back flip",
+    ("flip", "forward", ""): "frontflip, front flip",
+    ("go", "left", ""): "sidestep",
+    ("go", "backward", ""): "retreat, back up, back off, moonwalk",
 }
+"""Motions that bring a direction or a speed along."""
 
 _DIRECTIONS = {
     "forward": "forward, forwards, ahead, onward, onwards, straight ahead, to the front",
@@ -139,11 +132,11 @@ _COMPARATIVES = {
     "straighter": "straighter, more upright, more level, drifts",
     "longer": "longer, train longer, more steps, more training, more time",
 }
-"""Understood in remarks, not in a first sentence."""
+"""Understood in remarks, not in a first prompt."""
 
 LEXICON: Mapping[str, Entry] = {
     **_entries("motion", _MOTIONS),
-    **_FULL_MOTIONS,
+    **{phrase: Entry("motion", *full) for phrase, full in _by_phrase(_FULL_MOTIONS).items()},
     **_entries("direction", _DIRECTIONS),
     **_entries("speed", _SPEEDS),
     **_entries("quality", _QUALITIES),
@@ -159,53 +152,44 @@ STAYING = frozenset({"stay", "hold", "stand", "remain", "be"})
 """Before a quality they mean to keep it: `stay low` is not to stand still."""
 
 SIDES = {
-    "left": "left",
-    "right": "right",
-    "front": "front",
-    "fore": "front",
-    "back": "back",
-    "rear": "back",
-    "hind": "back",
-    "upper": "upper",
-    "lower": "lower",
+    **{side: side for side in ("left", "right", "front", "back", "upper", "lower")},
     "first": "first",
     "second": "second",
+    "fore": "front",
+    "rear": "back",
+    "hind": "back",
 }
 """Words that say which of several limbs; they count only before a limb's name."""
 
 OWNERS = frozenset({"the", "its", "your", "his", "her", "their", "my"})
-"""Before `back` they make it a part of the body: `run with the back straight` goes nowhere back."""
+"""Before `back` they make it a body part: `run with the back straight` goes nowhere back."""
 
 HELD = frozenset({"is", "kept", "held"})
 """May stand between a back and how it is."""
 
-BACK_POSTURES = {
-    "straight": "upright",
-    "upright": "upright",
-    "erect": "upright",
-    "vertical": "upright",
-    "level": "level",
-    "flat": "level",
-    "horizontal": "level",
-}
-"""What is asked of a back, as the quality of the whole body that it is."""
+BACK_POSTURES = _by_phrase(
+    {"upright": "straight, upright, erect, vertical", "level": "level, flat, horizontal"}
+)
+"""What is asked of a back, as the style of the whole agent that it is."""
 
-LIMBS = {
-    **dict.fromkeys(("leg", "legs", "limb", "limbs"), "leg"),
-    **dict.fromkeys(("arm", "arms"), "arm"),
-    **dict.fromkeys(("hand", "hands", "fist", "wrist"), "hand"),
-    **dict.fromkeys(("foot", "feet", "paw", "paws", "ankle", "toe", "toes"), "foot"),
-    **dict.fromkeys(("thigh", "thighs", "hip", "hips"), "thigh"),
-    **dict.fromkeys(("shin", "shins", "knee", "knees", "calf"), "shin"),
-    **dict.fromkeys(("elbow", "forearm"), "elbow"),
-    **dict.fromkeys(("torso", "body", "trunk", "chest", "belly"), "torso"),
-    **dict.fromkeys(("head", "nose"), "head"),
-    **dict.fromkeys(("tail", "rump"), "tail"),
-    **dict.fromkeys(("pole", "poles", "pendulum", "stick", "rod"), "pole"),
-    **dict.fromkeys(("cart",), "cart"),
-    **dict.fromkeys(("fingertip", "finger", "tip", "gripper"), "fingertip"),
-}
-"""Nouns for parts of a body; a body's own names for its parts are added to them."""
+LIMBS = _by_phrase(
+    {
+        "leg": "leg, legs, limb, limbs",
+        "arm": "arm, arms",
+        "hand": "hand, hands, fist, wrist",
+        "foot": "foot, feet, paw, paws, ankle, toe, toes",
+        "thigh": "thigh, thighs, hip, hips",
+        "shin": "shin, shins, knee, knees, calf",
+        "elbow": "elbow, forearm",
+        "torso": "torso, body, trunk, chest, belly",
+        "head": "head, nose",
+        "tail": "tail, rump",
+        "pole": "pole, poles, pendulum, stick, rod",
+        "cart": "cart",
+        "fingertip": "fingertip, finger, tip, gripper",
+    }
+)
+"""Nouns for limbs; the model's own names for its parts are added to them."""
 
 _STOP_WORDS = """
 a an the and or of to in on at with by for from into onto while as so that this it its your you my

@@ -168,8 +168,8 @@ def with_criteria(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]])
             update = {"name": same[0].name, "criteria": ids}
             terms[terms.index(same[0])] = stronger.model_copy(update=update)
         else:
-            taken = {t.name for t in terms}
-            name = term.name if term.name not in taken else f"{term.name[:36]}_{len(terms)}"
+            names = {t.name for t in terms}
+            name = term.name if term.name not in names else f"{term.name[:36]}_{len(terms)}"
             terms.append(term.model_copy(update={"name": name}))
     terms = _noticeable(terms, quantities)
     limits = _limits(criteria, terms, quantities)

@@ -1,4 +1,4 @@
-"""Run judge code on recorded episodes, sandboxed; the result is an opinion or a reason."""
+"""Run judge code on recorded episodes, sandboxed; of each comes a reply, or why there is none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from p2p.agents.judging.reply import BadJudgeReply, Reply, tidy_reply
-from p2p.agents.judging.scores import split_tags, weighted_score
-from p2p.contracts import Criterion, CriterionScore, JudgeOpinion
+from p2p.agents.judging.judge_worker import BadJudgeReply, Reply, tidy_reply
+from p2p.agents.judging.verdicts import code_opinion
+from p2p.contracts import Criterion, JudgeOpinion
 from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
 from p2p.training.own_modules import own_folders
 
@@ -42,18 +42,15 @@ def run_judge(
     `unsafe_local` is not given; never because of what the judge does.
     """
     ids = [criterion.id for criterion in criteria]
-    found = _run(code, "judge_fn", ids, trajectories, summaries, unsafe_local, seconds)
-    return [_opinion(each, criteria) for each in found]
+    replies = _run(code, "judge_fn", ids, trajectories, summaries, unsafe_local, seconds)
+    return [code_opinion(reply, criteria) for reply in replies]
 
 
 def run_check(code: str, trajectory: Path, summary: Summary, *, unsafe_local: bool = False) -> str:
     """What `check_fn(trajectory, summary)` returns, as text; or why there is no answer."""
-    found = _run(code, "check_fn", [], [trajectory], [summary], unsafe_local, SECONDS_PER_EPISODE)
-    return found[0] if isinstance(found[0], str) else str(found[0].get("text", ""))[:4000]
-
-
-Found = Reply | str
-"""What the judge says of an episode, or why it says nothing."""
+    seconds = SECONDS_PER_EPISODE
+    [reply] = _run(code, "check_fn", [], [trajectory], [summary], unsafe_local, seconds)
+    return reply if isinstance(reply, str) else str(reply.get("text", ""))[:4000]
 
 
 def _run(
@@ -64,33 +61,33 @@ def _run(
     summaries: Sequence[Summary],
     unsafe_local: bool,
     seconds: float,
-) -> list[Found]:
+) -> list[Reply | str]:
     episodes = [
         {"trajectory": str(path.absolute()), "summary": dict(summary)}
         for path, summary in zip(trajectories, summaries, strict=True)
     ]
-    found: list[Found] = []
+    replies: list[Reply | str] = []
     reason = "it was not started"
     for _ in range(MAX_STARTS):
-        if len(found) == len(episodes):
+        if len(replies) == len(episodes):
             break
         payload = {
             "code": code,
             "function": function,
             "ids": list(ids),
-            "episodes": episodes[len(found) :],
+            "episodes": episodes[len(replies) :],
         }
         heard, end = _start(payload, trajectories, unsafe_local, seconds)
-        found += heard
-        if len(found) < len(episodes):
+        replies += heard
+        if len(replies) < len(episodes):
             reason = _why(end, function, seconds)
-            found.append(reason)  # of the episode it was at; the others get another chance
-    return found + [reason] * (len(episodes) - len(found))
+            replies.append(reason)  # of the episode it was at; the others get another chance
+    return replies + [reason] * (len(episodes) - len(replies))
 
 
 def _start(
     payload: dict[str, Any], readable: Sequence[Path], unsafe_local: bool, seconds: float
-) -> tuple[list[Found], SandboxExit]:
+) -> tuple[list[Reply | str], SandboxExit]:
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
         sandbox = Sandbox(
             folder=Path(folder),
@@ -110,9 +107,9 @@ def _start(
 
 def _follow(
     process: SandboxedProcess, ids: Sequence[str], count: int, seconds: float
-) -> list[Found]:
+) -> list[Reply | str]:
     """Read what the worker says; the judge's clock runs while it is at an episode."""
-    heard: list[Found] = []
+    heard: list[Reply | str] = []
     deadline = math.inf
     for line in process.lines(tick=0.2):
         if line is None:
@@ -134,7 +131,7 @@ def _follow(
     return heard
 
 
-def _answer(message: Mapping[str, Any], ids: Sequence[str]) -> Found:
+def _answer(message: Mapping[str, Any], ids: Sequence[str]) -> Reply | str:
     if message["type"] == "failed":
         return str(message["reason"])[:4000]
     reply: Reply = message["reply"]
@@ -152,26 +149,3 @@ def _why(end: SandboxExit, function: str, seconds: float) -> str:
     if end.reason == "memory":
         return f"{function} used up its memory: {end.message}"
     return f"the process of {function} ended ({end.reason}): {end.message}"
-
-
-def _opinion(found: Found, criteria: Sequence[Criterion]) -> JudgeOpinion:
-    if isinstance(found, str):
-        return JudgeOpinion(judge="code", available=False, reason=found)
-    scores = tuple(
-        CriterionScore(id=name, **{key: entry[key] for key in ("score", "value", "evidence")})
-        for name, entry in found["criteria"].items()
-    )
-    tags, others = split_tags(found["failure_tags"])
-    diagnosis = found["diagnosis"]
-    if others:
-        diagnosis = f"{diagnosis} Also: {', '.join(others)}.".strip()
-    score = weighted_score(scores, criteria)
-    assert score is not None  # a reply without any score is refused
-    return JudgeOpinion(
-        judge="code",
-        available=True,
-        score=score,
-        criteria=scores,
-        diagnosis=diagnosis,
-        failure_tags=tags,
-    )

@@ -1,6 +1,8 @@
 """The sandboxed side of judging: calls judge code on one episode after the other, and reports.
 
-It imports numpy and nothing heavier, so that a sandbox is up in a fraction of a second.
+It imports numpy and nothing heavier, so that a sandbox is up in a fraction of a second. What a
+judge returns is checked here, where the message is one for its author, and once more by
+`judge_code` outside of the sandbox, where nothing that comes out of it is believed.
 """
 
 from __future__ import annotations
@@ -10,18 +12,30 @@ import json
 import linecache
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from p2p.agents.judging.reply import BadJudgeReply, tidy_reply
 from p2p.training.trajectory import Rows, Trajectory
 
 FILE = "judge_fn.py"
 MAX_ANSWER = 4000
+MAX_EVIDENCE = 500
+MAX_DIAGNOSIS = 2000
+MAX_TAGS = 20
+MAX_TAG = 80
+ROUNDING = 1e-6
+"""So far beyond 0 or 1 a score is taken as 0 or 1."""
+
+Reply = dict[str, Any]
+"""criteria: {id: {score, value, evidence}}, diagnosis, failure_tags; plain JSON."""
+
+
+class BadJudgeReply(ValueError):
+    """What a judge returned cannot be used; the message is for its author."""
 
 
 class _Nowhere(io.TextIOBase):
@@ -46,8 +60,8 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         say({"type": "begun", "index": index})
         try:
             with redirect_stdout(_Nowhere()):
-                found = _call(code, payload["function"], rows, episode["summary"])
-                answer = tidy_reply(found, ids) if ids else {"text": _shown(found)}
+                value = _call(code, payload["function"], rows, episode["summary"])
+                answer = tidy_reply(value, ids) if ids else {"text": _shown(value)}
         # Whatever the code raises is its author's to read; sys.exit is caught here as well.
         except (Exception, SystemExit) as error:  # noqa: BLE001
             say({"type": "failed", "index": index, "reason": _explain(error)})
@@ -88,3 +102,75 @@ def _message(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an exception of the judge's own making
         text = "(no message)"
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def tidy_reply(reply: object, ids: Sequence[str]) -> Reply:
+    """The reply as plain JSON, with exactly these criteria; raises BadJudgeReply."""
+    if not isinstance(reply, Mapping):
+        raise BadJudgeReply(f"judge_fn must return a dict, not {_kind(reply)}")
+    if "criteria" not in reply:
+        raise BadJudgeReply("the dict that judge_fn returns has no key 'criteria'")
+    scores = reply["criteria"]
+    if not isinstance(scores, Mapping):
+        raise BadJudgeReply(f"'criteria' must be a dict by criterion id, not {_kind(scores)}")
+    if missing := [name for name in ids if name not in scores]:
+        raise BadJudgeReply(f"'criteria' lacks {', '.join(missing)}")
+    criteria = {name: _criterion(name, scores[name]) for name in ids}
+    if all(entry["score"] is None for entry in criteria.values()):
+        raise BadJudgeReply("every score is None: nothing was judged")
+    return {
+        "criteria": criteria,
+        "diagnosis": _text("diagnosis", reply.get("diagnosis", ""), MAX_DIAGNOSIS),
+        "failure_tags": _tags(reply.get("failure_tags", ())),
+    }
+
+
+def _criterion(name: str, value: object) -> dict[str, Any]:
+    entry = value if isinstance(value, Mapping) else {"score": value}
+    if "score" not in entry:
+        raise BadJudgeReply(f"criterion {name!r} has no 'score'")
+    score = _number(f"the score of {name!r}", entry["score"])
+    if score is not None:
+        if not -ROUNDING <= score <= 1 + ROUNDING:
+            raise BadJudgeReply(f"the score of {name!r} is {score:.6g}, not within 0 and 1")
+        score = min(1.0, max(0.0, score))
+    return {
+        "score": score,
+        "value": _number(f"the value of {name!r}", entry.get("value")),
+        "evidence": _text(f"the evidence of {name!r}", entry.get("evidence", ""), MAX_EVIDENCE),
+    }
+
+
+def _number(what: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, int | float | np.floating | np.integer | np.bool_):
+        raise BadJudgeReply(f"{what} is {_kind(value)}, not a number")
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise BadJudgeReply(f"{what} is not a number: {error}") from None
+    if not math.isfinite(number):
+        raise BadJudgeReply(f"{what} is {number}, not a finite number")
+    return number
+
+
+def _text(what: str, value: object, limit: int) -> str:
+    if not isinstance(value, str):
+        raise BadJudgeReply(f"{what} is {_kind(value)}, not a string")
+    # Lone surrogates cannot be written as UTF-8.
+    return value[:limit].encode("utf-8", "replace").decode("utf-8")
+
+
+def _tags(value: object) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset):
+        raise BadJudgeReply(f"'failure_tags' is {_kind(value)}, not a list of strings")
+    if len(value) > MAX_TAGS:
+        raise BadJudgeReply(f"'failure_tags' has {len(value)} entries; {MAX_TAGS} are allowed")
+    return [_text("a failure tag", tag, MAX_TAG) for tag in value]
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -1,12 +1,24 @@
-"""From the opinions of one or two judges to one verdict on an episode."""
+"""From judges' opinions to one verdict per episode, and to one judgement of all episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from p2p.agents.judging.scores import weighted_score
-from p2p.contracts import Criterion, CriterionScore, JudgeName, JudgeOpinion
+from p2p.agents.requests import SeenCriterion, VisualVerdict
+from p2p.contracts import (
+    FAILURE_TAGS,
+    Criterion,
+    CriterionScore,
+    JudgeName,
+    JudgeOpinion,
+    JudgeStrategy,
+    JudgmentResult,
+    RolloutJudgment,
+)
 
 CLOSE = 0.2
 """Two judges agree if their scores, and those of every task criterion, are as near as this..."""
@@ -21,6 +33,94 @@ CONFIDENCE: Mapping[str, float] = {
 }
 """How sure one can be of an episode's scores, by who gave them; with two judges that agree it is
 how near they are, and with a synthesis what it says itself."""
+
+TAG_SHARE = 1 / 3
+"""A tag of the run is one that at least this share of its judged episodes have."""
+MAX_DIAGNOSIS = 3000
+
+
+# --- scores and opinions --------------------------------------------------------------------------
+
+
+def weighted_score(
+    scores: Iterable[CriterionScore | SeenCriterion], criteria: Sequence[Criterion]
+) -> float | None:
+    """The mean of the scores by the criteria's weights; None if nothing was judged."""
+    weights = {criterion.id: criterion.weight for criterion in criteria}
+    known = [(weights[s.id], s.score) for s in scores if s.score is not None and s.id in weights]
+    if not known:
+        return None
+    total = sum(weight for weight, _ in known)
+    return _share(sum(weight * score for weight, score in known) / total)
+
+
+def task_score(scores: Iterable[CriterionScore], criteria: Sequence[Criterion]) -> float | None:
+    """The same over the criteria of the category `task`."""
+    return weighted_score(scores, [c for c in criteria if c.category == "task"])
+
+
+def split_tags(tags: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tags of the controlled list, and the others; each once, in their order."""
+    tidy = [tag.strip().lower().replace(" ", "_").replace("-", "_") for tag in tags]
+    each = list(dict.fromkeys(tag for tag in tidy if tag))
+    known = tuple(tag for tag in each if tag in FAILURE_TAGS)
+    return known, tuple(tag for tag in each if tag not in FAILURE_TAGS)
+
+
+def with_other_tags(diagnosis: str, tags: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """The diagnosis, with tags that are not on the controlled list added to it; and the others."""
+    known, others = split_tags(tags)
+    also = f" Also: {', '.join(others)}." if others else ""
+    return f"{diagnosis}{also}".strip()[:2000], known
+
+
+def code_opinion(reply: Mapping[str, Any] | str, criteria: Sequence[Criterion]) -> JudgeOpinion:
+    """The opinion of the code judge, by its tidied reply or by the reason why there is none."""
+    if isinstance(reply, str):
+        return unavailable_opinion("code", reply)
+    scores = tuple(
+        CriterionScore(id=name, **{key: entry[key] for key in ("score", "value", "evidence")})
+        for name, entry in reply["criteria"].items()
+    )
+    return _opinion("code", scores, criteria, reply["diagnosis"], reply["failure_tags"])
+
+
+def visual_opinion(verdict: VisualVerdict, criteria: Sequence[Criterion]) -> JudgeOpinion:
+    """The opinion of the judge that looks; one that could tell nothing is not available."""
+    if all(each.score is None for each in verdict.criteria):
+        reason = f"nothing could be told from the pictures: {verdict.diagnosis}"
+        return unavailable_opinion("vlm", reason)
+    scores = tuple(
+        CriterionScore(id=each.id, score=each.score, evidence=each.evidence[:500])
+        for each in verdict.criteria
+    )
+    return _opinion("vlm", scores, criteria, verdict.diagnosis, verdict.failure_tags)
+
+
+def unavailable_opinion(judge: JudgeName, reason: str) -> JudgeOpinion:
+    """Of a judge that could not judge."""
+    return JudgeOpinion(judge=judge, available=False, reason=reason[:4000])
+
+
+def _opinion(
+    judge: JudgeName,
+    scores: tuple[CriterionScore, ...],
+    criteria: Sequence[Criterion],
+    diagnosis: str,
+    tags: Iterable[str],
+) -> JudgeOpinion:
+    diagnosis, known = with_other_tags(diagnosis, tags)
+    return JudgeOpinion(
+        judge=judge,
+        available=True,
+        score=weighted_score(scores, criteria),
+        criteria=scores,
+        diagnosis=diagnosis,
+        failure_tags=known,
+    )
+
+
+# --- one episode ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +141,7 @@ def single(opinion: JudgeOpinion, *, alone: bool) -> Verdict:
 
 def agreement(code: JudgeOpinion, vlm: JudgeOpinion) -> float | None:
     """1 less the mean difference over the criteria that both scored; None if there is none."""
-    seen = {each.id: each.score for each in vlm.criteria}
-    gaps = [
-        abs(each.score - other)
-        for each in code.criteria
-        if each.score is not None and (other := seen.get(each.id)) is not None
-    ]
+    gaps = [abs(a - b) for a, b in _scored_by_both(code, vlm).values()]
     return 1 - sum(gaps) / len(gaps) if gaps else None
 
 
@@ -82,14 +177,11 @@ def merged(code: JudgeOpinion, vlm: JudgeOpinion, *, confidence: float | None = 
 
 def shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, float]:
     """By criterion: how far verdicts lie from what the code judge said, on average."""
-    found: dict[str, list[float]] = {}
+    gaps: dict[str, list[float]] = {}
     for opinion, verdict in pairs:
-        final = {each.id: each.score for each in verdict.criteria}
-        for each in opinion.criteria:
-            other = final.get(each.id)
-            if each.score is not None and other is not None:
-                found.setdefault(each.id, []).append(other - each.score)
-    return {name: sum(gaps) / len(gaps) for name, gaps in found.items()}
+        for name, (measured, final) in _scored_by_both(opinion, verdict).items():
+            gaps.setdefault(name, []).append(final - measured)
+    return {name: sum(each) / len(each) for name, each in gaps.items()}
 
 
 def corrected(verdict: Verdict, by: Mapping[str, float]) -> Verdict:
@@ -100,21 +192,170 @@ def corrected(verdict: Verdict, by: Mapping[str, float]) -> Verdict:
     moved = tuple(
         each
         if each.score is None or not by.get(each.id)
-        else each.model_copy(update={"score": min(1.0, max(0.0, each.score + by[each.id]))})
+        else each.model_copy(update={"score": _share(each.score + by[each.id])})
         for each in verdict.criteria
     )
     return replace(verdict, criteria=moved)
 
 
-def _scored_by_both(code: JudgeOpinion, vlm: JudgeOpinion) -> dict[str, tuple[float, float]]:
-    seen = {each.id: each.score for each in vlm.criteria}
+def _scored_by_both(
+    code: JudgeOpinion, other: JudgeOpinion | Verdict
+) -> dict[str, tuple[float, float]]:
+    others = {each.id: each.score for each in other.criteria}
     return {
-        each.id: (each.score, other)
+        each.id: (each.score, score)
         for each in code.criteria
-        if each.score is not None and (other := seen.get(each.id)) is not None
+        if each.score is not None and (score := others.get(each.id)) is not None
     }
 
 
-def out(judge: JudgeName, reason: str) -> JudgeOpinion:
-    """A judge that could not judge."""
-    return JudgeOpinion(judge=judge, available=False, reason=reason[:2000])
+# --- all episodes ---------------------------------------------------------------------------------
+
+
+def rollout(
+    label: str,
+    seed: int | None,
+    opinions: Sequence[JudgeOpinion],
+    verdict: Verdict | None,
+    criteria: Sequence[Criterion],
+) -> RolloutJudgment:
+    """One episode, judged; without a verdict its score is None."""
+    return RolloutJudgment(
+        label=label,
+        seed=seed,
+        score=None if verdict is None else weighted_score(verdict.criteria, criteria),
+        criteria=() if verdict is None else verdict.criteria,
+        opinions=tuple(opinions),
+        diagnosis="" if verdict is None else verdict.diagnosis,
+        failure_tags=() if verdict is None else verdict.failure_tags,
+    )
+
+
+def judgment(
+    rollouts: Sequence[RolloutJudgment],
+    confidences: Sequence[float],
+    criteria: Sequence[Criterion],
+    *,
+    strategy: JudgeStrategy,
+    threshold: float,
+    step: int | None,
+    unavailable: Mapping[JudgeName, str],
+) -> JudgmentResult:
+    """Means and spreads over the episodes that could be judged.
+
+    `confidences` are those of the judged episodes. It passes if the score and every task criterion
+    reach the threshold; a task criterion that could not be judged has not reached it.
+    """
+    judged = [each for each in rollouts if each.score is not None]
+    scores = [each.score for each in judged if each.score is not None]
+    summed = tuple(_criterion(criterion, judged) for criterion in criteria)
+    if not judged:
+        reasons = "; ".join(f"{name}: {why}" for name, why in unavailable.items())
+        return JudgmentResult(
+            intent_score=None,
+            diagnosis=f"could not be judged ({reasons or 'no episode was judged'})",
+            strategy=strategy,
+            step=step,
+            rollouts=tuple(rollouts),
+            unavailable=dict(unavailable),
+        )
+    score = min(1.0, math.fsum(scores) / len(scores))
+    # Episodes that only a judge was asked about who could judge none are nobody's failure.
+    asked = sum(any(o.judge not in unavailable for o in r.opinions) for r in rollouts)
+    task = {criterion.id for criterion in criteria if criterion.category == "task"}
+    reached = all(
+        each.score is not None and each.score >= threshold for each in summed if each.id in task
+    )
+    return JudgmentResult(
+        intent_score=score,
+        passed=score >= threshold and reached,
+        diagnosis=_diagnosis(judged, asked, summed, criteria)[:MAX_DIAGNOSIS],
+        failure_tags=_tags(judged),
+        strategy=strategy,
+        step=step,
+        score_std=_std(scores),
+        criteria=summed,
+        rollouts=tuple(rollouts),
+        agreement=_agreement(judged),
+        confidence=_share(math.fsum(confidences) / asked),
+        unavailable=dict(unavailable),
+    )
+
+
+def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> CriterionScore:
+    entries = [each for r in judged for each in r.criteria if each.id == criterion.id]
+    scores = [each.score for each in entries if each.score is not None]
+    values = [each.value for each in entries if each.value is not None]
+    if not scores:
+        return CriterionScore(id=criterion.id, score=None)
+    mean = math.fsum(scores) / len(scores)
+    typical = min(
+        (each for each in entries if each.score is not None),
+        key=lambda each: abs((each.score or 0.0) - mean),
+    )
+    return CriterionScore(
+        id=criterion.id,
+        score=_share(mean),
+        std=_std(scores),
+        value=math.fsum(values) / len(values) if values else None,
+        evidence=typical.evidence,
+    )
+
+
+def _diagnosis(
+    judged: Sequence[RolloutJudgment],
+    episodes: int,
+    summed: Sequence[CriterionScore],
+    criteria: Sequence[Criterion],
+) -> str:
+    """The weakest criteria by name, and what the judges say of the worst and the middle episode."""
+    by_id = {criterion.id: criterion for criterion in criteria}
+    weak = sorted((s for s in summed if s.score is not None and s.score < 1), key=_score)[:3]
+    parts = [f"{len(judged)} of {episodes} episodes judged."] if len(judged) < episodes else []
+    if weak:
+        parts.append("Weakest: " + "; ".join(_shortfall(each, by_id[each.id]) for each in weak))
+        parts[-1] += "."
+    order = sorted(judged, key=lambda each: each.score or 0.0)
+    diagnoses = (order[0].diagnosis, order[len(order) // 2].diagnosis)
+    parts += dict.fromkeys(text for text in diagnoses if text)
+    return " ".join(parts)
+
+
+def _shortfall(score: CriterionScore, criterion: Criterion) -> str:
+    text = f"{criterion.title} {_score(score):.2f}"
+    if score.value is None:
+        return text
+    relation = criterion.comparison.replace("_", " ")
+    target = f"{relation} {criterion.threshold:.4g} {criterion.unit}".rstrip()
+    return f"{text} (measured {score.value:.4g}, asked for {target})"
+
+
+def _score(each: CriterionScore) -> float:
+    return each.score if each.score is not None else math.inf
+
+
+def _tags(judged: Sequence[RolloutJudgment]) -> tuple[str, ...]:
+    counts = Counter(tag for each in judged for tag in set(each.failure_tags))
+    often = [tag for tag, count in counts.items() if count >= TAG_SHARE * len(judged)]
+    return tuple(sorted(often, key=lambda tag: (-counts[tag], tag)))
+
+
+def _agreement(judged: Sequence[RolloutJudgment]) -> float | None:
+    values = []
+    for each in judged:
+        by_judge = {opinion.judge: opinion for opinion in each.opinions if opinion.available}
+        if len(by_judge) == 2:
+            value = agreement(by_judge["code"], by_judge["vlm"])
+            values += [] if value is None else [value]
+    return _share(math.fsum(values) / len(values)) if values else None
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+def _std(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))

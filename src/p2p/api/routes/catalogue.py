@@ -1,23 +1,29 @@
-"""What there is to train with, who can be asked, and what the machine is doing."""
+"""What there is to train with, which models can be asked, and how busy the machine is."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from functools import lru_cache
 
+import psutil
 from fastapi import APIRouter
 
-from p2p.api.house import TheHouse
-from p2p.api.machine import cores, gpus, load, memory
 from p2p.api.schemas import (
+    CoreInfo,
     EnvInfo,
+    GpuInfo,
     ProviderInfo,
     ResourceStatusResponse,
     RewardTemplateInfo,
 )
+from p2p.api.state import State
 from p2p.settings import get_settings
+from p2p.training.cpu_manager import CPUManager
 
 router = APIRouter(prefix="/api", tags=["catalogue"])
+GPU_QUERY = "--query-gpu=name,utilization.gpu,memory.used,memory.total"
 
 
 @router.get("/envs")
@@ -31,11 +37,11 @@ def _envs() -> tuple[EnvInfo, ...]:
     from p2p.rewards import list_rewards
     from p2p.training.env_spec import get_env_spec, list_env_ids
 
-    can: dict[str, list[str]] = {}
+    motions: dict[str, list[str]] = {}
     for reward in list_rewards():
         _, _, motion = reward.name.partition("_")
         if motion != "default":
-            can.setdefault(reward.env_id, []).append(motion.replace("_", " "))
+            motions.setdefault(reward.env_id, []).append(motion.replace("_", " "))
     specs = (get_env_spec(env_id) for env_id in list_env_ids())
     return tuple(
         EnvInfo(
@@ -45,7 +51,7 @@ def _envs() -> tuple[EnvInfo, ...]:
             observations=len(spec.observation),
             actions=len(spec.actions),
             horizon=spec.max_episode_steps,
-            can=tuple(can.get(spec.env_id, ())),
+            can=tuple(motions.get(spec.env_id, ())),
         )
         for spec in specs
     )
@@ -58,15 +64,18 @@ def list_reward_templates() -> list[RewardTemplateInfo]:
 
     return [
         RewardTemplateInfo(
-            name=item.name, env_id=item.env_id, description=item.description, source=item.read()
+            name=reward.name,
+            env_id=reward.env_id,
+            description=reward.description,
+            source=reward.read(),
         )
-        for item in list_rewards()
+        for reward in list_rewards()
     ]
 
 
 @router.get("/providers")
 def list_providers() -> list[ProviderInfo]:
-    """Who can think, and who has a key; never the key."""
+    """The model providers, and which of them have a key; never the key."""
     from p2p.inference.providers import PROVIDERS
 
     settings = get_settings()
@@ -82,14 +91,40 @@ def list_providers() -> list[ProviderInfo]:
 
 
 @router.get("/resources/status")
-def show_resources(house: TheHouse) -> ResourceStatusResponse:
-    """Cores, memory, disk and graphics cards, now."""
-    used, total = memory()
+def show_resources(state: State) -> ResourceStatusResponse:
+    """Cores, memory, disk and GPUs, now."""
+    manager, memory, percent = CPUManager(), psutil.virtual_memory(), state.core_percent
+    free = set(manager.free_cores())
     return ResourceStatusResponse(
-        cores=cores(),
-        load=load(),
-        memory_used_mb=used,
-        memory_total_mb=total,
-        disk_free_mb=shutil.disk_usage(house.runs_dir).free >> 20,
-        gpus=gpus(),
+        cores=tuple(
+            CoreInfo(
+                core=core,
+                busy=percent[core] / 100 if core < len(percent) else 0.0,
+                held=core not in free,
+            )
+            for core in manager.pool
+        ),
+        load=os.getloadavg(),
+        memory_used_mb=(memory.total - memory.available) >> 20,
+        memory_total_mb=memory.total >> 20,
+        disk_free_mb=shutil.disk_usage(state.runs_dir).free >> 20,
+        gpus=_gpus(),
     )
+
+
+def _gpus() -> tuple[GpuInfo, ...]:
+    """The GPUs that nvidia-smi lists; none where it is not installed."""
+    command = ["nvidia-smi", GPU_QUERY, "--format=csv,noheader,nounits"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    gpus = []
+    for line in output.stdout.splitlines():
+        name, *numbers = (part.strip() for part in line.split(","))
+        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+            busy, used, total = map(int, numbers)
+            gpus.append(
+                GpuInfo(name=name, busy=busy / 100, memory_used_mb=used, memory_total_mb=total)
+            )
+    return tuple(gpus)

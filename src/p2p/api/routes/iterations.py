@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
 
-from p2p.api.house import TheHouse
-from p2p.api.index import Wanted
+from p2p.api.index import SessionQuery
 from p2p.api.problems import NotFound
 from p2p.api.schemas import (
     AggregatedMetricsResponse,
@@ -17,6 +17,7 @@ from p2p.api.schemas import (
     IterationSummary,
     RunMetricsResponse,
 )
+from p2p.api.state import AppState, State, training_runs
 from p2p.api.views import iteration_detail, iteration_summary, run_entry
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.settings import resolve_session_dir
@@ -37,38 +38,34 @@ Points = Annotated[int, Query(ge=2, le=5000)]
 
 
 @router.get("/sessions/{session_id}/iterations/{iteration_id}")
-def show_iteration(house: TheHouse, session_id: str, iteration_id: str) -> IterationDetail:
+def show_iteration(state: State, session_id: str, iteration_id: str) -> IterationDetail:
     """An iteration, or a run of `p2p train`."""
-    return iteration_detail(session_id, house.iteration(session_id, iteration_id))
+    return iteration_detail(session_id, state.iteration(session_id, iteration_id))
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs")
-def list_runs(house: TheHouse, session_id: str, iter_num: str) -> list[IterationRunEntry]:
+def list_runs(state: State, session_id: str, iter_num: str) -> list[IterationRunEntry]:
     """Its training runs."""
-    record = house.iteration(session_id, iter_num)
-    runs = [record] if record.config_path.is_file() else record.runs()
-    return [run_entry(run) for run in runs]
+    return [run_entry(run) for run in training_runs(state.iteration(session_id, iter_num))]
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/metrics")
 def show_metrics(
-    house: TheHouse, session_id: str, iter_num: str, run_id: str, points: Points = 400
+    state: State, session_id: str, iter_num: str, run_id: str, points: Points = 400
 ) -> RunMetricsResponse:
     """The curves of a run."""
-    run = house.run(session_id, iter_num, run_id)
-    return house.metrics.run(run_id, run.scalars_path, points)
+    run = state.run(session_id, iter_num, run_id)
+    return state.metrics.run(run_id, run.scalars_path, points)
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/metrics")
-def show_bands(house: TheHouse, session_id: str, iter_num: str) -> list[AggregatedMetricsResponse]:
+def show_bands(state: State, session_id: str, iter_num: str) -> list[AggregatedMetricsResponse]:
     """The curves of an iteration: its seeds as a band for each configuration."""
-    record = house.iteration(session_id, iter_num)
-    runs = [record] if record.config_path.is_file() else record.runs()
     by_config: dict[str, dict[str, Path]] = {}
-    for run in runs:
+    for run in training_runs(state.iteration(session_id, iter_num)):
         config_id = run.iteration_id.rpartition("_seed_")[0] or run.iteration_id
         by_config.setdefault(config_id, {})[run.iteration_id] = run.scalars_path
-    return [house.metrics.seeds(name, paths) for name, paths in by_config.items()]
+    return [state.metrics.seeds(name, paths) for name, paths in by_config.items()]
 
 
 @router.get(
@@ -76,14 +73,12 @@ def show_bands(house: TheHouse, session_id: str, iter_num: str) -> list[Aggregat
     response_class=FileResponse,
     responses=_file_of("video/mp4"),
 )
-def get_video(
-    house: TheHouse, session_id: str, iter_num: str, run_id: str, name: str
-) -> FileResponse:
+def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: str) -> FileResponse:
     """A video; parts of it by `Range`."""
-    run = house.run(session_id, iter_num, run_id)
+    run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
         raise NotFound(f"run {run_id} has no video {name!r}")
-    return _file(run.videos_dir / name, house.runs_dir, "video/mp4")
+    return _file(run.videos_dir / name, state.runs_dir, "video/mp4")
 
 
 @router.get(
@@ -92,13 +87,13 @@ def get_video(
     responses=_file_of("application/zip"),
 )
 def get_policy(
-    house: TheHouse, session_id: str, iter_num: str, run_id: str, step: int
+    state: State, session_id: str, iter_num: str, run_id: str, step: int
 ) -> FileResponse:
     """A policy, as Stable-Baselines3 loads it."""
-    run = house.run(session_id, iter_num, run_id)
+    run = state.run(session_id, iter_num, run_id)
     path = run.checkpoints_dir / f"step_{step}" / "policy.zip"
     name = f"{session_id}_{run.iteration_id}_{step}.zip"
-    return _file(path, house.runs_dir, "application/zip", download_as=name)
+    return _file(path, state.runs_dir, "application/zip", download_as=name)
 
 
 @router.get(
@@ -106,15 +101,15 @@ def get_policy(
     response_class=FileResponse,
     responses=_file_of("application/zip"),
 )
-def get_best_policy(house: TheHouse, session_id: str) -> FileResponse:
+def get_best_policy(state: State, session_id: str) -> FileResponse:
     """The policy that the session ended with."""
-    record = house.session(session_id)
+    record = state.session(session_id)
     result = record.result.read()
     if result is None or result.policy is None:
         raise NotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy
     path = path / "policy.zip" if path.is_dir() else path
-    return _file(path, house.runs_dir, "application/zip", download_as=f"{session_id}.zip")
+    return _file(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
 
 
 @router.get(
@@ -122,10 +117,10 @@ def get_best_policy(house: TheHouse, session_id: str) -> FileResponse:
     response_class=FileResponse,
     responses=_file_of("text/markdown"),
 )
-def get_report(house: TheHouse, session_id: str) -> FileResponse:
+def get_report(state: State, session_id: str) -> FileResponse:
     """report.md."""
-    record = house.session(session_id)
-    return _file(record.report_path, house.runs_dir, "text/markdown; charset=utf-8")
+    record = state.session(session_id)
+    return _file(record.report_path, state.runs_dir, "text/markdown; charset=utf-8")
 
 
 def _file(
@@ -137,51 +132,47 @@ def _file(
     return FileResponse(path, media_type=media_type, filename=download_as)
 
 
-# --- runs of `p2p train`, which belong to no loop -------------------------------------------------
-
-
 @router.get("/iterations")
 def list_iterations(
-    house: TheHouse, limit: Annotated[int, Query(ge=1, le=500)] = 50
+    state: State, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> list[IterationSummary]:
     """Training runs, of the newest sessions first."""
-    found: list[IterationSummary] = []
-    rows, _ = house.index.find(Wanted(limit=limit))
-    for row in rows:
-        for record in _all_runs(house, row.session_id):
-            if len(found) == limit:
-                return found
-            found.append(iteration_summary(row.session_id, record))
-    return found
+    rows, _ = state.index.find(SessionQuery(limit=limit))
+    summaries = (
+        iteration_summary(row.session_id, run)
+        for row in rows
+        for iteration in _session(state, row.session_id).iteration_records()
+        for run in iteration.runs() or [iteration]
+    )
+    return list(islice(summaries, limit))
 
 
 @router.get("/iterations/{iteration_id}")
-def show_newest_iteration(house: TheHouse, iteration_id: str) -> IterationDetail:
+def show_newest_iteration(state: State, iteration_id: str) -> IterationDetail:
     """An iteration or training run by its folder's name, that of the newest session with one."""
-    session_id, record = _newest(house, iteration_id)
+    session_id, record = _newest(state, iteration_id)
     return iteration_detail(session_id, record)
 
 
 @router.get("/iterations/{iteration_id}/metrics")
 def show_newest_metrics(
-    house: TheHouse, iteration_id: str, points: Points = 400
+    state: State, iteration_id: str, points: Points = 400
 ) -> RunMetricsResponse:
     """Its curves."""
-    _, record = _newest(house, iteration_id)
-    return house.metrics.run(iteration_id, record.scalars_path, points)
+    _, record = _newest(state, iteration_id)
+    return state.metrics.run(iteration_id, record.scalars_path, points)
 
 
-def _all_runs(house: TheHouse, session_id: str) -> list[IterationRecord]:
-    record = SessionRecord(resolve_session_dir(session_id, house.runs_dir))
-    return [run for each in record.iteration_records() for run in (each.runs() or [each])]
-
-
-def _newest(house: TheHouse, name: str) -> tuple[str, IterationRecord]:
-    session_id = house.index.newest_with(name)
+def _newest(state: AppState, name: str) -> tuple[str, IterationRecord]:
+    session_id = state.index.newest_with(name)
     if session_id is not None:
-        session = SessionRecord(resolve_session_dir(session_id, house.runs_dir))
-        for iteration in reversed(session.iteration_records()):
+        for iteration in reversed(_session(state, session_id).iteration_records()):
             for record in (iteration, *iteration.runs()):
                 if record.iteration_id == name:
                     return session_id, record
     raise NotFound(f"there is no training run {name!r}")
+
+
+def _session(state: AppState, session_id: str) -> SessionRecord:
+    """One that the index knows."""
+    return SessionRecord(resolve_session_dir(session_id, state.runs_dir))

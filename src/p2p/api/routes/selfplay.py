@@ -1,22 +1,28 @@
-"""Self-play runs: how language models get better at games, read off their folders."""
+"""Self-play runs and their games: how language models get better, read from their folders.
+
+Lines of a games file that are not games (torn, foreign, of another version) are passed over.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import ValidationError
 
-from p2p.api.games import GameDetail, GameKind, GameRow, find_game, list_games
-from p2p.api.house import TheHouse
 from p2p.api.problems import NotFound
-from p2p.api.schemas import SelfPlayRow
+from p2p.api.schemas import GameDetail, GameKind, GameRow, SelfPlayRow
+from p2p.api.state import State
+from p2p.files import lines_backward, parse_line
 from unstable.dashboard.view import View
 
 if TYPE_CHECKING:
-    from unstable.dashboard.files import RunFiles
+    from collections.abc import Iterator
+
+    from unstable.dashboard.sources import RunFiles
 
 router = APIRouter(prefix="/api", tags=["self-play"])
 SEPARATOR = "~"
@@ -28,13 +34,13 @@ _lock = threading.Lock()
 
 
 @router.get("/selfplay")
-def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
+def list_selfplay(state: State) -> list[SelfPlayRow]:
     """The runs, newest first."""
-    from unstable.dashboard.files import METRICS
+    from unstable.dashboard.sources import METRICS
     from unstable.run.folder import RunFolder
 
     rows = []
-    for folder in house.selfplay_dirs:
+    for folder in state.selfplay_dirs:
         for path in _runs_below(folder):
             status = RunFolder(path).status()
             rows.append(
@@ -51,12 +57,12 @@ def list_selfplay(house: TheHouse) -> list[SelfPlayRow]:
 
 
 @router.get("/selfplay/{run_id}")
-def show_selfplay(house: TheHouse, run_id: str) -> View:
+def show_selfplay(state: State, run_id: str) -> View:
     """Everything that `unstable watch` shows."""
-    from unstable.dashboard.files import RunFiles
-    from unstable.dashboard.source import SourceError
+    from unstable.dashboard.sources import RunFiles
+    from unstable.dashboard.view import SourceError
 
-    path = _find(house.selfplay_dirs, run_id)
+    path = _find(state.selfplay_dirs, run_id)
     with _lock:  # a source remembers how far it has read
         source = _sources.pop(path, None)
         try:
@@ -72,23 +78,36 @@ def show_selfplay(house: TheHouse, run_id: str) -> View:
 
 @router.get("/selfplay/{run_id}/games")
 def list_selfplay_games(
-    house: TheHouse,
+    state: State,
     run_id: str,
     kind: GameKind = "eval",
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     older_than: Annotated[str | None, Query(description="the last game of a page")] = None,
 ) -> list[GameRow]:
     """Games that can be stepped through, newest first."""
-    return list_games(_find(house.selfplay_dirs, run_id), kind, limit, older_than)
+    lines = _game_lines(_find(state.selfplay_dirs, run_id), kind)
+    if older_than is not None:
+        for line in lines:
+            if _may_be(line, older_than):
+                break
+    rows: list[GameRow] = []
+    for line in lines:
+        game = _game(line)
+        if game is not None:
+            rows.append(GameRow(**{name: getattr(game, name) for name in GameRow.model_fields}))
+        if len(rows) == limit:
+            break
+    return rows
 
 
 @router.get("/selfplay/{run_id}/games/{game_id}")
-def show_selfplay_game(house: TheHouse, run_id: str, game_id: str) -> GameDetail:
+def show_selfplay_game(state: State, run_id: str, game_id: str) -> GameDetail:
     """A game, move by move."""
-    found = find_game(_find(house.selfplay_dirs, run_id), game_id)
-    if found is None:
-        raise NotFound(f"the run has no game {game_id!r}; only the newest are kept")
-    return found
+    for line in _game_lines(_find(state.selfplay_dirs, run_id), game_id.partition("-")[0]):
+        game = _game(line) if _may_be(line, game_id) else None
+        if game is not None and game.id == game_id:
+            return game
+    raise NotFound(f"the run has no game {game_id!r}; only the newest are kept")
 
 
 def _runs_below(folder: Path) -> list[Path]:
@@ -119,3 +138,39 @@ def _find(folders: tuple[Path, ...], run_id: str) -> Path:
         except OSError:
             break
     raise NotFound(f"there is no self-play run {run_id!r}")
+
+
+def _game_lines(folder: Path, kind: str) -> Iterator[bytes]:
+    """Of the newest file, then of the one before it."""
+    from unstable.transcripts import FOLDER, file_names
+
+    if kind not in ("train", "eval"):
+        return
+    for name in reversed(file_names(kind)):
+        path = folder / FOLDER / name
+        if path.resolve().is_relative_to(folder.resolve()):
+            yield from lines_backward(path)
+
+
+def _may_be(line: bytes, game_id: str) -> bool:
+    """Whether it may be this game: to parse all lines on the way would take long."""
+    return f'"{game_id}"'.encode() in line
+
+
+def _game(line: bytes) -> GameDetail | None:
+    from unstable.transcripts import whole
+
+    record: dict[str, Any] | None = parse_line(line)
+    if record is None:
+        return None
+    try:
+        moves = whole(record)["moves"]
+        return GameDetail.model_validate(
+            {
+                **record,
+                "turns": len(moves),
+                "illegal": sum(not move["legal"] for move in moves),
+            }
+        )
+    except (ValidationError, KeyError, TypeError):
+        return None

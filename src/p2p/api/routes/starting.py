@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from p2p.api.house import TheHouse
 from p2p.api.problems import BadRequest, WrongState
 from p2p.api.schemas import ResumeRequest, StartSessionRequest, StartSessionResponse
+from p2p.api.state import State
 from p2p.api.views import can_go_on, waiting_orders
 from p2p.contracts import describe_errors
 from p2p.inference.question import InferenceError
@@ -21,19 +21,19 @@ router = APIRouter(prefix="/api", tags=["sessions"])
 
 
 @router.post("/sessions", status_code=201)
-def start_session(house: TheHouse, wanted: StartSessionRequest) -> StartSessionResponse:
+def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResponse:
     """Start a session; it runs as soon as there is room."""
     check_remote(wanted)
     job_options = JobOptions(priority=wanted.priority, title=wanted.prompt[:200])
     try:
-        job = session_job(wanted, house.runs_dir, job_options)
-    except InferenceError as error:  # an unknown model, or a key that is missing
+        job = session_job(wanted, state.runs_dir, job_options)
+    except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(str(error)) from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
-    with house.store() as store:
+    with state.store() as store:
         store.submit(job)
-    ensure_scheduler(house.runs_dir)
+    ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
 
 
@@ -45,14 +45,14 @@ def check_remote(request: SessionOptions) -> None:
 
 @router.post("/sessions/{session_id}/resume")
 def resume_session(
-    house: TheHouse, session_id: str, wanted: ResumeRequest | None = None
+    state: State, session_id: str, wanted: ResumeRequest | None = None
 ) -> StartSessionResponse:
     """Resume a session that has ended, with other limits if you like.
 
     One that is out of time gets as much again as at first. One that has passed needs feedback
     (steer) that asks for more.
     """
-    record = house.session(session_id)
+    record = state.session(session_id)
     status, asked = record.derive_status(), record.config.read()
     if asked is None:
         raise WrongState(f"{session_id} is a training run, not a session")
@@ -65,13 +65,13 @@ def resume_session(
     check_models(changes.get("model", ""), changes.get("vlm_model", ""))
     try:
         open_config(record, changes)
-        with house.store() as store:
+        with state.store() as store:
             taken = {job.job_id for job in store.jobs(prefix=session_id)}
             number = next(n for n in range(2, 10_000) if f"{session_id}.{n}" not in taken)
-            run = session_run(record, house.runs_dir, JobOptions(), run_id=f"{session_id}.{number}")
+            run = session_run(record, state.runs_dir, JobOptions(), run_id=f"{session_id}.{number}")
             store.submit(one_run_job("session", run, JobOptions(title="resumed")))
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
     record.set_status_if("queued", (status, "cancelled"))
-    ensure_scheduler(house.runs_dir)
+    ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=session_id, job_id=run.run_id)

@@ -110,7 +110,7 @@ class SlurmBackend:
 
     async def _is_queued(self, folder: LaunchFolder) -> bool:
         job = await self._job_of(folder, at_once=True)
-        return job is not None and job.stage != "ended"
+        return job is not None and not job.is_over
 
     async def _submit_together(self, folder: LaunchFolder, options: tuple[str, ...]) -> None:
         """Returns when the job that this launch is part of was submitted; raises what that did."""
@@ -178,9 +178,9 @@ class SlurmBackend:
         if note is None:
             return RunStatus("absent")
         job = await self._job_of(folder)
-        if job is not None and job.stage != "ended":
+        if job is not None and not job.is_over:
             self._gone_since.pop(folder.launch_id, None)
-            if job.stage == "running" and folder.read_process() is not None:
+            if folder.read_process() is not None:
                 return RunStatus("running", message=str(job))
             waits = ", waits for free cores" if folder.read_claim() is not None else ""
             return RunStatus("waiting", message=f"{job}{waits}")
@@ -225,7 +225,7 @@ class SlurmBackend:
         try:
             await asyncio.to_thread(folder.cancel)
             job = await self._job_of(folder, at_once=True)
-            if job is not None and job.stage != "ended":
+            if job is not None and not job.is_over:
                 await call("scancel", job.job_id)
         except (SlurmError, OSError) as error:
             raise self._error(error) from error

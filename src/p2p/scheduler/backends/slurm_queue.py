@@ -6,16 +6,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 FRESH_S = 1.0
 """One look at the queue serves everybody who asks within this time."""
 COMMAND_S = 60.0
 """For one of Slurm's commands; a busy controller takes its time."""
-QUEUED = {
-    "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
-    "RESV_DEL_HOLD", "POWER_UP_NODE",
-}  # fmt: skip
 ENDED = {
     "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
     "BOOT_FAIL", "DEADLINE", "REVOKED",
@@ -38,11 +33,9 @@ class SlurmJob:
     reason: str
 
     @property
-    def stage(self) -> Literal["queued", "running", "ended"]:
-        """What its state comes to; one that we do not know is a kind of running."""
-        if self.state in QUEUED:
-            return "queued"
-        return "ended" if self.state in ENDED else "running"
+    def is_over(self) -> bool:
+        """Whether it has ended; in a state that we do not know it has not."""
+        return self.state in ENDED
 
     def __str__(self) -> str:
         why = f" ({self.reason})" if self.reason not in ("None", "") else ""
@@ -51,15 +44,18 @@ class SlurmJob:
 
 def read_queue(text: str) -> dict[Place, SlurmJob]:
     """What squeue wrote; of several jobs for one launch, the one that got furthest and lives."""
-    rank = {"ended": 0, "queued": 1, "running": 2}
     jobs: dict[Place, SlurmJob] = {}
     for line in text.splitlines():
         name, index, job_id, state, reason = line.split("|", 4)
         place = (name, int(index) if index.isdigit() else None)
         job = SlurmJob(job_id, state, reason)
-        if place not in jobs or rank[job.stage] >= rank[jobs[place].stage]:
+        if place not in jobs or _rank(job) >= _rank(jobs[place]):
             jobs[place] = job
     return jobs
+
+
+def _rank(job: SlurmJob) -> int:
+    return 0 if job.is_over else 1 if job.state == "PENDING" else 2
 
 
 async def call(*command: str, text: str = "", variables: Mapping[str, str] | None = None) -> str:

@@ -18,7 +18,7 @@ from p2p.scheduler.backends.ssh_connection import SSHConnection
 from p2p.scheduler.launch import GRACE_S, LaunchFolder, RunStatus, launch_file
 from p2p.scheduler.records import Launch, NodeConfig
 
-FRESH_S = 1.0
+FRESH_S = 2.0
 """One look at all runs there serves everybody who asks within this time."""
 LEASE_MARGIN_S = 60.0
 """More than clocks that should run alike differ by."""

@@ -1,0 +1,44 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+import { selfPlaysQuery } from "../../api/queries";
+import { ago, number } from "../../lib/format";
+import { Command, Empty, Meter, PageHeading, Problem, Status } from "../../ui/basics";
+
+/** Runs in which language models get better at games by playing themselves. */
+export default function SelfPlaysPage() {
+  const { data, error } = useQuery(selfPlaysQuery);
+  return (
+    <>
+      <PageHeading title="Self-play" />
+      <Problem what="Could not load the runs" error={error} />
+      {data?.length === 0 && (
+        <Empty title="No self-play runs yet">
+          <p>Runs in `outputs` and in the runs folder are listed here. To start one:</p>
+          <Command text="unstable train --help" />
+        </Empty>
+      )}
+      {data && data.length > 0 && (
+        <ul className="session-list">
+          {data.map((run) => (
+            <li key={run.run_id} className="selfplay-row">
+              <div className="session-what">
+                <Link to={`/self-play/${run.run_id}`}>{run.run_id.split("~").at(-1)}</Link>
+                <span className="muted small-text">
+                  {run.run_id.replaceAll("~", "/")} · {ago(new Date(run.changed_at * 1000).toISOString(), Date.now())}
+                </span>
+              </div>
+              <div className="session-score">
+                <Meter value={run.updates ? run.step / run.updates : null} label="Updates done" />
+                <span className="small-text">
+                  {number(run.step)}
+                  {run.updates !== null && ` of ${number(run.updates)}`} updates
+                </span>
+              </div>
+              <Status status={run.status || "unknown"} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}

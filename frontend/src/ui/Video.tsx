@@ -1,0 +1,115 @@
+import { useEffect, useRef, useState } from "react";
+import type { Pane } from "../lib/videos";
+
+/** A video that is fetched when it comes near the window: a page may have hundreds. */
+export function LazyVideo({ url, label, playing }: { url: string; label: string; playing: boolean }) {
+  const video = useRef<HTMLVideoElement>(null);
+  const [near, setNear] = useState(false);
+  useEffect(() => {
+    const observer = new IntersectionObserver(([entry]) => setNear(entry?.isIntersecting ?? false), { rootMargin: "300px" });
+    if (video.current) observer.observe(video.current);
+    return () => observer.disconnect();
+  }, []);
+  const [wanted, setWanted] = useState(false);
+  if (near && !wanted) setWanted(true);
+  useEffect(() => {
+    if (playing && near) void video.current?.play().catch(() => undefined);
+    else video.current?.pause();
+  }, [playing, near]);
+  // The first moments of all episodes look alike; what is shown of a still one should not.
+  return <video ref={video} src={wanted ? `${url}#t=2` : undefined} muted loop playsInline preload="metadata" aria-label={label} />;
+}
+
+const SPEEDS = [0.25, 0.5, 1, 2];
+const APART_S = 0.08;
+
+/** Several videos in step: one set of controls, and whoever falls behind is put back in time. */
+export function SyncedPlayer({ panes }: { panes: readonly Pane[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [playing, setPlaying] = useState(false);
+  const [time, setTime] = useState(0);
+  const [length, setLength] = useState(0);
+  const [speed, setSpeed] = useState(1);
+  const videos = () => [...(box.current?.querySelectorAll("video") ?? [])];
+  /** The longest leads: episodes that ended early wait at their last picture. */
+  const leader = () => videos().reduce<HTMLVideoElement | null>((best, each) => (best && best.duration >= each.duration ? best : each), null);
+
+  useEffect(() => {
+    if (!playing) return;
+    let frame = 0;
+    function follow(): void {
+      const lead = leader();
+      if (lead) {
+        setTime(lead.currentTime);
+        for (const video of videos()) {
+          const wanted = Math.min(lead.currentTime, video.duration || 0);
+          if (Math.abs(video.currentTime - wanted) > APART_S) video.currentTime = wanted;
+        }
+        if (lead.ended) setPlaying(false);
+      }
+      frame = requestAnimationFrame(follow);
+    }
+    for (const video of videos()) void video.play().catch(() => undefined);
+    frame = requestAnimationFrame(follow);
+    return () => {
+      cancelAnimationFrame(frame);
+      for (const video of videos()) video.pause();
+    };
+  }, [playing]);
+
+  useEffect(() => {
+    for (const video of videos()) video.playbackRate = speed;
+  }, [speed]);
+
+  function seek(to: number): void {
+    setTime(to);
+    for (const video of videos()) video.currentTime = Math.min(to, video.duration || 0);
+  }
+
+  function toggle(): void {
+    if (!playing && leader()?.ended) seek(0);
+    setPlaying(!playing);
+  }
+
+  return (
+    <div className="stack">
+      <div className="video-grid" ref={box}>
+        {panes.map((pane) => (
+          <figure key={pane.url}>
+            <video
+              src={pane.url}
+              muted
+              playsInline
+              preload="metadata"
+              aria-label={pane.title}
+              onClick={toggle}
+              onLoadedMetadata={() => setLength(leader()?.duration ?? 0)}
+            />
+            <figcaption className="row spread small-text">
+              <span>{pane.title}</span>
+              <a href={pane.url} download>
+                download
+              </a>
+            </figcaption>
+          </figure>
+        ))}
+      </div>
+      <div className="player">
+        <button type="button" className="button primary" onClick={toggle}>
+          {playing ? "Pause" : "Play"}
+        </button>
+        <input type="range" aria-label="Time" min={0} max={length || 1} step={0.01} value={Math.min(time, length || 1)} onChange={(event) => seek(event.target.valueAsNumber)} />
+        <span className="small-text numeric">
+          {time.toFixed(1)} / {length.toFixed(1)} s
+        </span>
+        <select aria-label="Speed" value={speed} onChange={(event) => setSpeed(Number(event.target.value))}>
+          {SPEEDS.map((each) => (
+            <option key={each} value={each}>
+              {each}×
+            </option>
+          ))}
+        </select>
+      </div>
+    </div>
+  );
+}

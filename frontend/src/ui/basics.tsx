@@ -1,0 +1,156 @@
+import { type ReactNode, useEffect, useId, useState } from "react";
+import type { Rate } from "../api/types";
+import { percent, statusWord, tone } from "../lib/format";
+
+interface CardProps {
+  title: string;
+  aside?: ReactNode;
+  children: ReactNode;
+  className?: string;
+}
+
+export function Card({ title, aside, children, className = "" }: CardProps) {
+  const id = useId();
+  return (
+    <section className={`card ${className}`} aria-labelledby={id}>
+      <div className="card-head">
+        <h2 id={id}>{title}</h2>
+        {aside}
+      </div>
+      {children}
+    </section>
+  );
+}
+
+/** The heading of a page, and the title of the browser's tab. */
+export function PageHeading({ title }: { title: string }) {
+  useEffect(() => {
+    document.title = `${title} · Prompt2Policy`;
+  }, [title]);
+  return <h1>{title}</h1>;
+}
+
+/** Nothing to show: says why, and what to do. */
+export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <div className="empty">
+      <p className="empty-title">{title}</p>
+      {children && <div className="muted">{children}</div>}
+    </div>
+  );
+}
+
+/** In place of a page whose data is loading, or could not be loaded. */
+export function NotYet({ what, error }: { what: string; error: Error | null }) {
+  if (error === null) return <p className="muted">Loading …</p>;
+  return (
+    <>
+      <PageHeading title={what} />
+      <div className="problem" role="alert">
+        {error.message}
+      </div>
+    </>
+  );
+}
+
+/** What failed, and why. */
+export function Problem({ what, error }: { what: string; error: Error | null }) {
+  if (error === null) return null;
+  return (
+    <div className="problem" role="alert">
+      <strong>{what}:</strong> {error.message}
+    </div>
+  );
+}
+
+/** A few numbers with their names. */
+export function Facts({ of }: { of: readonly (readonly [name: string, value: string])[] }) {
+  return (
+    <dl className="facts">
+      {of.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Content that may be wider or longer than its place; it scrolls with the keys, too. */
+export function Scroll({ label, tall = false, children }: { label: string; tall?: boolean; children: ReactNode }) {
+  return (
+    <div className={tall ? "scroll tall" : "scroll"} tabIndex={0} role="group" aria-label={label}>
+      {children}
+    </div>
+  );
+}
+
+export function Status({ status }: { status: string }) {
+  return <span className={`badge ${tone(status)}`}>{statusWord(status)}</span>;
+}
+
+/** A command line to copy. */
+export function Command({ text }: { text: string }) {
+  const [copied, setCopied] = useState(false);
+  return (
+    <div className="command">
+      <code>{text}</code>
+      <button
+        type="button"
+        className="button small"
+        onClick={() => void navigator.clipboard.writeText(text).then(() => setCopied(true))}
+      >
+        {copied ? "Copied" : "Copy"}
+      </button>
+    </div>
+  );
+}
+
+interface MeterProps {
+  value: number | null | undefined;
+  label: string;
+  /** Where to draw a mark, such as the pass threshold. */
+  mark?: number | undefined;
+  tone?: "good" | "warn" | "bad" | "plain";
+}
+
+/** A share between 0 and 1 as a bar. */
+export function Meter({ value, label, mark, tone = "plain" }: MeterProps) {
+  const percent = (part: number) => `${100 * Math.min(1, Math.max(0, part))}%`;
+  return (
+    <div
+      className={`meter ${tone}`}
+      role="meter"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={1}
+      aria-valuenow={value ?? 0}
+      aria-valuetext={value == null ? "unknown" : value.toFixed(2)}
+    >
+      <div className="meter-fill" style={{ width: percent(value ?? 0) }} />
+      {mark !== undefined && <div className="meter-mark" style={{ left: percent(mark) }} />}
+    </div>
+  );
+}
+
+/** A share with its 95 % interval, on a line from 0 to 100 %. */
+export function Interval({ rate, label, colour }: { rate: Rate; label: string; colour: 1 | 2 }) {
+  const at = (part: number | null) => `${100 * (part ?? 0)}%`;
+  return (
+    <div className={`interval colour-${colour}`} role="img" aria-label={`${label}: ${spoken(rate)}`}>
+      {rate.rate !== null && rate.low !== null && rate.high !== null && (
+        <>
+          <div className="interval-range" style={{ left: at(rate.low), width: at(rate.high - rate.low) }} />
+          <div className="interval-dot" style={{ left: at(rate.rate) }} />
+        </>
+      )}
+    </div>
+  );
+}
+
+export function spoken(rate: Rate): string {
+  if (rate.rate === null) return "no data yet";
+  const interval = rate.low !== null && rate.high !== null ? ` (${percent(rate.low)} to ${percent(rate.high)})` : "";
+  return `${rate.passed} of ${rate.total}${interval}`;
+}

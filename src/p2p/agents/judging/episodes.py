@@ -1,0 +1,141 @@
+"""What judges get of an episode: the columns of its trajectory, its summary, its video."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from p2p.training.env_spec import get_env_spec
+from p2p.training.trajectory import (
+    ENGINE_COLUMNS,
+    ENV_REWARD,
+    SCALAR_COLUMNS,
+    VECTOR_COLUMNS,
+    Trajectory,
+)
+
+if TYPE_CHECKING:
+    from p2p.config import TrainConfig
+    from p2p.contracts import TrainSummary
+    from p2p.training.specs.records import EnvSpec
+
+MAX_FRAMES = 150
+SUMMARY_KEYS: dict[str, str] = {
+    "env_id": "the environment",
+    "dt": "seconds between two steps",
+    "length": "number of steps",
+    "seconds": "length * dt",
+    "max_episode_steps": "steps after which an episode is cut off",
+    "terminated": "whether the environment ended it early (in most: fell or became unhealthy)",
+    "truncated": "whether it was cut off at its time limit",
+    "env_return": "sum of the environment's own reward",
+    "final": "dict: every scalar of the environment's info at the last step",
+    "seed": "of the episode's start; None if it is not known",
+    "step": "the training step of the policy; None if it is no trained one",
+    "training": "dict: total_timesteps and final_return of the training run; empty if none",
+}
+"""What stands in a summary, in words."""
+
+
+def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
+    """Each column that a judge may use: its shape over T steps, and its meaning.
+
+    `reward` is left out on purpose: in some recordings it is the one that was trained on.
+    """
+    joints = spec.joints
+    qpos = sum(joint.qpos_size for joint in joints)
+    qvel = sum(joint.qvel_size for joint in joints)
+    bodies = len(spec.bodies)
+    columns = {
+        "step": "(T,) 0, 1, 2, ...",
+        "timestamp": "(T,) seconds since the start, at the end of the step",
+        "obs": f"(T, {spec.obs_dim}) observation before the step",
+        "action": f"(T, {spec.action_dim}) the action",
+        "next_obs": f"(T, {spec.obs_dim}) observation after the step",
+        "qpos": f"(T, {qpos}) joint positions after the step",
+        "qvel": f"(T, {qvel}) joint velocities after the step",
+        "ctrl": f"(T, {spec.action_dim}) actuator inputs",
+        "xpos": f"(T, {bodies}, 3) world position of each body (m)",
+        "xquat": f"(T, {bodies}, 4) orientation of each body (w, x, y, z)",
+        "cvel": f"(T, {bodies}, 6) angular, then linear velocity of each body",
+        "cfrc_ext": f"(T, {bodies}, 6) contact torque, then force on each body",
+        "env_reward": "(T,) the environment's own reward, which is not what was asked for",
+        "terminated": "(T,) true at the last step if the environment ended the episode early",
+        "truncated": "(T,) true at the last step if the time limit ended it",
+    }
+    info = {name: f"(T,) {text}" for name, text in spec.info_keys.items() if name not in columns}
+    return columns | info
+
+
+def episode_summary(
+    config: TrainConfig,
+    trajectory: Trajectory,
+    *,
+    seed: int | None = None,
+    step: int | None = None,
+    training: TrainSummary | None = None,
+) -> dict[str, Any]:
+    """The summary of an episode that `record_episodes` recorded, as plain JSON."""
+    spec = get_env_spec(config.env_id, config.engine)
+    known = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD}
+    length = int(trajectory["step"][-1]) + 1
+    return {
+        "env_id": config.env_id,
+        "dt": spec.dt,
+        "length": length,
+        "seconds": length * spec.dt,
+        "max_episode_steps": config.max_episode_steps or spec.max_episode_steps,
+        "terminated": bool(trajectory["terminated"][-1]),
+        "truncated": bool(trajectory["truncated"][-1]),
+        "env_return": _env_return(trajectory),
+        "final": {
+            name: column[-1].item()
+            for name, column in trajectory.columns.items()
+            if name not in known and column.ndim == 1
+        },
+        "seed": seed,
+        "step": step,
+        "training": {}
+        if training is None
+        else {
+            "total_timesteps": training.total_timesteps,
+            "final_return": training.final_episodic_return,
+        },
+    }
+
+
+def _env_return(trajectory: Trajectory) -> float:
+    # Where a stride left steps out, the sum over those that were kept stands for all of them.
+    column = trajectory.columns.get(ENV_REWARD)
+    if column is None:
+        return trajectory.total_reward
+    length = int(trajectory["step"][-1]) + 1
+    return float(column.sum(dtype="float64")) * length / trajectory.length
+
+
+def film(env_id: str, trajectories: Sequence[Path], outputs: Sequence[Path]) -> list[str]:
+    """Render each trajectory to its output; "" for each that is there, else why it is not."""
+    from p2p.training.video.rendering import RenderJob, render_async
+
+    jobs = [
+        RenderJob(env_id=env_id, trajectory=source, output=output, max_frames=MAX_FRAMES)
+        for source, output in zip(trajectories, outputs, strict=True)
+    ]
+    process = render_async(jobs)
+    try:
+        outcomes = process.wait()
+    finally:
+        process.cancel()  # nothing to cancel, unless the wait was interrupted
+    return ["" if outcome.ok else outcome.error or "no video" for outcome in outcomes]
+
+
+def cut(trajectory: Trajectory, start_s: float, end_s: float) -> Trajectory:
+    """The steps between two times, or the step nearest to them if there is none between."""
+    times = trajectory["timestamp"]
+    rows = np.flatnonzero((times >= start_s) & (times <= end_s))
+    if not len(rows):
+        rows = np.array([int(np.abs(times - start_s).argmin())])
+    return trajectory.part(rows)

@@ -1,0 +1,130 @@
+"""What the routes share: the runs folder, its index, and how an id in an address is looked up."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import psutil
+from fastapi import Depends, Request
+
+from p2p.api.benchmarks import BenchmarkReader
+from p2p.api.index import SessionIndex, is_session
+from p2p.api.live import Watcher
+from p2p.api.metrics import MetricsReader
+from p2p.api.problems import NotFound
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.scheduler.store import Store
+from p2p.settings import resolve_session_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REFRESH_S = 1.0
+IDLE_SHARE = 10
+"""After a refresh, so many times its length passes before the next one."""
+_logger = logging.getLogger(__name__)
+
+
+class AppState:
+    """One server's view of one runs folder.
+
+    Args:
+        runs_dir: where the sessions and benchmarks are.
+        outputs_dir: where `unstable train` puts its runs.
+    """
+
+    def __init__(self, runs_dir: Path, outputs_dir: Path) -> None:
+        self.runs_dir = runs_dir
+        self.selfplay_dirs = (outputs_dir, runs_dir)
+        self.index = SessionIndex(runs_dir)
+        self.benchmarks = BenchmarkReader(runs_dir)
+        self.metrics = MetricsReader()
+        self.watcher = Watcher()
+        self.core_percent: list[float] = []
+        """How busy each core of this machine was since the last refresh."""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep_fresh, name="refresh", daemon=True)
+
+    def open(self) -> None:
+        """Keep the index fresh from now on; what is on disk is in it when this returns."""
+        self.index.refresh()
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.index.close()
+
+    def closing(self) -> bool:
+        """Whether the server is about to end."""
+        return self._closing.is_set()
+
+    def _keep_fresh(self) -> None:
+        pause_s = REFRESH_S
+        while not self._closing.wait(pause_s):
+            began = time.monotonic()
+            try:
+                self.core_percent = psutil.cpu_percent(percpu=True)
+                self.index.refresh()
+            except (OSError, sqlite3.Error) as error:  # a full disk, a folder that may not be read
+                _logger.warning("the list of sessions is not up to date: %s", error)
+            # With ten thousand sessions it takes a while: it stays a small part of the time.
+            pause_s = max(REFRESH_S, IDLE_SHARE * (time.monotonic() - began))
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The scheduler's store: opened for a request, as another process would."""
+        store = Store(self.runs_dir)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def session(self, session_id: str) -> SessionRecord:
+        """The session of an id; raises NotFound."""
+        try:
+            folder = resolve_session_dir(session_id, self.runs_dir)
+            if is_session(folder) and folder.resolve().is_relative_to(self.runs_dir.resolve()):
+                return SessionRecord(folder)
+        except (OSError, ValueError):
+            pass
+        raise NotFound(f"there is no session {session_id!r}")
+
+    def iteration(self, session_id: str, name: str) -> IterationRecord:
+        """An iteration by its number or its folder's name; raises NotFound."""
+        session = self.session(session_id)
+        try:
+            iteration = session.get_iteration(f"iter_{name}" if name.isdecimal() else name)
+        except (OSError, ValueError):
+            iteration = None
+        if iteration is None:
+            raise NotFound(f"session {session_id} has no iteration {name!r}")
+        return iteration
+
+    def run(self, session_id: str, iteration: str, run_id: str) -> IterationRecord:
+        """A training run; raises NotFound."""
+        record = self.iteration(session_id, iteration)
+        for run in training_runs(record):
+            if run.iteration_id == run_id:
+                return run
+        raise NotFound(f"{record.iteration_id} of session {session_id} has no run {run_id!r}")
+
+
+def training_runs(record: IterationRecord) -> list[IterationRecord]:
+    """The runs of an iteration; one of `p2p train` is a run itself."""
+    return [record] if record.config_path.is_file() else record.runs()
+
+
+def _state(request: Request) -> AppState:
+    state: AppState = request.app.state.p2p
+    return state
+
+
+State = Annotated[AppState, Depends(_state)]

@@ -1,1 +1,0 @@
-import{Q as e,X as t,Z as n}from"./index-BjQFRnpv.js";var r=e(n(),1),i=t();function a({title:e,aside:t,children:n,className:a=``}){let o=(0,r.useId)();return(0,i.jsxs)(`section`,{className:`card ${a}`,"aria-labelledby":o,children:[(0,i.jsxs)(`div`,{className:`card-head`,children:[(0,i.jsx)(`h2`,{id:o,children:e}),t]}),n]})}export{a as t};

@@ -1,1 +1,0 @@
-import{Q as e,X as t,Z as n}from"./index-BjQFRnpv.js";var r=e(n(),1),i=t();function a({text:e}){let[t,n]=(0,r.useState)(!1);return(0,i.jsxs)(`div`,{className:`command`,children:[(0,i.jsx)(`code`,{children:e}),(0,i.jsx)(`button`,{type:`button`,className:`button small`,onClick:()=>void navigator.clipboard.writeText(e).then(()=>n(!0)),children:t?`Copied`:`Copy`})]})}export{a as t};

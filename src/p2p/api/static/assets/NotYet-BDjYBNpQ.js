@@ -1,1 +1,0 @@
-import{X as e}from"./index-BjQFRnpv.js";var t=e();function n({what:e,error:n}){return n===null?(0,t.jsx)(`p`,{className:`muted`,children:`Loading …`}):(0,t.jsxs)(t.Fragment,{children:[(0,t.jsx)(`h1`,{children:e}),(0,t.jsx)(`div`,{className:`problem`,role:`alert`,children:n.message})]})}export{n as t};

@@ -1,1 +1,0 @@
-import{X as e}from"./index-BjQFRnpv.js";var t=e();function n({label:e,tall:n=!1,children:r}){return(0,t.jsx)(`div`,{className:n?`scroll tall`:`scroll`,tabIndex:0,role:`group`,"aria-label":e,children:r})}export{n as t};

@@ -1,0 +1,99 @@
+"""What a person names as a player, found on disk: a run, a checkpoint, a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unstable.commands.console import UsageError
+from unstable.config import ConfigError
+from unstable.run.folder import RunFolder
+
+SMALL_VOCABULARY = 1024
+"""Models that know no more tokens read bytes: short boards, not a page of rules."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model that can play, and how it is used to being asked."""
+
+    model: str
+    """Its folder, or the name it has on Hugging Face."""
+    adapter: str | None = None
+    """The folder of the adapter that is used with it."""
+    short_boards: bool = False
+    """Whether it is shown a short board instead of the game's text."""
+    template: str = "default"
+    extraction: str = "default"
+    env_id: str | None = None
+    """The game it was trained on, if that is known."""
+
+
+def find_model(folder: Path) -> ModelFolder:
+    """The model in a folder: of a run, the newest checkpoint.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if (folder / "checkpoints").is_dir():
+        model = find_model(newest_checkpoint(folder / "checkpoints"))
+        return _as_trained(model, folder) if (folder / "config.json").exists() else model
+    if (folder / "adapter_config.json").is_file():
+        base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
+        if not base:
+            raise UsageError(f"{folder}/adapter_config.json does not say which model it is for")
+        return replace(_plain(str(base)), adapter=str(folder))
+    if (folder / "config.json").is_file():
+        return _plain(str(folder))
+    raise UsageError(f"{folder} is neither a run nor a checkpoint nor a model's folder")
+
+
+def newest_checkpoint(checkpoints: Path) -> Path:
+    """The checkpoint of the learner's last saved step.
+
+    Raises:
+        UsageError: none was saved.
+    """
+    steps = {
+        int(match[1]): path
+        for path in checkpoints.iterdir()
+        if path.is_dir() and (match := re.fullmatch(r"iteration-(\d+)", path.name))
+    }
+    if not steps:
+        raise UsageError(f"{checkpoints} has no checkpoint yet")
+    return steps[max(steps)]
+
+
+def _as_trained(model: ModelFolder, run: Path) -> ModelFolder:
+    """Asked as in the run's first game."""
+    try:
+        games = RunFolder(run).config().games
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    env_id, _, template = games.train[0]
+    return replace(
+        model,
+        short_boards=games.compact_views,
+        template=template,
+        extraction=games.action_extraction,
+        env_id=env_id,
+    )
+
+
+def _plain(model: str) -> ModelFolder:
+    path = Path(model) / "config.json"
+    size = _json(path).get("vocab_size") if path.is_file() else None
+    if isinstance(size, int) and size <= SMALL_VOCABULARY:
+        return ModelFolder(model, None, True, "bare", "bare")
+    return ModelFolder(model)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,364 @@
+"""Where views come from: the files of a run, its parts, or the actors of a Ray cluster.
+
+A process of its own asks a cluster (`python -m unstable.dashboard.sources`): Ray ends a process
+whose cluster has gone, and writes to its terminal. Neither must happen to a dashboard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from unstable.dashboard.view import SourceError, View, local_gpus, make_view
+from unstable.evaluation import Evaluation
+from unstable.run.folder import RunFolder
+from unstable.utils.files import to_json
+
+INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.jsonl"
+GAME_FIELDS = {"ckpt_uid", "env_id", "opponent", "rewards", "player_id", "invalid"}
+RECENT = 180.0
+"""Seconds after its last write for which a run is taken to use this machine's GPUs."""
+
+
+class Tail:
+    """Reads a file of JSON lines, each line once, while others append to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+        self._file: tuple[int, int] | None = None
+
+    def read(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Whether the file was replaced, so that all earlier lines are void; and the new lines.
+
+        A last line that is not finished is left for the next time.
+        """
+        try:
+            with self.path.open("rb") as stream:
+                stat = os.fstat(stream.fileno())
+                file = (stat.st_dev, stat.st_ino)
+                replaced = self._file not in (None, file) or stat.st_size < self._offset
+                self._file = file
+                stream.seek(0 if replaced else self._offset)
+                text = stream.read()
+        except FileNotFoundError:
+            replaced, self._offset, self._file = self._offset > 0, 0, None
+            return replaced, []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset = len(whole) + (0 if replaced else self._offset)
+        return replaced, [record for line in whole.splitlines() if (record := _record(line))]
+
+
+class RunFiles:
+    """A source of views.
+
+    The learner's curves and the evaluation games are on disk at once; the rest is as old as the
+    tracker's last flush.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        if not any((run / name).exists() for name in (INTERFACE, METRICS)):
+            raise SourceError(f"{run} is no run: it has neither {INTERFACE} nor {METRICS}")
+        self._metrics, self._games = Tail(run / METRICS), Tail(run / GAMES)
+        self._learner: dict[str, list[float | None]] = {}
+        self._step = 0
+        self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
+
+    def fetch(self) -> View:
+        try:
+            info = self._interface()
+            self._read_metrics()
+            self._read_games()
+            written = max(
+                (path.stat().st_mtime for path in self._paths() if path.exists()), default=None
+            )
+        except OSError as error:
+            raise SourceError(f"{self.run}: {error}") from error
+        if written is None:
+            raise SourceError(f"{self.run} is gone")
+        info["learner"] = self._learner
+        info["step"] = max(self._step, int(info.get("step") or 0))
+        info["evaluation"] = [e.summary() for e in self._evaluations.values()]
+        info.setdefault("run_name", self.run.name)
+        used_now = info.get("gpu_tok_s") and time.time() - written < RECENT
+        status = RunFolder(self.run).status()
+        return make_view(
+            info,
+            written=written,
+            gpus=local_gpus() if used_now else (),
+            status=None if status is None else asdict(status),
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _paths(self) -> list[Path]:
+        return [self.run / name for name in (INTERFACE, METRICS, GAMES)]
+
+    def _interface(self) -> dict[str, Any]:
+        path = self.run / INTERFACE
+        try:
+            info = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:  # before the tracker's first flush
+            return {}
+        except ValueError as error:
+            raise SourceError(f"{path} is not JSON: {error}") from error
+        if not isinstance(info, dict):
+            raise SourceError(f"{path} does not hold what a tracker writes")
+        return info
+
+    def _read_metrics(self) -> None:
+        replaced, lines = self._metrics.read()
+        if replaced:
+            self._learner, self._step = {}, 0
+        for line in lines:
+            for name, value in line.items():
+                if name.startswith("learner/"):
+                    self._learner.setdefault(name.removeprefix("learner/"), []).append(value)
+            self._step = max(self._step, int(line.get("step") or 0))
+
+    def _read_games(self) -> None:
+        replaced, lines = self._games.read()
+        if replaced:
+            self._evaluations = {}
+        for line in lines:
+            if not line.keys() >= GAME_FIELDS:
+                continue
+            key = (line["ckpt_uid"], line["env_id"], line["opponent"])
+            evaluation = self._evaluations.setdefault(key, Evaluation(*key))
+            rewards = {
+                int(seat): math.nan if reward is None else float(reward)
+                for seat, reward in line["rewards"].items()
+            }
+            evaluation.add(rewards, line["player_id"], invalid=line["invalid"])
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A line that a crash tore, and that was written on behind, is not JSON."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+SECONDS = 10.0
+"""For an actor to answer; one that is busy for longer is asked again later."""
+
+
+class LiveParts:
+    """A source of views.
+
+    Args:
+        tracker: a Tracker, or the handle of one.
+        step_buffer: a StepBuffer, or the handle of one; without it the buffer's size is the one
+            that the tracker last got.
+    """
+
+    def __init__(self, tracker: Any, step_buffer: Any = None) -> None:
+        self._tracker, self._step_buffer = tracker, step_buffer
+
+    def fetch(self) -> View:
+        info, buffer = self.ask()
+        return make_view(info, buffer=buffer, gpus=local_gpus())
+
+    def ask(self) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """What the tracker says, and what the buffer does, if there is one."""
+        info = _ask(self._tracker, "tracker", "get_interface_info")
+        if self._step_buffer is None:
+            return info, None
+        try:
+            return info, _ask(self._step_buffer, "step buffer", "stats")
+        except SourceError:  # without it the tracker still has nearly everything
+            return info, None
+
+    def close(self) -> None:
+        """The parts are not ours."""
+
+
+def _ask(target: Any, name: str, method: str) -> dict[str, Any]:
+    bound = getattr(target, method)
+    if not hasattr(bound, "remote"):
+        return dict(bound())
+    import ray
+
+    try:
+        return dict(ray.get(bound.remote(), timeout=SECONDS))
+    except ray.exceptions.GetTimeoutError:
+        raise SourceError(f"the {name} has not answered for {SECONDS:g} s") from None
+    except ray.exceptions.RayActorError:
+        raise SourceError(f"the {name} is gone") from None
+    except ray.exceptions.RayError as error:
+        raise SourceError(f"the {name} cannot be asked: {type(error).__name__}") from None
+
+
+FIRST = 120.0
+"""Seconds for Ray to start and connect."""
+NEXT = 15.0
+"""Seconds for each further line: the feed writes one every two, unless the tracker is busy."""
+
+
+class ClusterRun:
+    """A source of views: a process that asks the actors `Tracker` and `StepBuffer`.
+
+    Args:
+        address: of the cluster; `auto` is the one on this machine.
+        namespace: of the actors.
+    """
+
+    def __init__(self, address: str = "auto", namespace: str = "unstable") -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._patience = FIRST
+        self._ended = False
+        self._last_error = "the process that asked the tracker has ended"
+        module = "unstable.dashboard.sources"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, "--address", address, "--namespace", namespace],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, encoding="utf-8", start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self._read, name="feed", daemon=True).start()
+
+    def fetch(self) -> View:
+        """The newest view; waits for the next one where there is no newer."""
+        record = self._newest()
+        if "error" in record:
+            self._last_error = str(record["error"])
+            raise SourceError(self._last_error)
+        return make_view(record["info"], buffer=record["buffer"], gpus=local_gpus())
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _newest(self) -> dict[str, Any]:
+        """The last line that has come; older ones are of no interest."""
+        line: str | None = None
+        try:
+            while not self._ended and (line is None or not self._lines.empty()):
+                newer = self._lines.get(timeout=self._patience)
+                line, self._ended = newer or line, newer is None
+        except queue.Empty:
+            raise SourceError(f"the cluster has not answered for {self._patience:g} s") from None
+        self._patience = NEXT
+        if line is None:
+            raise SourceError(self._last_error)
+        record: dict[str, Any] = json.loads(line)
+        return record
+
+
+EVERY = 2.0
+"""Seconds between lines."""
+KNOCK = 5.0
+"""Seconds for a cluster's port to open."""
+
+
+def main() -> None:
+    """Write a JSON line every two seconds: `info` and `buffer`, or `error`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--namespace", required=True)
+    options = parser.parse_args()
+    lines = _own_stdout()
+    try:
+        parts = find_parts(options.address, options.namespace)
+    except SourceError as error:
+        _write(lines, {"error": str(error)})
+        sys.exit(1)
+    while True:
+        try:
+            info, buffer = parts.ask()
+            info["match_counts"] = [[*pair, n] for pair, n in info["match_counts"].items()]
+            _write(lines, {"info": info, "buffer": buffer})
+        except SourceError as error:
+            _write(lines, {"error": str(error)})
+        except BrokenPipeError:  # nobody reads any more
+            return
+        time.sleep(EVERY)
+
+
+def find_parts(address: str, namespace: str) -> LiveParts:
+    """The tracker and the step buffer of the cluster.
+
+    Raises:
+        SourceError: there is no cluster, or no run in it.
+    """
+    import ray
+
+    try:
+        _knock(address)
+        ray.init(
+            address, namespace=namespace, log_to_driver=False, configure_logging=False,
+            logging_level=logging.ERROR,
+        )  # fmt: skip
+    except (OSError, ValueError, RuntimeError) as error:
+        where = "on this machine" if address == "auto" else f"at {address}"
+        raise SourceError(
+            f"no Ray cluster is running {where}: begin a run, give --address, or show a run that"
+            " has ended with `unstable watch RUN`"
+        ) from error
+    try:
+        tracker = ray.get_actor("Tracker")
+    except ValueError:
+        others = sorted(
+            actor["namespace"]
+            for actor in ray.util.list_named_actors(all_namespaces=True)
+            if actor["name"] == "Tracker"
+        )
+        hint = f"; there is one in {', '.join(others)}: use --namespace" if others else ""
+        raise SourceError(
+            f"no actor named 'Tracker' in the namespace {namespace!r} of the cluster{hint}"
+        ) from None
+    try:
+        step_buffer = ray.get_actor("StepBuffer")
+    except ValueError:
+        step_buffer = None
+    return LiveParts(tracker, step_buffer)
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: Ray itself would try again for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=KNOCK):
+            pass
+
+
+def _own_stdout() -> TextIO:
+    """Standard output for our lines alone; what libraries print there goes to standard error."""
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return lines
+
+
+def _write(lines: TextIO, record: dict[str, Any]) -> None:
+    lines.write(to_json(record) + "\n")
+    lines.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""What games show and allow, read off their state: TextArena has no such methods."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+
+def game_name(env_id: str) -> str:
+    """The game of an environment: `TicTacToe` of `TicTacToe-v0-train`."""
+    return env_id.split("-v", maxsplit=1)[0]
+
+
+def legal_moves(env_id: str, env: Any, rng: random.Random) -> list[str]:
+    """Legal moves now.
+
+    Raises:
+        LookupError: nobody has written down the moves of this game.
+    """
+    try:
+        moves = LEGAL_MOVES[game_name(env_id)]
+    except KeyError:
+        known = ", ".join(LEGAL_MOVES)
+        raise LookupError(f"the moves of {env_id} are not known; those of {known} are") from None
+    return moves(env, rng)
+
+
+def _empty_cells(env: Any, _: random.Random) -> list[str]:
+    """Every empty cell, by number."""
+    board = env.state.game_state["board"]
+    return [
+        f"[{row * len(cells) + column}]"
+        for row, cells in enumerate(board)
+        for column, cell in enumerate(cells)
+        if cell == ""
+    ]
+
+
+def _kuhn_poker_moves(env: Any, _: random.Random) -> list[str]:
+    return [f"[{move}]" for move in env.state.game_state["current_legal_action_tree"]]
+
+
+def _nim(env: Any, _: random.Random) -> list[str]:
+    piles = env.state.game_state["piles"]
+    return [f"[{i} {take}]" for i, pile in enumerate(piles) for take in range(1, pile + 1)]
+
+
+def _connect_four(env: Any, _: random.Random) -> list[str]:
+    top = env.state.game_state["board"][0]
+    return [f"[col {column}]" for column, cell in enumerate(top) if cell == "."]
+
+
+def _liars_dice(env: Any, rng: random.Random) -> list[str]:
+    """Call, or raise the bid: by up to one die more than are on the table."""
+    state = env.state.game_state
+    bid = state["current_bid"]
+    dice = sum(state["remaining_dice"].values())
+    low = max(1, bid["quantity"])
+    bids = [
+        f"[Bid: {quantity}, {face}]"
+        for quantity in range(low, max(low, dice) + 2)
+        for face in range(max(1, bid["face_value"]), 7)
+        if (quantity, face) != (bid["quantity"], bid["face_value"])
+    ]
+    if state["last_bidder_id"] is None:
+        return bids
+    # As often as not: among all bids a call would be rare, and bids would grow without end.
+    return ["[Call]"] if rng.random() < 0.5 else bids
+
+
+def _poker(env: Any, rng: random.Random) -> list[str]:
+    state, seat = env.state.game_state, env.state.current_player_id
+    due = state["current_bet"] - state["player_bets"][seat]
+    chips = max(1, int(state["player_chips"][seat]))
+    amount = rng.randint(1, max(1, min(chips, 100)))
+    if due > 0:
+        return ["[Fold]", "[Call]", "[Call]", f"[Raise {amount}]"]
+    if state["current_bet"] > 0:
+        return ["[Check]", "[Check]", f"[Raise {amount}]"]
+    return ["[Check]", "[Check]", f"[Bet {amount}]"]
+
+
+def _pig_dice(_: Any, __: random.Random) -> list[str]:
+    return ["[roll]", "[hold]"]
+
+
+def _prisoners_dilemma(env: Any, _: random.Random) -> list[str]:
+    if env.state.game_state["phase"] == "conversation":
+        return ["[I will cooperate]", "[Let us both cooperate]", "[No promises]"]
+    return ["[Cooperate]", "[Defect]"]
+
+
+def _negotiation(env: Any, rng: random.Random) -> list[str]:
+    """Deny, accept what can be paid, or one random offer of what is there."""
+    state, seat = env.state.game_state, env.state.current_player_id
+    mine, moves = state["player_resources"][seat], ["[Deny]"]
+    offer = state["current_offer"]
+    if offer and offer["from_player"] != seat:
+        wanted = offer["requested_resources"].items()
+        if all(mine.get(name, 0) >= quantity for name, quantity in wanted):
+            moves.append("[Accept]")
+    give = [name for name, quantity in mine.items() if quantity > 0]
+    if give:
+        one, other = rng.choice(give), rng.choice(list(mine))
+        quantity = rng.randint(1, min(5, mine[one]))
+        moves.append(f"[Offer: {quantity} {one} -> {rng.randint(1, 5)} {other}]")
+    return moves
+
+
+LEGAL_MOVES: dict[str, Callable[[Any, random.Random], list[str]]] = {
+    "TicTacToe": _empty_cells,
+    "SimpleTak": _empty_cells,
+    "KuhnPoker": _kuhn_poker_moves,
+    "Nim": _nim,
+    "ConnectFour": _connect_four,
+    "LiarsDice": _liars_dice,
+    "Poker": _poker,
+    "PigDice": _pig_dice,
+    "IteratedPrisonersDilemma": _prisoners_dilemma,
+    "SimpleNegotiation": _negotiation,
+}
+"""By the game's name."""
+
+
+ME, OTHER, EMPTY = "M", "O", "."
+
+
+def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
+    """The view for a game.
+
+    Raises:
+        LookupError: there is none for this game.
+    """
+    try:
+        board = BOARDS[game_name(env_id)]
+    except KeyError:
+        known = ", ".join(BOARDS)
+        raise LookupError(f"no short board for {env_id}; there are {known}") from None
+    return lambda env, seat, _: board(env, seat)
+
+
+def _grid_board(symbols: tuple[str, str]) -> Callable[[Any, int], str]:
+    def board(env: Any, seat: int) -> str:
+        marks = {symbols[seat]: ME, symbols[1 - seat]: OTHER}
+        rows = env.state.game_state["board"]
+        return "/".join("".join(marks.get(cell, EMPTY) for cell in row) for row in rows)
+
+    return board
+
+
+def _tic_tac_toe_board(env: Any, seat: int) -> str:
+    """Cell by cell: its number if it is empty, `A` to `I` if it is mine, `a` to `i` if theirs.
+
+    Every character says where it stands, so that a tiny model has nothing to count.
+    """
+    shown = {"": "012345678", "OX"[seat]: "ABCDEFGHI", "OX"[1 - seat]: "abcdefghi"}
+    cells = [cell for row in env.state.game_state["board"] for cell in row]
+    return "".join(shown[cell][number] for number, cell in enumerate(cells))
+
+
+def _nim_board(env: Any, _: int) -> str:
+    return " ".join(map(str, env.state.game_state["piles"]))
+
+
+def _kuhn_poker_board(env: Any, seat: int) -> str:
+    """Round, own card, chips of both, who opened, and the moves that are open."""
+    state = env.state.game_state
+    chips = state["player_chips"]
+    moves = ",".join(state["current_legal_action_tree"])
+    # The open moves alone do not tell the first move from the answer to a check.
+    opens = "first" if state["starting_player"] == seat else "second"
+    card = "JQK"[state["player_cards"][seat]]
+    return f"{state['current_round']} {card} {chips[seat]} {chips[1 - seat]} {opens} {moves}"
+
+
+BOARDS: dict[str, Callable[[Any, int], str]] = {
+    "TicTacToe": _tic_tac_toe_board,
+    "SimpleTak": _grid_board(("O", "X")),
+    "ConnectFour": _grid_board(("X", "O")),
+    "Nim": _nim_board,
+    "KuhnPoker": _kuhn_poker_board,
+}
+"""By the game's name."""

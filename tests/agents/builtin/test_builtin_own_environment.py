@@ -1,0 +1,127 @@
+"""An environment that nobody has seen before: a person's own, on MuJoCo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.mujoco import MujocoEnv
+
+from p2p.agents.builtin.criteria import write_criteria
+from p2p.agents.builtin.judge import write_judge
+from p2p.agents.builtin.morphology import morphology_of, usual_pose
+from p2p.agents.builtin.quantities import Code, quantities_of
+from p2p.agents.builtin.reward import read_recipe, write_reward
+from p2p.agents.intent_elicitor import check_proposal
+from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.requests import IntentRequest, JudgeRequest, RewardRequest
+from p2p.training.env_spec import get_env_spec
+
+MODEL = """
+<mujoco>
+  <option timestep="0.01"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="10 10 0.1"/>
+    <body name="trunk" pos="0 0 0.5">
+      <joint name="base" type="free"/>
+      <geom name="trunk" type="box" size="0.2 0.1 0.05" mass="2"/>
+      <body name="left_arm" pos="0 0.15 0">
+        <joint name="left_shoulder" type="hinge" axis="1 0 0" range="-2 2" limited="true"/>
+        <geom name="left_arm" type="capsule" fromto="0 0 0 0 0.3 0" size="0.03" mass="0.2"/>
+      </body>
+      <body name="right_arm" pos="0 -0.15 0">
+        <joint name="right_shoulder" type="hinge" axis="1 0 0" range="-2 2" limited="true"/>
+        <geom name="right_arm" type="capsule" fromto="0 0 0 0 -0.3 0" size="0.03" mass="0.2"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="left" joint="left_shoulder" gear="5" ctrlrange="-1 1" ctrllimited="true"/>
+    <motor name="right" joint="right_shoulder" gear="5" ctrlrange="-1 1" ctrllimited="true"/>
+  </actuator>
+</mujoco>
+"""
+ENV = "OwnSled-v0"
+
+
+class OwnSled(MujocoEnv):
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"],
+        "render_fps": 20,
+    }
+
+    def __init__(self, model_path: str, **kwargs: Any) -> None:
+        space = gym.spaces.Box(-np.inf, np.inf, (17,), np.float64)
+        super().__init__(model_path, 5, observation_space=space, **kwargs)
+
+    def _get_obs(self) -> np.ndarray:
+        return np.concatenate([self.data.qpos, self.data.qvel])
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.do_simulation(action, self.frame_skip)
+        return self._get_obs(), 0.0, False, False, {}
+
+    def reset_model(self) -> np.ndarray:
+        self.set_state(self.init_qpos, self.init_qvel)
+        return self._get_obs()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    model: Path = tmp_path_factory.mktemp("own") / "sled.xml"
+    model.write_text(MODEL)
+    gym.register(ENV, entry_point=OwnSled, kwargs={"model_path": str(model)}, max_episode_steps=50)
+    yield
+    del gym.registry[ENV]
+    for cached in (get_env_spec, morphology_of, quantities_of, usual_pose):
+        cached.cache_clear()
+
+
+def test_its_root_its_size_and_its_limbs_are_found() -> None:
+    model, quantities = morphology_of(ENV), quantities_of(ENV)
+    assert model.root is not None
+    assert model.root.name == "trunk"
+    assert 0.03 < model.standing_height < 0.3  # it has slid down to the floor
+    known = {"forward_speed", "height", "tilt", "turn_left_rate", "rise_left_arm", "asymmetry"}
+    assert known <= set(quantities)
+    assert quantities["forward_speed"].reward_code() == "next_obs[..., 9]"
+    assert quantities["drift"].felt_as == ""  # it observes where it is
+
+
+@pytest.mark.parametrize(
+    "prompt", ["go forward", "spin", "raise the left arm", "stand still", "flip over"]
+)
+def test_motions_can_be_asked_of_it(prompt: str) -> None:
+    proposal = write_criteria(IntentRequest(prompt=prompt, env_id=ENV))
+    assert not proposal.refusal
+    check_proposal(proposal)
+    draft = write_reward(RewardRequest(prompt=prompt, env_id=ENV, criteria=proposal.criteria))
+    assert read_recipe(draft.code)
+    names: dict[str, Any] = {}
+    exec(draft.code, names)  # noqa: S102 - our own text
+    obs = np.zeros((4, 17))
+    obs[:, 3] = 1.0
+    total, _ = names["reward_fn"](obs, np.zeros((4, 2)), obs, {})
+    assert np.shape(total) == (4,)
+    judge = write_judge(
+        JudgeRequest(prompt=prompt, env_id=ENV, criteria=proposal.criteria,
+                     columns=trajectory_columns(get_env_spec(ENV)))
+    )  # fmt: skip
+    assert "UNKNOWN = ()" in judge.code
+
+
+def test_the_simulators_state_stands_in_for_what_is_not_observed() -> None:
+    speed = quantities_of(ENV)["forward_speed"]
+    hidden = replace(speed, code=Code(None, speed.code.judge))
+    assert hidden.reward_code() is None
+    assert hidden.reward_code(side_info=True) == 'info["mj_data"].qvel[..., 0]'
+
+
+def test_what_it_has_not_is_said() -> None:
+    proposal = write_criteria(IntentRequest(prompt="raise the tail", env_id=ENV))
+    assert "raise the tail" in proposal.refusal

@@ -1,0 +1,167 @@
+"""Models as a person's opponent: found on disk, asked as they need it."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unstable.commands.console import CommandError, UsageError
+from unstable.commands.models import ModelFolder, find_model
+from unstable.commands.play import AnswerOptions, make_opponents
+from unstable.config import make_config
+from unstable.games.person import Person, unseen
+from unstable.games.runner import GameRunner
+from unstable.run.folder import RunFolder
+from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
+
+OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The embedded model before it has learned anything."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    tokenizer = byte_tokenizer()
+    new_model(tokenizer, seed=0).save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(model, tmp_path_factory):
+    """A run with two checkpoints of it."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    for iteration in (2, 10):
+        torch.manual_seed(iteration)
+        base = AutoModelForCausalLM.from_pretrained(model)
+        lora = LoraConfig(target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+        checkpoint = folder / "checkpoints" / f"iteration-{iteration}"
+        get_peft_model(base, lora).save_pretrained(checkpoint)
+    return folder
+
+
+def test_of_a_run_the_newest_checkpoint_plays(model, run):
+    newest = run / "checkpoints" / "iteration-10"
+    plain = ModelFolder(str(model), None, True, "bare", "bare")
+    assert find_model(model) == plain
+    assert find_model(run) == find_model(newest) == replace(plain, adapter=str(newest))
+
+
+def test_a_run_knows_how_its_model_is_asked(run, tmp_path):
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    games = {"train": [["Nim-v0-train", 2, "qwen3-zs"]], "action_extraction": "raw"}
+    RunFolder(tmp_path).write_config(make_config({"games": games}))
+    found = find_model(tmp_path)
+    assert (found.env_id, found.template, found.extraction) == ("Nim-v0-train", "qwen3-zs", "raw")
+    assert not found.short_boards
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UsageError, match=r"config\.json"):
+        find_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("adapter_config.json", "{}", "which model"),
+        ("adapter_config.json", "{", "cannot be read"),
+        ("checkpoints/notes.txt", "", "no checkpoint yet"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said(tmp_path, name, text, said):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        find_model(tmp_path)
+
+
+def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
+    with closing(make_opponents(find_model(run), "TicTacToe-v0", 2, 0, 1, OPTIONS)) as opponents:
+        game = opponents.open_game()
+        assert "Tic Tac Toe" in game.observe().observation
+        game.step("[4]")
+        reply = opponents.play_turn(game)
+    assert reply.prompt.startswith("0123e5678")
+    assert reply.completion is not None
+    assert game.done  # it has learned nothing: its move is none, and that loses at once
+    assert game.rewards == {0: 1.0, 1: -1.0}
+
+
+def test_checkpoints_play_with_their_own_adapters(model, run):
+    answers = set()
+    for folder in (model, run / "checkpoints" / "iteration-2", run):
+        with closing(
+            make_opponents(find_model(folder), "TicTacToe-v0", 2, 1, 1, OPTIONS)
+        ) as opponents:
+            answers.add(opponents.play_turn(opponents.open_game()).completion.logprobs)
+    assert len(answers) == 3
+
+
+def test_a_model_that_cannot_be_loaded_is_said(tmp_path):
+    (tmp_path / "config.json").write_text('{"vocab_size": 50000}')
+    with pytest.raises(CommandError, match="cannot be loaded"):
+        make_opponents(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, OPTIONS)
+
+
+def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(model):
+    with pytest.raises(UsageError, match="LiarsDice"):
+        make_opponents(find_model(model), "LiarsDice-v0", 2, 0, 1, OPTIONS)
+
+
+def test_three_can_play():
+    with closing(make_opponents("random-legal", "LiarsDice-v0", 3, 1, 1, OPTIONS)) as opponents:
+        game = opponents.open_game()
+        moves = 0
+        while game.observe().seat != 1:
+            opponents.play_turn(game)
+            moves += 1
+        assert moves > 0
+        assert {seat for seat, _ in game.actions} <= {0, 2}
+
+
+def typing(*lines: str):
+    """A person who types these, and everything that was said to them."""
+    left, said = list(lines), []
+    return Person(lambda: left.pop(0), said.append), said
+
+
+def test_an_invalid_move_is_taken_back_and_only_by_the_person():
+    game = GameRunner("TicTacToe-v0", 2, 0)
+    person, said = typing("4", "9", "  ", "[0]")
+    person.play_turn(game)
+    game.step("[3]")
+    person.play_turn(game)
+    assert not game.done
+    assert game.observe().seat == 0
+    person.play_turn(game)
+    assert "invalid" in said[2]
+    assert "You are Player 0" not in said[1]
+    assert game.observe().seat == 1
+    game.step("[4]")
+    assert game.done
+    assert game.rewards == {0: 1.0, 1: -1.0}
+
+
+def test_only_what_is_new_is_shown():
+    assert unseen("", "a\nb") == "a\nb"
+    assert unseen("a", "a\nb\n") == "b"
+    assert unseen("x", "a\nb") == "a\nb"
+    assert unseen("rules\n\none\n\n1|2\n3|4", "rules\n\none\ntwo\n\n1|X\n3|4") == (
+        "one\ntwo\n\n1|X\n3|4"
+    )
+    assert unseen("rules\n\n1|2\n3|4", "rules\n\n1|2\n3|X") == "1|2\n3|X"
+
+
+def test_escape_codes_of_a_model_do_not_reach_the_person(tmp_path: Path):
+    game = GameRunner("TicTacToe-v0", 2, 0, view=lambda *_: "board \x1b[2J")
+    person, said = typing("4")
+    person.play_turn(game)
+    assert "\x1b" not in said[0]
