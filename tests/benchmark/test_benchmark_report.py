@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
-from p2p.benchmark import measuring
 from p2p.benchmark.measuring import truth_path
 from p2p.benchmark.records import case_record
 from p2p.benchmark.report import BenchmarkReport, make_report, spearman, wilson
 from p2p.benchmark.report_pages import markdown, publish
 from p2p.benchmark.report_pages import page as report_page
 from p2p.benchmark.suite import Case
-from p2p.benchmark.truth.episode import Episode
 
 STILL = {"truth": "fingertip_speed", "threshold": 0.05}
 REACHED = {"truth": "reach_gap", "threshold": 0.03}
@@ -90,24 +87,16 @@ def test_judge_and_truth_are_held_against_each_other(told: tuple[BenchmarkReport
 
 
 def test_a_measurement_is_kept_until_the_policy_is_another(
-    told: tuple[BenchmarkReport, Path], monkeypatch: pytest.MonkeyPatch
+    told: tuple[BenchmarkReport, Path],
 ) -> None:
     first, folder = told
-    assert truth_path(folder, 0).is_file()
-    played: list[Path] = []
-    real = measuring.play_policy
-
-    def noted(env_id: str, path: Path, seeds: Sequence[int]) -> list[Episode]:
-        played.append(path)
-        return real(env_id, path, seeds)
-
-    monkeypatch.setattr(measuring, "play_policy", noted)
+    measured = truth_path(folder, 0).stat().st_mtime_ns
     assert make_report(first.benchmark, folder).cases == first.cases
-    assert played == []
+    assert truth_path(folder, 0).stat().st_mtime_ns == measured
     policy = next((folder / "case0").rglob("policy.safetensors"))
     idle_policy(10, 2, push=1.0).save(policy)
     again = make_report(first.benchmark, folder)
-    assert played == [policy]
+    assert truth_path(folder, 0).stat().st_mtime_ns > measured
     assert again.cases[0].truth is not None
     assert not again.cases[0].truth.passed
 
