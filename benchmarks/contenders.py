@@ -62,17 +62,17 @@ def rewarded(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return Rewarded(env, runpy.run_path(str(REWARD))["reward_fn"])
 
 
-def stable_baselines3(given: dict[str, Any], library: str, vec_env: str) -> None:
+def stable_baselines3(settings: dict[str, Any], library: str, vec_env: str) -> None:
     import torch
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
-    torch.set_num_threads(given["torch_threads"])
+    torch.set_num_threads(settings["torch_threads"])
     algorithm = importlib.import_module(library).PPO
     envs = VecNormalize(
         make_vec_env(
-            given["env_id"],
-            given["envs"],
+            settings["env_id"],
+            settings["envs"],
             seed=1,
             wrapper_class=rewarded,
             vec_env_cls=SubprocVecEnv if vec_env == "subproc" else DummyVecEnv,
@@ -81,28 +81,28 @@ def stable_baselines3(given: dict[str, Any], library: str, vec_env: str) -> None
     model = algorithm(
         "MlpPolicy",
         envs,
-        n_steps=given["steps"],
+        n_steps=settings["steps"],
         batch_size=MINIBATCH,
         n_epochs=EPOCHS,
         clip_range=0.2,
-        policy_kwargs={"net_arch": {"pi": [given["width"]] * 2, "vf": [given["width"]] * 2}},
+        policy_kwargs={"net_arch": {"pi": [settings["width"]] * 2, "vf": [settings["width"]] * 2}},
         seed=1,
         device="cpu",
         **PPO,
     )
     for rollouts in requests():
-        model.learn(rollouts * given["steps"] * given["envs"], reset_num_timesteps=False)
+        model.learn(rollouts * settings["steps"] * settings["envs"], reset_num_timesteps=False)
     envs.close()
 
 
 # --- ours -------------------------------------------------------------------------------------
 
 
-def ours(given: dict[str, Any], threads: int) -> None:
+def ours(settings: dict[str, Any], threads: int) -> None:
     """The trainer itself, as it runs in the sandbox; it is held up where it reports a rollout."""
     from p2p.config import TrainConfig
     from p2p.contracts import ScalarsReady, WorkerMessage
-    from p2p.training.context import TrainContext
+    from p2p.training.base_trainer import TrainContext
     from p2p.training.fast_trainer import train
 
     asked = requests()
@@ -119,14 +119,14 @@ def ours(given: dict[str, Any], threads: int) -> None:
                 sys.exit()
 
     config = TrainConfig(
-        env_id=given["env_id"],
-        num_envs=given["envs"],
-        num_steps=given["steps"],
+        env_id=settings["env_id"],
+        num_envs=settings["envs"],
+        num_steps=settings["steps"],
         num_threads=threads,
-        num_minibatches=given["envs"] * given["steps"] // MINIBATCH,
+        num_minibatches=settings["envs"] * settings["steps"] // MINIBATCH,
         update_epochs=EPOCHS,
         clip_coef=0.2,
-        net_arch=(given["width"],) * 2,
+        net_arch=(settings["width"],) * 2,
         total_timesteps=10**12,  # so that the evaluation at the end is never reached
         num_evals=1,
         **PPO,
@@ -136,20 +136,20 @@ def ours(given: dict[str, Any], threads: int) -> None:
         train(TrainContext(config, REWARD.read_text(), Path(folder), send))
 
 
-def memory(given: dict[str, Any]) -> None:
+def memory(settings: dict[str, Any]) -> None:
     """Three rollouts and an evaluation of ours; prints the most memory used."""
     from p2p.config import TrainConfig
-    from p2p.training.context import TrainContext
+    from p2p.training.base_trainer import TrainContext
     from p2p.training.fast_trainer import train
 
-    batch = given["envs"] * given["steps"]
+    batch = settings["envs"] * settings["steps"]
     config = TrainConfig(
-        env_id=given["env_id"],
-        num_envs=given["envs"],
-        num_steps=given["steps"],
+        env_id=settings["env_id"],
+        num_envs=settings["envs"],
+        num_steps=settings["steps"],
         num_threads=1,
         num_minibatches=batch // MINIBATCH,
-        net_arch=(given["width"],) * 2,
+        net_arch=(settings["width"],) * 2,
         total_timesteps=3 * batch,
         num_evals=1,
     )
@@ -161,7 +161,7 @@ def memory(given: dict[str, Any]) -> None:
 # --- the ceiling ------------------------------------------------------------------------------
 
 
-def ceiling(given: dict[str, Any]) -> None:
+def ceiling(settings: dict[str, Any]) -> None:
     """Nothing but physics, in C++, from states and with actions that training meets at its start.
 
     Segments of a rollout with random actions are recorded, resets left out, and simulated again
@@ -174,16 +174,16 @@ def ceiling(given: dict[str, Any]) -> None:
     from p2p.training.envs.mujoco_vec_env import MujocoVecEnv
 
     length, rng = 8, np.random.default_rng(1)
-    env = MujocoVecEnv(given["env_id"], given["envs"])
+    env = MujocoVecEnv(settings["env_id"], settings["envs"])
     env.reset_batch(1)
     space, skip = env.single_action_space, env._frame_skip  # noqa: SLF001
     states, controls = [], []
     # Past the first falls, so that episodes are of all ages.
-    for _ in range(2 * given["steps"] // length):
+    for _ in range(2 * settings["steps"] // length):
         begun = env.state_dict()["state"]
-        noise = rng.standard_normal((length, given["envs"], env.model.nu), np.float32)
+        noise = rng.standard_normal((length, settings["envs"], env.model.nu), np.float32)
         actions = np.clip(noise, space.low, space.high)
-        whole = np.ones(given["envs"], np.bool_)
+        whole = np.ones(settings["envs"], np.bool_)
         for action in actions:
             step = env.step_batch(action)
             whole &= ~(step.terminated | step.truncated)
@@ -198,7 +198,7 @@ def ceiling(given: dict[str, Any]) -> None:
         mujoco.mj_getState(env.model, data, physics, wanted)
         guess[:] = data.qacc_warmstart
     control = np.repeat(np.concatenate(controls), skip, axis=1).astype(np.float64)
-    segments = given["envs"] * given["steps"] // length
+    segments = settings["envs"] * settings["steps"] // length
     output = np.empty((segments, length * skip, initial.shape[1]))
     sensors = np.empty((segments, length * skip, env.model.nsensordata))
     with Rollout(nthread=0) as simulate:
@@ -217,11 +217,11 @@ def ceiling(given: dict[str, Any]) -> None:
 
 
 CONTENDERS: dict[str, Callable[[dict[str, Any]], None]] = {
-    "sb3_subproc": lambda given: stable_baselines3(given, "stable_baselines3", "subproc"),
-    "sb3_dummy": lambda given: stable_baselines3(given, "stable_baselines3", "dummy"),
-    "sbx_dummy": lambda given: stable_baselines3(given, "sbx", "dummy"),
-    "ours": lambda given: ours(given, 1),
-    "ours_all_cores": lambda given: ours(given, 0),
+    "sb3_subproc": lambda settings: stable_baselines3(settings, "stable_baselines3", "subproc"),
+    "sb3_dummy": lambda settings: stable_baselines3(settings, "stable_baselines3", "dummy"),
+    "sbx_dummy": lambda settings: stable_baselines3(settings, "sbx", "dummy"),
+    "ours": lambda settings: ours(settings, 1),
+    "ours_all_cores": lambda settings: ours(settings, 0),
     "ceiling": ceiling,
     "memory": memory,
 }

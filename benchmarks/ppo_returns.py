@@ -64,7 +64,7 @@ def train_sb3(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
 def train_ours(env_id: str, seed: int, steps: int) -> Callable[[Any], Any]:
     from p2p.config import TrainConfig
     from p2p.rewards import find_reward
-    from p2p.training.context import TrainContext
+    from p2p.training.base_trainer import TrainContext
     from p2p.training.fast_trainer import train
     from p2p.training.policies.policy import Policy
 
@@ -150,7 +150,7 @@ def verdict(ours: list[float], sb3: list[float]) -> str:
 def report(runs: list[dict[str, Any]], plan: dict[str, Any], about: list[str]) -> str:
     rows, verdicts = [], []
     for env_id, (steps, seeds) in plan.items():
-        found: dict[str, list[float]] = {}
+        by_contender: dict[str, list[float]] = {}
         for contender, title in CONTENDERS.items():
             mine = sorted(
                 (r for r in runs if job_of(r)[:2] == (contender, env_id) and r["steps"] == steps),
@@ -158,7 +158,7 @@ def report(runs: list[dict[str, Any]], plan: dict[str, Any], about: list[str]) -
             )
             if not mine:
                 continue
-            found[contender] = returns = [run["return"] for run in mine]
+            by_contender[contender] = returns = [run["return"] for run in mine]
             spread = f"{stdev(returns):,.0f}" if len(returns) > 1 else ""
             rows.append(
                 [
@@ -172,8 +172,8 @@ def report(runs: list[dict[str, Any]], plan: dict[str, Any], about: list[str]) -
                     f"{mean(run['cpu_s'] for run in mine):,.0f}",
                 ]
             )
-        if len(found) == len(CONTENDERS):
-            verdicts.append(f"- {env_id}: {verdict(found['ours'], found['sb3'])}")
+        if len(by_contender) == len(CONTENDERS):
+            verdicts.append(f"- {env_id}: {verdict(by_contender['ours'], by_contender['sb3'])}")
     header = [
         *("", "", "seeds", "mean return", "standard deviation", "median"),
         *("return of each seed", "training CPU-s"),

@@ -51,13 +51,13 @@ MEMORY_GOAL_MB = 1500
 class Contender:
     """A process that trains when it is told to."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.name = given["name"]
-        self.batch = given["envs"] * given["steps"]
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.name = settings["name"]
+        self.batch = settings["envs"] * settings["steps"]
         self.rates: list[dict[str, float]] = []
         self.complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "contenders.py"), json.dumps(given)],
+            [sys.executable, str(HERE / "contenders.py"), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.complaints,
@@ -94,7 +94,7 @@ class Contender:
 
 def compare(env_id: str, width: int, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """One table: a round is one turn of every contender."""
-    given = {
+    settings = {
         "env_id": env_id,
         "width": width,
         "envs": options.envs,
@@ -104,33 +104,33 @@ def compare(env_id: str, width: int, options: argparse.Namespace) -> dict[str, d
     with ExitStack() as stack:
         contenders = []
         for name in options.contenders:
-            contenders.append(Contender({**given, "name": name}))
+            contenders.append(Contender({**settings, "name": name}))
             stack.callback(contenders[-1].close)
         for _ in range(options.rounds):
             for contender in contenders:
                 contender.rates.append(contender.work(contender.rollouts))
     result = {}
     for contender in contenders:
-        found: dict[str, Any] = {"turns": contender.rates}
+        rates: dict[str, Any] = {"turns": contender.rates}
         for rate in ("per_cpu_s", "per_s"):
             values = [turn[rate] for turn in contender.rates]
-            found[rate] = median(values)
-            found[f"{rate}_range"] = [min(values), max(values)]
-        result[contender.name] = found
+            rates[rate] = median(values)
+            rates[f"{rate}_range"] = [min(values), max(values)]
+        result[contender.name] = rates
     return result
 
 
-def ratio(found: dict[str, dict[str, Any]], name: str, base: str, rate: str) -> float | None:
+def ratio(results: dict[str, dict[str, Any]], name: str, base: str, rate: str) -> float | None:
     """Median over rounds of the ratio within a round: both had the same machine."""
-    if name not in found or base not in found:
+    if name not in results or base not in results:
         return None
-    pairs = zip(found[name]["turns"], found[base]["turns"], strict=True)
+    pairs = zip(results[name]["turns"], results[base]["turns"], strict=True)
     return median(mine[rate] / theirs[rate] for mine, theirs in pairs)
 
 
-def rows_of(found: dict[str, dict[str, Any]]) -> list[list[str]]:
+def rows_of(results: dict[str, dict[str, Any]]) -> list[list[str]]:
     def show(name: str, base: str, rate: str) -> str:
-        value = ratio(found, name, base, rate)
+        value = ratio(results, name, base, rate)
         return "" if value is None else f"{value:.2f}"
 
     return [
@@ -144,14 +144,14 @@ def rows_of(found: dict[str, dict[str, Any]]) -> list[list[str]]:
             f"{one['per_s']:,.0f}",
             show(name, "sb3_dummy", "per_s"),
         ]
-        for name, one in found.items()
+        for name, one in results.items()
     ]
 
 
-def goals(found: dict[str, dict[str, dict[str, Any]]], memory: dict[str, float]) -> list[str]:
+def goals(results: dict[str, dict[str, dict[str, Any]]], memory: dict[str, float]) -> list[str]:
     lines = []
     for (env_id, base), goal in CORE_GOALS.items():
-        value = ratio(found.get(env_id, {}), "ours", base, "per_cpu_s")
+        value = ratio(results.get(env_id, {}), "ours", base, "per_cpu_s")
         if value is not None:
             verdict = "met" if value >= goal else "MISSED"
             what = "of the physics alone" if base == "ceiling" else f"of {TITLES[base]}"
@@ -166,9 +166,9 @@ def goals(found: dict[str, dict[str, dict[str, Any]]], memory: dict[str, float])
 
 
 def peak_memory(env_id: str) -> float:
-    given = {"name": "memory", "env_id": env_id, "width": 64, "envs": 64, "steps": 256}
+    settings = {"name": "memory", "env_id": env_id, "width": 64, "envs": 64, "steps": 256}
     done = subprocess.run(
-        [sys.executable, str(HERE / "contenders.py"), json.dumps(given)],
+        [sys.executable, str(HERE / "contenders.py"), json.dumps(settings)],
         check=True,
         capture_output=True,
         text=True,
@@ -209,12 +209,12 @@ def main() -> None:
         *("", "steps per CPU-s", "lowest to highest", "x SB3 Dummy", "x SB3 Subproc"),
         *("of physics alone", "steps per s", "x SB3 Dummy (s)"),
     ]
-    found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    results: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     parts: list[str] = []
     for width in options.widths:
-        found[str(width)] = {}
+        results[str(width)] = {}
         for env_id in options.environments:
-            one = found[str(width)][env_id] = compare(env_id, width, options)
+            one = results[str(width)][env_id] = compare(env_id, width, options)
             part = f"## {env_id}, {width} x {width}\n\n{table(header, rows_of(one))}\n"
             parts.append(part)
             print(part, flush=True)
@@ -222,11 +222,11 @@ def main() -> None:
     after = machine()
 
     lines = ["# PPO throughput", "", how(options), "", *described(before, after), ""]
-    lines += ["Goals, 64 x 64, per CPU-second:", "", *goals(found.get("64", {}), memory), ""]
+    lines += ["Goals, 64 x 64, per CPU-second:", "", *goals(results.get("64", {}), memory), ""]
     text = "\n".join([*lines, *parts])
     print(text)
     if options.write:
-        data = {"before": before, "after": after, "memory_mb": memory, "tables": found}
+        data = {"before": before, "after": after, "memory_mb": memory, "tables": results}
         write("ppo_throughput", text, data | {"options": vars(options)})
 
 

@@ -30,7 +30,7 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.lineage import Lineage
 from p2p.records.loop_files import IterationPlan, SessionConfig, SteeringTaken
 from p2p.records.session_view import SessionView
-from p2p.training.metrics.scalars_file import JsonlWriter
+from p2p.training.metrics import to_line
 
 REWARD = '''import numpy as np
 
@@ -201,12 +201,12 @@ class SessionFolder:
 
 def write_scalars(run: IterationRecord) -> None:
     """Twenty updates with a rising return, and two evaluations."""
-    writer = JsonlWriter(run.scalars_path)
+    lines: list[TrainScalars | EvalResult] = []
     for update in range(1, 21):
         values = {"episodic_return": 5.0 * update, "approx_kl": 0.01, "reward_term_speed": update}
-        writer.write(TrainScalars(global_step=5000 * update, iteration=update, values=values))
+        lines.append(TrainScalars(global_step=5000 * update, iteration=update, values=values))
     for step, mean in ((50_000, 40.0), (100_000, 90.0)):
-        writer.write(
+        lines.append(
             EvalResult(
                 global_step=step, all_returns=(mean,), episode_lengths=(1000,), mean_return=mean,
                 std_return=0.0, min_return=mean, max_return=mean, median_return=mean,
@@ -214,7 +214,8 @@ def write_scalars(run: IterationRecord) -> None:
                 reward_terms={"speed": 3 * mean, "ctrl": -mean},
             )
         )  # fmt: skip
-    writer.close()
+    run.scalars_path.parent.mkdir(parents=True, exist_ok=True)
+    run.scalars_path.write_text("".join(f"{to_line(line)}\n" for line in lines))
 
 
 Reply = Any

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 MEMORY_PER_RUN = 1_500_000_000
 """What a run with 64 environments stays under; benchmarks/ppo_throughput.py prints the reading."""
 
@@ -32,7 +34,7 @@ def detect_machine() -> Machine:
     quota = _cgroup_cores()
     return Machine(
         cores=max(1, min(cores, quota) if quota else cores),
-        memory_bytes=_available_memory(),
+        memory_bytes=psutil.virtual_memory().available,
     )
 
 
@@ -42,13 +44,6 @@ def _cgroup_cores() -> int | None:
     except (OSError, ValueError):
         return None
     return None if quota == "max" else max(1, int(quota) // int(period))
-
-
-def _available_memory() -> int:
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def find_best_allocation(

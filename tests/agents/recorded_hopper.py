@@ -9,9 +9,9 @@ import numpy as np
 from p2p.agents.judging.episodes import episode_summary
 from p2p.config import TrainConfig
 from p2p.training.env_spec import get_env_spec
+from p2p.training.evaluation import record_episodes
 from p2p.training.policies.network import NetworkShape, initial_parameters
 from p2p.training.policies.policy import Policy
-from p2p.training.recording import record_episodes
 
 
 class Recorded:

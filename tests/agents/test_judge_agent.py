@@ -26,8 +26,7 @@ from p2p.inference.question import (
     Question,
 )
 from p2p.records.iteration_record import IterationRecord
-from p2p.training.evaluation import evaluation_seed
-from p2p.training.recording import record_episodes
+from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.trajectory import Trajectory
 
 CONFIG = TrainConfig(env_id="Hopper-v5", max_episode_steps=40)

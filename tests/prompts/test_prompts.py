@@ -46,7 +46,7 @@ from p2p.prompts.env_facts import (
 )
 from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
-from p2p.training.simulator import get_simulator
+from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {
     "environment_chooser": 1_000,
@@ -58,7 +58,7 @@ TOKEN_BUDGETS = {
     "fix": 1_000,
     "visual_judge": 2_500,
     "synthesiser": 5_500,
-    "revise_agent": 15_000,
+    "revise_agent": 16_500,
     "session_analyzer": 9_000,
 }
 """By role: instructions and prompt together, with ten criteria and code of a hundred lines."""
@@ -81,6 +81,7 @@ CRITERIA = tuple(
     for i in range(10)
 )
 CODE = "\n".join(f"    term_{i} = np.exp(-2.0 * np.square(next_obs[..., {i}]))" for i in range(100))
+PLAIN_CODE = "def reward_fn(obs, action, next_obs, info):" + "\n    x = next_obs[..., 3]" * 100
 COMMON: dict[str, Any] = {"prompt": PROMPT, "criteria": CRITERIA}
 OPINION: dict[str, Any] = {
     "available": True,
@@ -164,7 +165,7 @@ ROLES: dict[str, Render] = {
     "visual_judge": lambda spec: (
         VisualRequest(
             env_id=spec.env_id,
-            camera=get_simulator(spec.engine).get_camera_description(spec),
+            camera=camera_text(spec),
             seconds=50,
             frames=24,
             **COMMON,
@@ -191,8 +192,8 @@ ROLES: dict[str, Render] = {
             category_of={c.id: c.category for c in CRITERIA},
             iteration=MAX_HISTORY + 1,
             best_iteration=7,
-            reward_code=CODE,
-            best_reward_code=CODE,
+            reward_code=PLAIN_CODE,
+            best_reward_code=PLAIN_CODE,
             score=0.4,
             pass_threshold=0.8,
             criterion_scores=OPINION["criteria"],

@@ -5,8 +5,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from p2p.training.video.camera import choose_camera
-from p2p.training.video.scene import open_model, place
+from p2p.training.video.scene import choose_camera, open_model, place
 
 ENVIRONMENTS = [
     f"{name}-v5"

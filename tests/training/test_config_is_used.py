@@ -11,7 +11,7 @@ import pytest
 import p2p
 from p2p.config import TrainConfig
 from p2p.training import fast_trainer, sb3_trainer
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import TrainContext
 
 SOURCE = Path(p2p.__file__).parent
 NOT_THE_TRAINERS = {"backend", "iteration_id", "judgment_select"}

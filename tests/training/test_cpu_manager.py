@@ -72,14 +72,6 @@ def test_cores_stay_held_by_a_child_that_inherits_them(tmp_path: Path) -> None:
     assert len(manager.free_cores()) == 2
 
 
-def test_allocate_gives_up_after_its_timeout(tmp_path: Path) -> None:
-    manager = CPUManager(pool=range(1), folder=tmp_path)
-    with manager.try_allocate(1) or pytest.fail("the pool is free"):
-        assert manager.allocate(1, timeout=0.1, poll=0.02) is None
-        assert manager.allocate(1, cancelled=lambda: True) is None
-    assert manager.allocate(1, timeout=0.1) is not None
-
-
 @pytest.mark.parametrize("count", [0, 3])
 def test_an_impossible_request_is_an_error_not_a_wait(tmp_path: Path, count: int) -> None:
     with pytest.raises(ValueError, match="pool of 2"):

@@ -16,6 +16,9 @@ from p2p.training.env_spec import (
     list_env_ids,
     max_steps_for_duration,
 )
+from p2p.training.simulator import SimulatorBackend, get_simulator
+from p2p.training.specs import spec_text
+from p2p.training.video.scene import choose_camera, open_model, place
 
 ENV_IDS = (
     "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5",
@@ -130,39 +133,6 @@ def test_signs_are_what_the_model_does(env_id: str) -> None:
     env.close()
 
 
-def test_ant_observes_105_numbers_with_contact_forces() -> None:
-    spec = get_env_spec("Ant-v5")
-    assert spec.obs_dim == 105
-    contacts = [e for e in spec.observation if e.source and e.source.startswith("cfrc_ext")]
-    assert len(contacts) == 78
-    assert all(e.clip == (-1.0, 1.0) for e in contacts)
-    assert spec.observation_index("torso_contact_force_y") == 31
-    assert (
-        "left_ankle_geom" in spec.observation[spec.observation_index("cfrc_ext[4, 0]")].description
-    )
-
-
-def test_humanoid_has_17_driven_hinges() -> None:
-    spec = get_env_spec("Humanoid-v5")
-    hinges = [j for j in spec.joints if j.type == "hinge"]
-    assert len(hinges) == spec.action_dim == 17
-    assert (hinges[0].qpos_address, hinges[-1].qpos_address) == (7, 23)
-    assert (hinges[0].qvel_address, hinges[-1].qvel_address) == (6, 22)
-    assert spec.uses_quaternion_orientation
-    sources = [str(e.source).split("[")[0] for e in spec.observation]
-    assert {s: sources.count(s) for s in sources} == {
-        "qpos": 22, "qvel": 23, "cinert": 130, "cvel": 78, "qfrc_actuator": 17, "cfrc_ext": 78,
-    }  # fmt: skip
-
-
-def test_clipped_velocities_say_so() -> None:
-    for env_id in ("Hopper-v5", "Walker2d-v5"):
-        for entry in get_env_spec(env_id).observation:
-            is_velocity = str(entry.source).startswith("qvel")
-            assert entry.clip == ((-10.0, 10.0) if is_velocity else None)
-    assert all(e.clip is None for e in get_env_spec("HalfCheetah-v5").observation)
-
-
 def test_special_observations_are_named() -> None:
     reacher = [e.source for e in get_env_spec("Reacher-v5").observation]
     assert reacher[:4] == ["cos(qpos[0])", "cos(qpos[1])", "sin(qpos[0])", "sin(qpos[1])"]
@@ -237,28 +207,6 @@ def _ends(env: Any, qpos: np.ndarray) -> bool:
     return bool(env.step(np.zeros(env.action_space.shape, np.float32))[2])
 
 
-@pytest.mark.parametrize("env_id", ENV_IDS)
-def test_positions_in_info_are_what_they_are_said_to_be(env_id: str) -> None:
-    env: Any = gym.make(env_id)
-    env.action_space.seed(1)
-    env.reset(seed=1)
-    data, start = env.unwrapped.data, env.unwrapped.init_qpos
-    info = env.step(env.action_space.sample())[4]
-    height = get_env_spec(env_id).z_height_qpos_idx
-    meant = {
-        "x_position": data.qpos[0],
-        "y_position": data.qpos[1],
-        "distance_from_origin": np.hypot(data.qpos[0], data.qpos[1]),
-        "z_distance_from_origin": data.qpos[height] - start[height] if height else None,
-    }
-    for key in meant.keys() & info.keys():
-        assert info[key] == pytest.approx(meant[key])
-    for key in ("reward_ctrl", "reward_contact", "reward_quadctrl", "reward_impact", "reward_dist",
-                "reward_near", "distance_penalty", "velocity_penalty"):  # fmt: skip
-        assert info.get(key, 0.0) <= 0.0
-    env.close()
-
-
 def test_a_duration_becomes_steps() -> None:
     steps = {
         n: max_steps_for_duration(f"{n}-v5", 5.0) for n in ("HalfCheetah", "Hopper", "Humanoid")
@@ -287,12 +235,6 @@ def test_a_package_that_is_not_there_is_an_unknown_environment() -> None:
 def test_an_environment_without_mujoco_is_refused_with_a_reason() -> None:
     with pytest.raises(UnsupportedEnvironmentError, match="not a MuJoCo environment"):
         get_env_spec("CartPole-v1")
-
-
-def test_the_spec_survives_json() -> None:
-    for env_id in ENV_IDS:
-        spec = get_env_spec(env_id)
-        assert EnvSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
 def settled(env_id: str) -> tuple[Any, Any, dict[str, float]]:
@@ -338,3 +280,85 @@ def test_parts_of_inertia_and_velocity_have_the_right_names() -> None:
     mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_BODY, 1, velocity, 0)
     got = [named[f"torso_spatial_angular_velocity_{a}"] for a in "xyz"]
     np.testing.assert_allclose(got, velocity[:3], atol=1e-9)
+
+
+BACKEND: SimulatorBackend = get_simulator("mujoco")
+
+
+def test_an_unknown_engine_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'warp'; known: mujoco"):
+        get_simulator("warp")
+
+
+def test_side_info_is_live() -> None:
+    env: Any = gym.make("Hopper-v5")
+    env.reset(seed=0)
+    side = BACKEND.extract_side_info(env)
+    before = side["mj_data"].qpos.copy()
+    env.step(env.action_space.sample())
+    assert isinstance(side["mj_model"], mujoco.MjModel)
+    np.testing.assert_array_equal(side["mj_data"].qpos, env.unwrapped.data.qpos)
+    assert not np.array_equal(side["mj_data"].qpos, before)
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", list_env_ids())
+def test_texts_name_everything(env_id: str) -> None:
+    spec = get_env_spec(env_id)
+    observation, actions = spec_text.observation_table(spec), spec_text.action_table(spec)
+    for entry in spec.observation:
+        assert f"\n{entry.index} | {entry.name} | {entry.source}" in observation
+    for action in spec.actions:
+        assert f"\n{action.index} | {action.name} | " in actions
+    joints, geometry = spec_text.joint_semantics(spec), spec_text.body_geometry(spec)
+    for joint in spec.joints:
+        assert f"- {joint.name}: {joint.type}" in joints
+        assert f"joint {joint.name}:" in geometry
+    info = spec_text.body_info(spec)
+    for body in spec.bodies[1:]:
+        assert f"- {body.name}: " in geometry
+        assert f"- {body.id} " in info
+
+
+def test_the_observation_text_says_what_is_left_out() -> None:
+    text = spec_text.observation_table(get_env_spec("HalfCheetah-v5"))
+    assert text.endswith("Not observed: rootx (qpos[0])")
+    ant = spec_text.observation_table(get_env_spec("Ant-v5"))
+    assert ant.endswith("Not observed: root_x (qpos[0]), root_y (qpos[1])")
+    assert "Not observed" not in spec_text.observation_table(get_env_spec("InvertedPendulum-v5"))
+
+
+def test_image_axes_are_those_of_mujoco() -> None:
+    model = mujoco.MjModel.from_xml_string(
+        "<mujoco><worldbody><geom size='1'/></worldbody></mujoco>"
+    )
+    scene, data = mujoco.MjvScene(model, 10), mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    camera = mujoco.MjvCamera()
+    camera.azimuth, camera.elevation, camera.distance = 37.0, -25.0, 3.0
+    mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), None, camera,
+                           mujoco.mjtCatBit.mjCAT_ALL, scene)  # fmt: skip
+    forward, up = np.array(scene.camera[0].forward), np.array(scene.camera[0].up)
+    right = np.cross(forward, up)
+    for k, amounts in enumerate(spec_text.image_axes(37.0, -25.0).values()):
+        np.testing.assert_allclose(amounts, (right[k], up[k], forward[k]), atol=1e-6)
+
+
+def test_the_camera_text_says_where_forward_is() -> None:
+    text = spec_text.camera_text(get_env_spec("HalfCheetah-v5"))
+    assert "+x goes right;" in text
+    assert "follows torso" in text
+    assert "stays fixed" in spec_text.camera_text(get_env_spec("Reacher-v5"))
+
+
+@pytest.mark.parametrize("env_id", list_env_ids())
+def test_the_camera_is_the_one_that_videos_are_drawn_with(env_id: str) -> None:
+    model, settings = open_model(env_id)
+    data = mujoco.MjData(model)
+    place(model, data)
+    drawn, told = choose_camera(model, data, settings), get_env_spec(env_id).camera
+    assert (told.azimuth, told.elevation) == (drawn.azimuth, drawn.elevation)
+    assert told.distance == pytest.approx(drawn.distance)
+    np.testing.assert_allclose(told.lookat, drawn.lookat, atol=1e-8)
+    followed = None if drawn.tracked_body is None else model.body(drawn.tracked_body).name
+    assert told.track_body == followed

@@ -40,11 +40,6 @@ def exported(
     return folder
 
 
-def test_nothing_else_is_left_beside_it(exported: Path) -> None:
-    assert list(exported.parent.iterdir()) == [exported]
-    assert {str(p.relative_to(exported)) for p in exported.rglob("*") if p.is_file()} == FILES
-
-
 def test_sb3_reads_it_and_acts_as_our_policy_does(
     exported: Path, trained_run: IterationRecord
 ) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Finished, ScalarsReady, Started, StateSaved
-from p2p.training.context import TrainContext, TrainingDivergedError
+from p2p.training.base_trainer import TrainContext
+from p2p.training.checkpoints import FILE_NAME, ResumeError, adopt_state, load_state
 from p2p.training.fast_trainer import train
 from p2p.training.policies.policy import Policy
-from p2p.training.resume import FILE_NAME, ResumeError, adopt_state, load_state
 from p2p.training.reward_function import RewardError
 from p2p.training.trajectory import Trajectory
 
@@ -90,14 +90,14 @@ def parameters(folder):
 
 def lines(messages):
     """Everything measured, but for the times."""
-    found = {}
+    measured = {}
     for m in messages:
         if isinstance(m, ScalarsReady):
             values = {k: v for k, v in m.scalars.values.items() if k not in TIMES}
-            found["train", m.scalars.global_step] = values
+            measured["train", m.scalars.global_step] = values
         elif isinstance(m, EvalReady):
-            found["eval", m.result.global_step] = m.result
-    return found
+            measured["eval", m.result.global_step] = m.result
+    return measured
 
 
 def same(first, second):
@@ -161,15 +161,11 @@ def test_the_same_seed_gives_the_same_run_at_any_number_of_threads(whole, tmp_pa
     again = run(tmp_path / "again", CONFIG.with_updates(num_threads=3))
     assert same(folder, tmp_path / "again")
     assert lines(again) == lines(messages)
-
-
-def test_another_seed_gives_another_run(whole, tmp_path):
-    folder, _ = whole
-    run(tmp_path / "other", CONFIG.with_updates(seed=4))
+    run(tmp_path / "other", CONFIG.with_updates(seed=4, total_timesteps=128))
     assert not same(folder, tmp_path / "other")
 
 
-@pytest.mark.parametrize("kill_after", [1, 4, 5])
+@pytest.mark.parametrize("kill_after", [1, 5])
 def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, kill_after):
     folder, messages = whole
     with pytest.raises(KilledError):
@@ -188,9 +184,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from p2p.config import TrainConfig
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import TrainContext
 from p2p.training.fast_trainer import train
-from p2p.training.resume import adopt_state
+from p2p.training.checkpoints import adopt_state
 
 config, code, folder = sys.argv[1:]
 def send(message):
@@ -221,11 +217,10 @@ def test_checkpoints_change_nothing_for_a_stateless_reward(whole, tmp_path):
     assert same(folder, tmp_path / "rare")
 
 
-@pytest.mark.parametrize("kill_after", [3])
-def test_a_run_with_a_stateful_reward_resumes_to_the_same_result(tmp_path, kill_after):
+def test_a_run_with_a_stateful_reward_resumes_to_the_same_result(tmp_path):
     messages = run(tmp_path / "whole", code=STATEFUL)
     with pytest.raises(KilledError):
-        run(tmp_path / "killed", code=STATEFUL, kill_after=kill_after)
+        run(tmp_path / "killed", code=STATEFUL, kill_after=3)
     rest = run(tmp_path / "killed", code=STATEFUL)
     assert same(tmp_path / "whole", tmp_path / "killed")
     assert lines(rest).items() <= lines(messages).items()
@@ -248,19 +243,14 @@ def reward_fn(obs, action, next_obs, info):
     assert lines(rest).items() <= lines(messages).items()
 
 
-def test_a_finished_run_has_nothing_to_do(whole):
+def test_a_finished_run_has_nothing_to_do_and_another_run_cannot_continue_it(whole):
     folder, _ = whole
     again = run(folder)
     assert not [m for m in again if isinstance(m, ScalarsReady | EvalReady)]
     assert isinstance(again[-1], Finished)
-
-
-def test_a_state_of_another_run_is_refused(whole):
-    folder, _ = whole
-    with pytest.raises(ResumeError, match="another configuration"):
-        run(folder, CONFIG.with_updates(gamma=0.9))
-    with pytest.raises(ResumeError, match="another configuration"):
-        run(folder, code=REWARD + "\n# changed")
+    for changes in ({"config": CONFIG.with_updates(gamma=0.9)}, {"code": REWARD + "\n# changed"}):
+        with pytest.raises(ResumeError, match="another configuration"):
+            run(folder, **changes)
 
 
 def test_a_damaged_state_is_reported(tmp_path):
@@ -295,16 +285,6 @@ def reward_fn(obs, action, next_obs, info):
     started = next(m for m in messages if isinstance(m, Started))
     assert started.reward_calls == "per_env"
     assert started.note
-
-
-def test_divergence_is_an_error_and_not_a_low_score(tmp_path):
-    code = """
-def reward_fn(obs, action, next_obs, info):
-    return 1e30 * info["x_velocity"], {"speed": 1e30 * info["x_velocity"]}
-"""
-    wild = CONFIG.with_updates(normalize_reward=False, norm_adv=False)
-    with pytest.raises(TrainingDivergedError, match="no longer finite"):
-        run(tmp_path, wild, code)
 
 
 def test_side_information_reaches_the_reward(tmp_path):

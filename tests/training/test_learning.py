@@ -11,7 +11,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, ScalarsReady, WorkerMessage
 from p2p.rewards import find_reward
 from p2p.training import fast_trainer
-from p2p.training.context import TrainContext
+from p2p.training.base_trainer import TrainContext
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,22 @@
 import os
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
+from p2p.records.iteration_record import IterationRecord
 from p2p.training.evaluation import evaluate, evaluation_seed
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.trajectory import Trajectory
 from p2p.training.vec_env import make_batched_env
 from p2p.training.video import rendering
-from p2p.training.video.encode import _line
 from p2p.training.video.rendering import (
     RenderJob,
-    overlay_texts,
+    RenderQueue,
     render,
     render_async,
 )
@@ -22,7 +24,6 @@ from p2p.training.video.support import (
     RenderSupport,
     drawing_environment,
     probe_backends,
-    rendering_available,
 )
 
 REWARD = 'def reward_fn(obs, action, next_obs, info):\n    return 1.0, {"one": 1.0}\n'
@@ -104,29 +105,6 @@ def test_jobs_are_independent_and_one_bad_file_costs_only_its_own_video(recorded
     assert sorted(names(tmp_path)) == ["bad.npz", "d.mp4"]
 
 
-def test_an_environment_that_a_user_registered_is_drawn_from_its_model(tmp_path, monkeypatch):
-    (tmp_path / "own_envs.py").write_text(
-        "import gymnasium\n"
-        "from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv\n"
-        "class Own(HalfCheetahEnv):\n"
-        "    def __init__(self, **kwargs):\n"
-        "        super().__init__(default_camera_config=None, **kwargs)\n"
-        "gymnasium.register('Own-v0', entry_point=Own, max_episode_steps=5)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path) + os.pathsep + os.environ.get("PYTHONPATH", ""))
-    fields = {
-        "step": np.arange(3), "timestamp": 0.05 * np.arange(1, 4), "obs": np.zeros((3, 17)),
-        "action": np.zeros((3, 6)), "next_obs": np.zeros((3, 17)), "reward": np.zeros(3),
-        "cumulative_reward": np.zeros(3), "terminated": np.zeros(3, bool),
-        "truncated": np.zeros(3, bool), "qpos": np.zeros((3, 9)),
-        "_reward_term_names": np.array([], str),
-    }  # fmt: skip
-    Trajectory.from_arrays(fields).save(tmp_path / "t.npz")
-    outcome = render(job(tmp_path / "t.npz", tmp_path / "v.mp4", env_id="own_envs:Own-v0"))
-    assert outcome.ok, outcome.error
-    assert decoded(tmp_path / "v.mp4")[0][50:110, 30:130].std() > 20
-
-
 def test_cancelling_ends_it_at_once_and_leaves_no_half_video(recorded, tmp_path):
     jobs = [job(recorded, tmp_path / f"{i}.mp4", width=640, height=640) for i in range(30)]
     process = render_async(jobs)
@@ -160,20 +138,6 @@ def test_without_rendering_nothing_is_started_and_the_outcome_says_why(
     assert "apt-get install libegl1" in outcome.error
 
 
-def test_no_jobs_need_no_process():
-    assert render_async([]).wait() == ()
-
-
-def test_this_machine_draws_without_a_display():
-    support = rendering_available()
-    assert support.ok, support.message()
-
-
-def test_an_empty_setting_is_no_setting():
-    without = {k: v for k, v in os.environ.items() if k != "MUJOCO_GL"}
-    assert probe_backends({**without, "MUJOCO_GL": ""}).ok
-
-
 def test_rendering_can_be_switched_off():
     support = probe_backends({**os.environ, "MUJOCO_GL": "disabled"})
     assert not support.ok
@@ -199,23 +163,66 @@ def test_the_render_process_is_told_no_secrets():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("total", [-0.001, 3.0, -999.94, 12345.6, -612345.6, 3e9])
-def test_the_overlay_has_room_for_long_episodes_and_large_returns(recorded, total):
-    arrays = Trajectory.load(recorded).arrays()
-    n = len(arrays["step"])
-    arrays["step"] = arrays["step"] + 99_960
-    arrays["timestamp"] = arrays["timestamp"] + 999
-    arrays["cumulative_reward"] = np.full(n, total)
-    texts = overlay_texts(Trajectory.from_arrays(arrays), n - 1)
-    assert texts[1] == "step 100000 / 100000"
-    time_, step, return_ = (_line(text, 16).shape[1] for text in texts)
-    assert 10 + time_ < 10 + 480 // 4
-    assert 10 + 480 // 4 + step < 480 - 10 - return_
-
-
 def test_asking_for_videos_loads_no_heavy_library():
     code = (
         "import sys, p2p.training.video.rendering\n"
         "assert not {'mujoco', 'gymnasium', 'av', 'PIL', 'torch', 'jax'} & set(sys.modules)\n"
     )
     assert os.system(f'{sys.executable} -c "{code}"') == 0  # noqa: S605
+
+
+def copied(tmp_path: Path, run: IterationRecord) -> IterationRecord:
+    shutil.copytree(run.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "videos", ignore_errors=True)
+    return IterationRecord(tmp_path / "run")
+
+
+def test_every_recorded_episode_is_drawn_once(tmp_path: Path, trained_run: IterationRecord) -> None:
+    record = copied(tmp_path, trained_run)
+    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
+        queue.add(512, ("median",))
+        queue.add(512)
+        queue.add(1024)
+        assert queue.finish() == []
+    names = {
+        f"eval_{step}_{label}.mp4" for step in (512, 1024) for label in ("p10", "median", "p90")
+    }
+    assert set(record.video_filenames()) == names
+    written = {name: (record.videos_dir / name).stat().st_mtime_ns for name in names}
+    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
+        queue.add(512)
+        assert queue.finish() == []
+    assert written == {name: (record.videos_dir / name).stat().st_mtime_ns for name in names}
+
+
+def test_leaving_early_cancels_and_leaves_no_half_video(
+    tmp_path: Path, trained_run: IterationRecord
+) -> None:
+    record = copied(tmp_path, trained_run)
+    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
+        queue.add(512)
+        queue.add(1024)
+    left = [path.name for path in record.videos_dir.iterdir()]
+    assert all(name.endswith(".mp4") and not name.startswith(".") for name in left)
+    assert len(left) < 6
+
+
+def test_what_cannot_be_drawn_is_told_once(tmp_path: Path, trained_run: IterationRecord) -> None:
+    record = copied(tmp_path, trained_run)
+    for path in record.path.glob("trajectory_512_*.npz"):
+        path.write_bytes(b"no trajectory")
+    with RenderQueue(record, "HalfCheetah-v5", enabled=True) as queue:
+        queue.add(512)
+        problems = queue.finish()
+    assert problems
+    assert len(problems) == len(set(problems))
+    assert all("no video" in problem for problem in problems)
+    assert record.video_filenames() == []
+
+
+def test_switched_off_nothing_is_drawn(tmp_path: Path, trained_run: IterationRecord) -> None:
+    record = copied(tmp_path, trained_run)
+    with RenderQueue(record, "HalfCheetah-v5", enabled=False) as queue:
+        queue.add(512)
+        assert queue.finish() == []
+    assert not record.videos_dir.exists()

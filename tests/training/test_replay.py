@@ -11,11 +11,11 @@ import pytest
 from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS
 from p2p.records.iteration_record import IterationRecord
-from p2p.training.replay import NoSuchCheckpoint, Replay, choose_step, replay
+from p2p.training.replay import NoSuchCheckpoint, ReplayResult, choose_step, replay
 from p2p.training.runner import RunOptions, TrainingFailed, run_training
 
 
-def play(record: IterationRecord, step: int = 1024, episodes: int = 1) -> Replay:
+def play(record: IterationRecord, step: int = 1024, episodes: int = 1) -> ReplayResult:
     config = TrainConfig(max_episode_steps=40)
     return replay(record, config, step=step, episodes=episodes, seed=2**33)
 

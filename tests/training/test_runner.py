@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -12,10 +11,10 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from processes import kill_process
+from processes import kill_process, wait_until
 
 from p2p.config import TrainConfig
-from p2p.contracts import Started, StateSaved, WorkerMessage
+from p2p.contracts import StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import (
@@ -30,26 +29,19 @@ from p2p.training.trajectory import Trajectory
 QUIET = RunOptions(videos=False)
 
 
-def test_a_run_leaves_policies_curves_videos_and_trajectories(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
-) -> None:
+def test_a_run_leaves_policies_curves_videos_and_trajectories(trained_run: IterationRecord) -> None:
     from stable_baselines3 import PPO
 
-    record = IterationRecord(tmp_path / "iter_1")
-    messages: list[WorkerMessage] = []
-    summary = run_training(small_config, batched_reward, record, on_message=messages.append)
-
+    record, summary = trained_run, trained_run.read_summary()
+    assert summary is not None
     assert record.derive_status() == "completed"
     assert record.validate() == []
-    assert summary.backend == "fast"
-    assert summary.reward_calls == "batch"
+    assert (summary.backend, summary.reward_calls) == ("fast", "batch")
     assert [info.step for info in summary.checkpoints] == [512, 1024]
     assert summary.selected_step == 1024
-    assert next(m for m in messages if isinstance(m, Started)).reward.terms == {
-        "speed": "forward velocity",
-        "ctrl": "control penalty",
-    }
-    assert record.read_reward_spec().latex == "r = v_x - 0.1 |a|^2"
+    spec = record.read_reward_spec()
+    assert spec.latex == "r = v_x - 0.1 |a|^2"
+    assert spec.terms == {"speed": "forward velocity", "ctrl": "control penalty"}
     training, evaluation = record.parse_scalars()
     assert [line["global_step"] for line in training] == [256, 512, 768, 1024]
     assert {"policy_loss", "grad_norm", "kl_mean_term", "reward_term_speed"} <= training[-1].keys()
@@ -66,7 +58,7 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(
             trajectory = Trajectory.load(record.trajectory_file(step, label))
             assert trajectory.length == 40
     assert set(record.video_filenames()) == {
-        "eval_512_median.mp4",  # of a checkpoint on the way, one will do
+        "eval_512_median.mp4",  # of an intermediate checkpoint, one will do
         *(f"eval_1024_{label}.mp4" for label in ("p10", "median", "p90")),
     }
     for name in record.video_filenames():
@@ -77,38 +69,34 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(
     assert not record.work_dir.exists()
 
 
-def test_the_same_seed_gives_the_same_policy(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
-) -> None:
-    weights = []
-    for name in ("a", "b"):
-        record = IterationRecord(tmp_path / name)
-        run_training(small_config, batched_reward, record, options=QUIET)
-        weights.append((record.checkpoints_dir / "step_1024" / "policy.safetensors").read_bytes())
-    assert weights[0] == weights[1]
+def files(record: IterationRecord) -> set[str]:
+    paths = (path.relative_to(record.path) for path in record.path.rglob("*"))
+    return {str(path) for path in paths if not {"tensorboard", "videos"} & {*path.parts}}
 
 
-def test_a_complete_run_is_not_done_again(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+def test_the_same_seed_gives_the_same_policy_and_the_reference_backend_the_same_files(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str, trained_run: IterationRecord
 ) -> None:
-    record = IterationRecord(tmp_path / "iter_1")
-    first = run_training(small_config, batched_reward, record, options=QUIET)
+    again, reference = IterationRecord(tmp_path / "again"), IterationRecord(tmp_path / "sb3")
+    run_training(small_config, batched_reward, again, options=QUIET)
+    policy = Path("checkpoints") / "step_1024" / "policy.safetensors"
+    assert (again.path / policy).read_bytes() == (trained_run.path / policy).read_bytes()
+    config = small_config.with_updates(backend="sb3")
+    assert run_training(config, batched_reward, reference, options=QUIET).backend == "sb3"
+    assert files(again) == files(reference)
+    for mine, theirs in zip(again.parse_scalars(), reference.parse_scalars(), strict=True):
+        assert mine[-1].keys() == theirs[-1].keys()
+
+
+def test_a_complete_run_is_not_done_again_and_another_one_is_refused(
+    small_config: TrainConfig, batched_reward: str, trained_run: IterationRecord
+) -> None:
     heard: list[WorkerMessage] = []
-    again = run_training(
-        small_config, batched_reward, record, options=QUIET, on_message=heard.append
-    )
-    assert again == first
-    assert heard == []
-
-
-def test_a_directory_of_another_run_is_refused_and_kept(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
-) -> None:
-    record = IterationRecord(tmp_path / "iter_1")
-    run_training(small_config, batched_reward, record, options=QUIET)
+    summary = run_training(small_config, batched_reward, trained_run, on_message=heard.append)
+    assert (summary, heard) == (trained_run.read_summary(), [])
     with pytest.raises(TrainingFailed, match="another configuration"):
-        run_training(small_config.with_updates(seed=2), batched_reward, record, options=QUIET)
-    assert record.derive_status() == "completed"
+        run_training(small_config.with_updates(seed=2), batched_reward, trained_run)
+    assert trained_run.derive_status() == "completed"
 
 
 REWARD = "def reward_fn(obs, action, next_obs, info):\n    {body}\n    return 0.0, {{'a': 0.0}}\n"
@@ -117,26 +105,22 @@ LATER = "import builtins as b; b.n = getattr(b, 'n', 0) + 1\n    if b.n > 400: "
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reason"),
     [
         (LATER + "raise KeyError('x_speed')", "x_speed"),
         (LATER + "return float('nan'), {'a': float('nan')}", "nan"),
-        (LATER + "return np.zeros(3), {'a': 0.0}", "shape"),
-        (LATER + "return 'fast', {'a': 0.0}", "the total is a str"),
         (LATER + "import sys; sys.exit(3)", "ended the process|SystemExit"),
         (LATER + "import os; os._exit(0)", r"training ended at step \d+ .*os\._exit"),
         (LATER + "bytearray(50 * 2**30)", "[Mm]emory"),
-        (LATER + "import os; os.fork()", "not permitted|PermissionError"),
         (LATER + "import socket; socket.socket()", "not permitted|PermissionError"),
-        (LATER + "open('/etc/passwd').read()", "denied|PermissionError"),
     ],
 )
-def test_a_bad_reward_ends_the_run_with_its_reason_while_the_parent_goes_on(
-    tmp_path: Path, small_config: TrainConfig, body: str, told: str
+def test_a_bad_reward_ends_the_run_with_its_reason(
+    tmp_path: Path, small_config: TrainConfig, body: str, reason: str
 ) -> None:
     record = IterationRecord(tmp_path / "iter_1")
     options = RunOptions(videos=False, memory_bytes=6 * 2**30)
-    with pytest.raises(TrainingFailed, match=told) as caught:
+    with pytest.raises(TrainingFailed, match=reason) as caught:
         run_training(small_config, REWARD.format(body=body), record, options=options)
     assert caught.value.kind == "reward"
     status = record.read_status()
@@ -189,7 +173,7 @@ def kill_the_sandbox(times: int) -> Callable[[WorkerMessage], None]:
     return hear
 
 
-def test_a_training_killed_from_outside_goes_on_once_and_is_not_the_rewards_fault(
+def test_a_training_killed_from_outside_resumes_once_and_is_not_the_rewards_fault(
     tmp_path: Path, small_config: TrainConfig
 ) -> None:
     record = IterationRecord(tmp_path / "iter_1")
@@ -223,8 +207,7 @@ def test_a_cancelled_status_stops_the_run_and_stays(
     record = IterationRecord(tmp_path / "iter_1")
 
     def cancel_when_running() -> None:
-        while record.derive_status() != "running":
-            time.sleep(0.05)
+        wait_until(lambda: record.derive_status() == "running")
         time.sleep(1)
         record.set_status("cancelled")
 
@@ -239,26 +222,6 @@ def test_a_cancelled_status_stops_the_run_and_stays(
         )
     thread.join()
     assert record.derive_status() == "cancelled"
-
-
-def test_the_reference_backend_gives_the_same_files_and_metrics(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
-) -> None:
-    fast, reference = IterationRecord(tmp_path / "fast"), IterationRecord(tmp_path / "sb3")
-    run_training(small_config, batched_reward, fast, options=QUIET)
-    summary = run_training(
-        small_config.with_updates(backend="sb3"), batched_reward, reference, options=QUIET
-    )
-    assert summary.backend == "sb3"
-
-    def files(record: IterationRecord) -> set[str]:
-        paths = (path.relative_to(record.path) for path in record.path.rglob("*"))
-        return {str(path) for path in paths if "tensorboard" not in path.parts}
-
-    assert files(fast) == files(reference)
-    lines = [record.parse_scalars() for record in (fast, reference)]
-    assert lines[0][0][-1].keys() == lines[1][0][-1].keys()
-    assert lines[0][1][-1].keys() == lines[1][1][-1].keys()
 
 
 def test_any_gymnasium_environment_trains(tmp_path: Path) -> None:
@@ -281,30 +244,13 @@ def test_any_gymnasium_environment_trains(tmp_path: Path) -> None:
 def test_the_best_checkpoint_is_the_later_one_of_equals() -> None:
     from p2p.contracts import CheckpointInfo
 
-    made = tuple(
+    checkpoints = tuple(
         CheckpointInfo(step=step, mean_return=value, std_return=0)
         for step, value in ((1, 3.0), (2, 5.0), (3, 5.0), (4, 1.0))
     )
-    assert select_checkpoint(made, "best") == 3
-    assert select_checkpoint(made, "last") == 4
+    assert select_checkpoint(checkpoints, "best") == 3
+    assert select_checkpoint(checkpoints, "last") == 4
     assert select_checkpoint((), "last") is None
-
-
-def test_metrics_hold_no_bare_nan(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
-) -> None:
-    record = IterationRecord(tmp_path / "iter_1")
-    run_training(
-        small_config.with_updates(max_episode_steps=1000), batched_reward, record, options=QUIET
-    )
-
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
-    for line in record.scalars_path.read_text().splitlines():
-        json.loads(line, parse_constant=refuse)
-    training, _ = record.parse_scalars()
-    assert "episodic_return" not in training[0]
 
 
 OWN_MODULE = '''
@@ -349,7 +295,7 @@ FILES = "for n in os.listdir('.'): n.startswith('{start}') and {act}"
 
 
 @pytest.mark.parametrize(
-    ("mischief", "told"),
+    ("mischief", "reason"),
     [
         (FILES.format(start="state_", act="os.remove(n)"), "state_"),
         (FILES.format(start="policy_", act="open(n, 'wb').write(b'x')"), "policy_"),
@@ -357,7 +303,7 @@ FILES = "for n in os.listdir('.'): n.startswith('{start}') and {act}"
     ],
 )
 def test_a_reward_that_meddles_with_the_results_fails_its_run(
-    tmp_path: Path, small_config: TrainConfig, mischief: str, told: str
+    tmp_path: Path, small_config: TrainConfig, mischief: str, reason: str
 ) -> None:
     # A thread, so that it acts between the trainer's own steps.
     code = f"""
@@ -377,7 +323,7 @@ def reward_fn(obs, action, next_obs, info):
     return 0.0, {{"a": 0.0}}
 """
     record = IterationRecord(tmp_path / "iter_1")
-    with pytest.raises(TrainingFailed, match=told):
+    with pytest.raises(TrainingFailed, match=reason):
         run_training(small_config, code, record, options=QUIET)
     assert record.derive_status() in ("failed", "error")
 

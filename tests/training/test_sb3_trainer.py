@@ -18,15 +18,12 @@ from stable_baselines3.common.vec_env import VecNormalize
 from p2p.config import TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, Started, StateSaved, WorkerMessage
 from p2p.training import fast_trainer, sb3_trainer
-from p2p.training.assembly import make_environment
-from p2p.training.context import TrainContext, TrainingDivergedError
+from p2p.training.base_trainer import TrainContext, TrainingDivergedError, make_environment
+from p2p.training.checkpoints import adopt_state, load_state, save_state
 from p2p.training.policies.policy import Policy
-from p2p.training.resume import adopt_state, load_state, save_state
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.sb3.measure import MeasuredPPO
-from p2p.training.sb3.state import load_learner, save_learner
-from p2p.training.sb3.vec_env import RewardedVecEnv
-from p2p.training.sb3_trainer import make_model
+from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
+from p2p.training.sb3_trainer import RewardedVecEnv, make_model
 
 SCALAR = """
 def reward_fn(obs, action, next_obs, info):
@@ -105,15 +102,6 @@ def test_a_restored_learner_is_the_saved_one_and_continues_exactly(
     second.train()
     for mine, their in zip(second.policy.parameters(), first.policy.parameters(), strict=True):
         assert torch.equal(mine, their)
-
-
-def test_a_learner_that_never_stepped_can_be_restored(
-    hopper: TrainConfig, batched_reward: str
-) -> None:
-    model = make_model(hopper, normalised(hopper, batched_reward))
-    saved = save_learner(model, model.get_env())  # type: ignore[arg-type]
-    load_learner(saved, model, model.get_env())  # type: ignore[arg-type]
-    assert model.policy.optimizer.state_dict()["state"] == {}
 
 
 def test_measuring_changes_nothing_and_sees_the_norm_before_clipping(
@@ -197,19 +185,6 @@ def test_the_reward_is_given_the_simulators_state_if_asked(
     result = of(EvalReady, heard)[-1].result
     # A hopper stands at 1.25 m.
     assert 0.5 < result.mean_return / result.episode_length < 1.5
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_unhealthy_states_end_episodes_only_if_they_shall(
-    tmp_path: Path, hopper: TrainConfig, batched_reward: str, ends: bool
-) -> None:
-    config = hopper.with_updates(
-        terminate_when_unhealthy=ends, max_episode_steps=200, log_std_init=0.5
-    )
-    heard = train(config, batched_reward, tmp_path)
-    ended = sum(m.scalars.values["episodes_per_rollout"] for m in of(ScalarsReady, heard))
-    # 256 steps in each of the four environments are one whole episode of 200.
-    assert (ended > 4) is ends
 
 
 @pytest.mark.parametrize("backend", [sb3_trainer, fast_trainer])

@@ -7,10 +7,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from p2p.training.envs.batched_env import TRAJECTORY_FIELDS
+from p2p.training.trajectory import ENGINE_COLUMNS
 from p2p.training.vec_env import GymVecEnv, MujocoVecEnv, make_batched_env
 
-FIELDS = (*TRAJECTORY_FIELDS, "time", "qacc", "geom_xpos", "cfrc_int", "subtree_com", "ncon")
+FIELDS = (*ENGINE_COLUMNS, "time", "qacc", "geom_xpos", "cfrc_int", "subtree_com", "ncon")
 ROWS, LIMIT = 3, 5
 
 
@@ -61,7 +61,7 @@ def test_side_information_equals_gymnasiums_mjdata(name, kind, first_asked):
                 np.testing.assert_array_equal(getattr(row["mj_data"], field), getattr(d, field))
             np.testing.assert_array_equal(row["mj_data"].contact.dist, d.contact.dist)
         trajectory = env.trajectory_fields()
-        assert tuple(trajectory) == TRAJECTORY_FIELDS
+        assert tuple(trajectory) == ENGINE_COLUMNS
         for field, values in trajectory.items():
             np.testing.assert_array_equal(values, np.stack([getattr(d, field) for d in theirs]))
 

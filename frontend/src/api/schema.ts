@@ -2501,6 +2501,11 @@ export interface components {
              * @default
              */
             changes: string;
+            /**
+             * Rule
+             * @default
+             */
+            rule: string;
             /** Hp Changes */
             hp_changes?: {
                 [key: string]: unknown;
@@ -3071,6 +3076,11 @@ export interface components {
             lesson: string;
             /** Changes */
             changes: string;
+            /**
+             * Rule
+             * @default
+             */
+            rule: string;
             /** Reward Code */
             reward_code: string;
             /** Hp Changes */

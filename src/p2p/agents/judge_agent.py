@@ -13,9 +13,8 @@ from p2p.agents.judging.episodes import episode_summary, film
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.visual import Disagreement, look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
-from p2p.training.evaluation import evaluation_seed, representative_episodes
+from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.recording import play_episodes
 from p2p.training.trajectory import Trajectory
 
 if TYPE_CHECKING:

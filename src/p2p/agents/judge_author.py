@@ -20,8 +20,7 @@ from p2p.inference.llm_client import LLMClient
 from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import get_env_spec
-from p2p.training.evaluation import evaluation_seed
-from p2p.training.recording import record_episodes
+from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.trajectory import Trajectory
 
 EPISODES = 2

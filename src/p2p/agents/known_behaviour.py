@@ -21,10 +21,9 @@ from p2p.config import TrainConfig
 from p2p.contracts import Criterion, Record
 from p2p.sandbox import Sandbox, start
 from p2p.training.env_spec import get_env_spec
-from p2p.training.evaluation import evaluation_seed
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
+from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.recording import record_episodes
 
 Behaviour = Literal["zero", "random", "previous_best"]
 IN_WORDS: Mapping[Behaviour, str] = {

@@ -139,7 +139,7 @@ def play(env_id: str, act: Act, seeds: Sequence[int]) -> Iterator[Episode]:
     """One episode for each seed, in the environment as it is registered; raises NotPlayable."""
     from gymnasium.error import Error
 
-    from p2p.training.envs.gym_registry import make_single
+    from p2p.training.envs.registry import make_single
 
     try:
         env = make_single(env_id, None, None)

@@ -170,10 +170,12 @@ def session_values(options: dict[str, Any], **settings: Any) -> dict[str, Any]:
 def check_environment(env_id: str) -> None:
     """Raise UsageError, with near matches, for an environment that is not registered."""
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
-    from p2p.training.simulator import get_simulator
+    from p2p.training.envs.registry import registered
 
-    if not get_simulator("mujoco").is_registered(env_id):
-        raise UsageError(f"--env: {UnknownEnvironmentError(env_id, list_env_ids())}")
+    try:
+        registered(env_id, list_env_ids())
+    except UnknownEnvironmentError as error:
+        raise UsageError(f"--env: {error}") from error
 
 
 def read_prompt(prompt: str | None) -> str:

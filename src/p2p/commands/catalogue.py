@@ -86,7 +86,7 @@ def _spec(env_id: str) -> EnvSpec:
 
 
 def _describe(spec: EnvSpec) -> None:
-    from p2p.training.simulator import get_simulator
+    from p2p.training.specs import spec_text
 
     observation = Table("index", "name", "unit", "meaning", box=box.SIMPLE_HEAD, pad_edge=False)
     for entry in spec.observation:
@@ -100,16 +100,15 @@ def _describe(spec: EnvSpec) -> None:
     info = Table.grid(padding=(0, 2))
     for key, meaning in spec.info_keys.items():
         info.add_row(escape(key), escape(meaning))
-    simulator = get_simulator(spec.engine)
     out.print(f"[bold]{spec.env_id}[/]  {escape(spec.description)}")
     for title, content in (
         ("observation: obs[..., index]", observation),
         ("action: action[..., index]", actions),
         ("info", info),
-        ("joints", escape(simulator.extract_joint_semantics(spec))),
-        ("bodies", escape(simulator.extract_body_geometry(spec))),
-        ("state", escape(simulator.extract_body_info(spec))),
-        ("camera", escape(simulator.get_camera_description(spec))),
+        ("joints", escape(spec_text.joint_semantics(spec))),
+        ("bodies", escape(spec_text.body_geometry(spec))),
+        ("state", escape(spec_text.body_info(spec))),
+        ("camera", escape(spec_text.camera_text(spec))),
     ):
         out.rule(f"[bold]{escape(title)}", align="left")
         out.print(content)
@@ -133,7 +132,7 @@ def rewards(
       p2p rewards ant_run_forward > my_reward.py
     """
     from p2p.rewards import UnknownRewardError, find_reward, list_rewards
-    from p2p.training.unknown_environment import UnknownEnvironmentError
+    from p2p.training.envs.registry import UnknownEnvironmentError
 
     if name is not None:
         try:

@@ -24,7 +24,7 @@ from p2p.commands.train import read_config
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.records.iteration_record import IterationRecord
-    from p2p.training.replay import Replay
+    from p2p.training.replay import ReplayResult
 
 RunArgument = Annotated[Path, typer.Argument(help="Directory of a run (an iteration directory).")]
 StepOption = Annotated[
@@ -174,7 +174,7 @@ def _replay(
     episodes: int,
     block: int,
     unsafe_local: bool,
-) -> Replay:
+) -> ReplayResult:
     from p2p.sandbox import SandboxUnavailable
     from p2p.training.evaluation import evaluation_seed
     from p2p.training.replay import NoSuchCheckpoint, choose_step, replay
@@ -200,7 +200,7 @@ def _replay(
         raise CommandError(error) from error
 
 
-def _show(config: TrainConfig, played: Replay, *, or_film: bool) -> bool:
+def _show(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:
     """Play in a window until it is closed; False: there is none, and a film will do."""
     from p2p.training.video.window import NoWindowError, play_in_window
 
@@ -217,7 +217,7 @@ def _show(config: TrainConfig, played: Replay, *, or_film: bool) -> bool:
     return True
 
 
-def _film(config: TrainConfig, played: Replay, target: Path, size: int) -> int:
+def _film(config: TrainConfig, played: ReplayResult, target: Path, size: int) -> int:
     from p2p.training.video.rendering import RenderJob, render
 
     with tempfile.TemporaryDirectory(prefix="p2p-play-") as folder, err.status("drawing"):

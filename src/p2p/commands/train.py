@@ -219,11 +219,11 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _check_trackers(names: list[str]) -> tuple[str, ...]:
     from p2p.contracts import did_you_mean
-    from p2p.training.metrics.writer import LOCAL, WRITERS
+    from p2p.training.metrics import LOCAL, TRACKERS
 
-    remote = [name for name in WRITERS if name not in LOCAL]
+    remote = list(TRACKERS)
     for name in names:
-        if name not in WRITERS:
+        if name not in (*LOCAL, *remote):
             raise UsageError(
                 f"--log {name}: metrics can go to {' or '.join(remote)}{did_you_mean(name, remote)}"
             )

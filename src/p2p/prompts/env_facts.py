@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from p2p.contracts import FAILURE_TAGS
-from p2p.training.simulator import get_simulator
+from p2p.training.specs import spec_text
 
 if TYPE_CHECKING:
     from p2p.training.specs.records import EnvSpec, ObservationEntry
@@ -33,20 +33,18 @@ def overview(spec: EnvSpec) -> str:
 
 def body_facts(spec: EnvSpec) -> str:
     """Overview, joints with the meaning of their sign, and how state arrays are indexed."""
-    simulator = get_simulator(spec.engine)
-    parts = (simulator.extract_joint_semantics(spec), simulator.extract_body_info(spec))
-    return "\n\n".join((overview(spec), *parts))
+    return "\n\n".join((overview(spec), spec_text.joint_semantics(spec), spec_text.body_info(spec)))
 
 
 def all_facts(spec: EnvSpec) -> str:
     """Body facts, and the observation and the action index by index."""
-    actions = get_simulator(spec.engine).describe_actions(spec)
-    return "\n\n".join((body_facts(spec), observation_table(spec), actions))
+    parts = (body_facts(spec), observation_table(spec), spec_text.action_table(spec))
+    return "\n\n".join(parts)
 
 
 def observation_table(spec: EnvSpec) -> str:
     """The observation, one line for each number; for arrays over all bodies, one for the array."""
-    full = get_simulator(spec.engine).describe_observation(spec).splitlines()
+    full = spec_text.observation_table(spec).splitlines()
     head, entries, tail = full[:2], full[2 : 2 + spec.obs_dim], full[2 + spec.obs_dim :]
     lines: list[str] = []
     for block in _blocks(spec.observation):

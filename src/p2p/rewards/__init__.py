@@ -35,8 +35,8 @@ class UnknownRewardError(LookupError):
 
 @cache
 def _rewards() -> tuple[BuiltinReward, ...]:
-    found = (_described(path) for path in sorted(Path(__file__).parent.glob("*.py")))
-    return tuple(reward for reward in found if reward is not None)
+    rewards = (_described(path) for path in sorted(Path(__file__).parent.glob("*.py")))
+    return tuple(reward for reward in rewards if reward is not None)
 
 
 def list_rewards(env_id: str | None = None) -> list[BuiltinReward]:

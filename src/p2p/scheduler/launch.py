@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import psutil
 
 from p2p import files
-from p2p.training.passed_variables import PASSED_VARIABLES
+from p2p.training.cpu_manager import PASSED_VARIABLES
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import RunSpec

@@ -17,9 +17,8 @@ from p2p.scheduler.controllers import JobOptions, executor_run
 from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
-from p2p.training.parallel_trainer import put_in_queue
 from p2p.training.runner import TrainingFailed, finished_before
-from p2p.training.trainer import plan_runs, results_of
+from p2p.training.trainer import plan_runs, put_in_queue, results_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import IterationAggregation, RunConfigEntry
     from p2p.session.stopping import StopSwitch
-    from p2p.training.parallel_trainer import RunJob
-    from p2p.training.trainer import Trainer
+    from p2p.training.trainer import RunJob, Trainer
 
 POLL_S = 0.25
 LOOK_AFTER_S = 5.0

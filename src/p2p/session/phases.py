@@ -23,7 +23,7 @@ from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import NoEnvironment, SessionPaused
 from p2p.session.request import with_environment
 from p2p.session.steering import asks_to_pause, merge, not_taken
-from p2p.training.reward.docstring import best_docstring, parse_docstring
+from p2p.training.reward_function import best_docstring, parse_docstring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,12 +1,20 @@
-"""An evaluated checkpoint, from the sandbox's folder into the run's.
+"""What a run leaves to continue from and to judge: saved states, and published checkpoints.
 
-A checkpoint is a policy and the episodes it was judged by. It is there as a whole or not at all:
-`policy.zip` is written last.
+The trainer writes states into the sandbox's folder; the parent adopts one when everything before it
+is published, so what a run continues from and what is on record always agree. A checkpoint is a
+policy and the episodes it was judged by. It is there as a whole or not at all: `policy.zip` is
+written last.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from p2p import files
 from p2p.config import TrainConfig
@@ -17,9 +25,14 @@ from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
 
 def checkpoint_dir(record: IterationRecord, step: int) -> Path:
-    """The folder of one checkpoint."""
     return record.checkpoints_dir / f"step_{step}"
 
 
@@ -54,7 +67,6 @@ def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: Ev
 
 
 def load_checkpoint(record: IterationRecord, step: int) -> Policy:
-    """The policy of a published checkpoint."""
     return Policy.load(checkpoint_dir(record, step) / "policy.safetensors")
 
 
@@ -64,3 +76,66 @@ def checkpoint_steps(record: IterationRecord) -> list[int]:
         int(path.parent.name.removeprefix("step_"))
         for path in record.checkpoints_dir.glob("step_*/policy.zip")
     )
+
+
+FILE_NAME = "resume.safetensors"
+
+
+class ResumeError(ValueError):
+    """There is a state, but this run cannot continue from it."""
+
+
+def save_state(
+    folder: Path, step: int, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]
+) -> str:
+    """Write the state at this step; it counts once it is adopted. Returns the file's name."""
+    from safetensors.numpy import save
+
+    data = save(
+        # Not ascontiguousarray, which makes a vector of a single number.
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
+        metadata={"meta": json.dumps(meta)},
+    )
+    name = f"state_{step}.safetensors"
+    with (folder / name).open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return name
+
+
+def adopt_state(folder: Path, name: str) -> None:
+    """Make this the state that the folder's run continues from, in one step."""
+    (folder / name).replace(folder / FILE_NAME)
+
+
+def forget_leftovers(folder: Path) -> None:
+    """Remove what a killed run left in its folder, except the state it continues from."""
+    for path in folder.iterdir():
+        if path.name == FILE_NAME:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+    """Arrays and meta as saved; None if there is no state. Raises ResumeError if it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = folder / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        arrays = load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        meta = json.loads(header["__metadata__"]["meta"])
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ResumeError(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(meta, dict):
+        raise ResumeError(f"{path.name} cannot be read: its metadata is not a mapping")
+    return arrays, meta

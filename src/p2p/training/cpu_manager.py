@@ -9,12 +9,9 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from p2p.resource_auto import detect_machine
 
@@ -56,17 +53,6 @@ class CoreLease:
         """Give the cores back. Doing it twice is harmless."""
         while self._open:
             os.close(self._open.pop())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
 
 
 class CPUManager:
@@ -121,24 +107,6 @@ class CPUManager:
         lease.release()
         return None
 
-    def allocate(
-        self,
-        count: int,
-        *,
-        timeout: float | None = None,
-        poll: float = 0.2,
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> CoreLease | None:
-        """Wait until `count` cores are free. None after `timeout` seconds or when cancelled."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            lease = self.try_allocate(count)
-            if lease is not None:
-                return lease
-            if cancelled() or (deadline is not None and time.monotonic() >= deadline):
-                return None
-            time.sleep(poll)
-
     def free_cores(self) -> tuple[int, ...]:
         """Cores of the pool that nobody holds at this moment."""
         free = []
@@ -148,3 +116,11 @@ class CPUManager:
                 os.close(descriptor)
                 free.append(core)
         return tuple(free)
+
+
+PASSED_VARIABLES = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "XDG_RUNTIME_DIR",
+    "MUJOCO_GL", "P2P_ENV_PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
+    "P2P_LAUNCH_ID", "P2P_CORE_LOCKS",
+)  # fmt: skip
+"""Training needs no key and no token, so its environment has none."""

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
-from p2p.training.envs.gym_registry import make_single
+from p2p.training.envs.registry import make_single
 from p2p.training.reward.calls import CheckedReward
-from p2p.training.reward.docstring import parse_docstring
-from p2p.training.reward_function import RewardFunction
+from p2p.training.reward_function import RewardFunction, parse_docstring
 from p2p.training.reward_loader import Compute, FunctionReward
 from p2p.training.simulator import get_simulator
 
@@ -48,7 +47,6 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def term_names(self) -> tuple[str, ...]:
-        """The terms, once the first step was made."""
         return self._reward.names or ()
 
     def reset(
@@ -64,8 +62,8 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if self._obs is None:
             raise gym.error.ResetNeeded("call reset() before step()")
         next_obs, _, terminated, truncated, info = self.env.step(action)
-        given = {**info, **self._side_info}
-        values = self._reward.single(self._obs, action, next_obs, given, self._start)
+        reward_info = {**info, **self._side_info}
+        values = self._reward.single(self._obs, action, next_obs, reward_info, self._start)
         self._obs, self._start = np.array(next_obs), False
         terms = dict(zip(self.term_names, values[1:], strict=True))
         return next_obs, values[0], terminated, truncated, {**info, REWARD_TERMS: terms}

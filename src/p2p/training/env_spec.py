@@ -9,26 +9,12 @@ from __future__ import annotations
 import sys
 from functools import cache
 
+from p2p.training.envs.registry import UnknownEnvironmentError, registered
 from p2p.training.simulator import UnsupportedEnvironmentError, get_simulator
-from p2p.training.specs.records import (
-    ActionEntry,
-    BodyEntry,
-    CameraEntry,
-    EnvSpec,
-    GeomEntry,
-    JointEntry,
-    ObservationEntry,
-)
-from p2p.training.unknown_environment import UnknownEnvironmentError
+from p2p.training.specs.records import EnvSpec
 
 __all__ = [
-    "ActionEntry",
-    "BodyEntry",
-    "CameraEntry",
     "EnvSpec",
-    "GeomEntry",
-    "JointEntry",
-    "ObservationEntry",
     "UnknownEnvironmentError",
     "UnsupportedEnvironmentError",
     "get_env_spec",
@@ -80,10 +66,8 @@ def get_env_spec(env_id: str, engine: str = "mujoco") -> EnvSpec:
     Raises UnknownEnvironmentError for an id that is not registered, and
     UnsupportedEnvironmentError for one whose simulator or spaces the engine cannot describe.
     """
-    backend = get_simulator(engine)
-    if not backend.is_registered(env_id):
-        raise UnknownEnvironmentError(env_id, list_env_ids())
-    return backend.read_spec(env_id)
+    registered(env_id, list_env_ids())
+    return get_simulator(engine).read_spec(env_id)
 
 
 def get_spec_by_name(name: str) -> EnvSpec:

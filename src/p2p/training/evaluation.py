@@ -3,7 +3,10 @@
 Seeds: episode e of an evaluation starts from `seed + e`, the same at every checkpoint and in every
 run, so that curves and configurations compare on equal starts. Training rows are seeded from
 TrainConfig.seed, below 2**32; evaluation seeds begin there, so no episode is both trained on and
-measured. A confirmation on fresh starts takes another block of `evaluation_seed`.
+measured. A confirmation on held-out seeds takes another block of `evaluation_seed`.
+
+`evaluate` plays with a reward: inside the sandbox only. `play_episodes` plays for judges, without
+any reward code, so it needs no sandbox; the `reward` column is then the environment's own.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
+from p2p.training.reward.calls import Transition
 from p2p.training.trajectory import (
     ENV_REWARD,
     NAMES_KEY,
@@ -28,17 +32,23 @@ from p2p.training.trajectory import (
 )
 
 if TYPE_CHECKING:
+    from p2p.config import TrainConfig
     from p2p.training.envs.batched_env import BatchedEnv
+    from p2p.training.policies.policy import Policy
     from p2p.training.reward.runner import RewardRunner
 
 F64 = NDArray[np.float64]
 Act = Callable[[F64], NDArray[np.float32]]
+Behaviour = Literal["zero", "random"]
 
 RECORD_BYTES = 256 << 20
 """Memory for recording. Where all episodes would take more, only the first rows are recorded, and
 the labelled episodes are chosen among those; the statistics always cover every episode."""
 QUANTILES = dict(zip(ROLLOUT_LABELS, (0.1, 0.5, 0.9), strict=True))
 ALIVE_EVERY_S = 1.0
+PLAYED_ROWS = 8
+"""Episodes side by side for judges, however many are asked for: the last bits of an action depend
+on how many are computed at once, and a long episode may depend on the last bits."""
 
 
 def evaluation_seed(block: int = 0) -> int:
@@ -55,7 +65,6 @@ def evaluate(
     seed: int,
     step: int,
     stride: int = 1,
-    side_info: bool = False,
     alive: Callable[[], None] = lambda: None,
     record_bytes: int = RECORD_BYTES,
     episodes: int | None = None,
@@ -73,7 +82,6 @@ def evaluate(
         seed: Episode e = round * num_envs + row is seeded with seed + e.
         step: The training step of this policy.
         stride: Keep every stride-th step of the recorded episodes, and the last.
-        side_info: Give the reward `mj_model` and `mj_data`.
         alive: Called about once a second.
         record_bytes: See RECORD_BYTES.
         episodes: Count only so many of them, the first; None counts all.
@@ -87,9 +95,7 @@ def evaluate(
     for number in range(rounds):
         reward.restart()
         recorder = _Recorder(env, stride, record_bytes // rounds)
-        begin = env.reset_batch(seed + number * n)
-        source = env if side_info else None
-        played.append(_play(env, reward, act, begin, source=source, recorder=recorder, beat=beat))
+        played.append(_play(env, act, seed + number * n, recorder, reward, beat))
     returns = np.concatenate([each.returns for each in played])[:episodes]
     lengths = np.concatenate([each.lengths for each in played])[:episodes]
     terms = {
@@ -99,11 +105,55 @@ def evaluate(
     recorded = [e for e in range(len(returns)) if e % n < played[0].recorder.rows]
     chosen = representative_episodes(returns[recorded])
     rollouts = {label: recorded[i] for label, i in chosen.items()}
-    kept = {
-        label: played[e // n].recorder.trajectory(e % n, int(lengths[e]), tuple(terms))
-        for label, e in rollouts.items()
-    }
-    return summarize(step, returns, lengths, terms, rollouts), kept
+    trajectories = {label: played[e // n].trajectory(e % n) for label, e in rollouts.items()}
+    return summarize(step, returns, lengths, terms, rollouts), trajectories
+
+
+def record_episodes(
+    config: TrainConfig, act: Policy | Behaviour, *, episodes: int, seed: int
+) -> list[Trajectory]:
+    """Play and record this many episodes, the i-th of them seeded with seed + i.
+
+    Every step is kept, whatever the configuration's stride. Equal arguments give equal episodes,
+    and fewer of them the first of more.
+    """
+    return list(play_episodes(config, act, episodes=episodes, seed=seed))
+
+
+def play_episodes(
+    config: TrainConfig, act: Policy | Behaviour, *, episodes: int, seed: int
+) -> Iterator[Trajectory]:
+    """As `record_episodes`, but with only a few of them in memory at a time."""
+    from p2p.training.vec_env import make_batched_env
+
+    env = make_batched_env(
+        config.env_id,
+        min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS,
+        max_episode_steps=config.max_episode_steps,
+        terminate_when_unhealthy=config.terminate_when_unhealthy,
+    )
+    try:
+        for first in range(0, episodes, env.num_envs):
+            begin = seed + first
+            played = _play(env, acting(act, env, begin), begin, _Recorder(env, stride=1))
+            for row in range(min(env.num_envs, episodes - first)):
+                yield played.trajectory(row)
+    finally:
+        env.close()
+
+
+def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int) -> Act:
+    """What acts in one round of episodes; random actions come of each row's own seed."""
+    if not isinstance(act, str):
+        return act.act
+    space = env.single_action_space
+    shape = (env.num_envs, *(space.shape or ()))
+    if act == "zero":
+        still = np.clip(np.zeros(shape), space.low, space.high).astype(np.float32)
+        return lambda _: still
+    low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+    generators = [np.random.default_rng(seed + row) for row in range(env.num_envs)]
+    return lambda _: np.stack([g.uniform(low, high) for g in generators]).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,27 +165,29 @@ class _Round:
     terms: dict[str, F64]
     recorder: _Recorder
 
+    def trajectory(self, row: int) -> Trajectory:
+        return self.recorder.trajectory(row, int(self.lengths[row]), tuple(self.terms))
+
 
 def _play(
     env: BatchedEnv,
-    reward: RewardRunner,
     act: Act,
-    obs: F64,
-    *,
-    source: BatchedEnv | None,
+    seed: int,
     recorder: _Recorder,
-    beat: _Beat,
+    reward: RewardRunner | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> _Round:
     n = env.num_envs
     returns, lengths = np.zeros(n), np.zeros(n, np.int64)
     terms: dict[str, F64] = defaultdict(lambda: np.zeros(n))
     active, start = np.ones(n, np.bool_), np.ones(n, np.bool_)
+    obs = env.reset_batch(seed)
     for t in range(env.max_episode_steps):
         action = act(obs)
         batch = env.step_batch(action)
-        value, parts = reward(
-            obs, action, batch.next_obs, batch.info, episode_start=start, side_info=source
-        )
+        value, parts = batch.reward, dict[str, F64]()
+        if reward is not None:
+            value, parts = reward(Transition(obs, action, batch.next_obs, batch.info, start))
         start = batch.terminated | batch.truncated
         returns += np.where(active, value, 0.0)
         for name, part in parts.items():
@@ -216,7 +268,7 @@ class _Beat:
 class _Recorder:
     """The steps of one round: for the first rows, float32, one array per step and column."""
 
-    def __init__(self, env: BatchedEnv, stride: int, max_bytes: int) -> None:
+    def __init__(self, env: BatchedEnv, stride: int, max_bytes: int | None = None) -> None:
         self.rows = 0
         self._dt, self._stride, self._max_bytes = env.dt, stride, max_bytes
         self._max_steps, self._num_envs = -(-env.max_episode_steps // stride), env.num_envs
@@ -230,10 +282,12 @@ class _Recorder:
 
     def add(self, step: int, values: Mapping[str, NDArray[Any]]) -> None:
         if not self._steps:
-            per_step = sum(_small(value[:1]).nbytes for value in values.values())
-            fitting = self._max_bytes // (per_step * self._max_steps)
-            # Below three rows there would be nothing to choose from.
-            self.rows = min(self._num_envs, max(3, fitting))
+            self.rows = self._num_envs
+            if self._max_bytes is not None:
+                per_step = sum(_small(value[:1]).nbytes for value in values.values())
+                fitting = self._max_bytes // (per_step * self._max_steps)
+                # Below three rows there would be nothing to choose from.
+                self.rows = min(self._num_envs, max(3, fitting))
         # While no row ends, an observation is the very array that the last step reached: kept once.
         same = self._columns["next_obs"][-1] if values["obs"] is self._reached else None
         self._steps.append(step)

@@ -101,9 +101,9 @@ def export_run(record: IterationRecord, config: TrainConfig, step: int, folder: 
         raise FileExistsError(f"{folder} is a file; name a folder")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=folder.absolute().parent) as scratch:
-        made = Path(scratch) / "made"
-        _write(record, config, step, made)
-        made.rename(folder)  # replaces an empty folder
+        scratch_folder = Path(scratch) / "export"
+        _write(record, config, step, scratch_folder)
+        scratch_folder.rename(folder)  # replaces an empty folder
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -161,7 +161,6 @@ def _write_replay(record: IterationRecord, config: TrainConfig, step: int, targe
 def model_card(
     record: IterationRecord, config: TrainConfig, step: int, result: dict[str, Any], *, replay: bool
 ) -> str:
-    """The README of an exported policy."""
     spec = record.read_reward_spec()
     return CARD.format(
         env_id=config.env_id,
@@ -181,11 +180,11 @@ def model_card(
 
 def _make_arguments(config: TrainConfig) -> str:
     """What `gym.make` needs to make the environment as it was trained on."""
-    given = {
+    settings = {
         "max_episode_steps": config.max_episode_steps,
         "terminate_when_unhealthy": config.terminate_when_unhealthy,
     }
-    options = (f", {name}={value}" for name, value in given.items() if value is not None)
+    options = (f", {name}={value}" for name, value in settings.items() if value is not None)
     return f'"{config.env_id}"' + "".join(options)
 
 

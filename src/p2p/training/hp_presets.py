@@ -7,7 +7,6 @@ side, with the same minibatch size, so that an update sees as much data as it wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
@@ -18,17 +17,6 @@ if TYPE_CHECKING:
 _NUM_ENVS = 8
 _SHORTEST_ROLLOUT = int(TUNABLE_BOUNDS["num_steps"][0])
 _FASTEST_RATE = TUNABLE_BOUNDS["learning_rate"][1]
-
-TUNED = "tuned by RL Baselines3 Zoo"
-DEFAULTS = "no tuned values; the defaults of TrainConfig"
-
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """Fields of TrainConfig that differ from its defaults, and where they come from."""
-
-    values: Mapping[str, Any]
-    origin: str
 
 
 def _tuned(
@@ -44,10 +32,9 @@ def _tuned(
     vf_coef: float,
     max_grad_norm: float,
     num_envs: int = _NUM_ENVS,
-    origin: str = TUNED,
     **others: Any,
-) -> Preset:
-    values = {
+) -> dict[str, Any]:
+    return {
         "num_envs": num_envs,
         "num_steps": batch // num_envs,
         "num_minibatches": batch // minibatch,
@@ -64,7 +51,6 @@ def _tuned(
         "normalize_reward": True,
         **others,
     }
-    return Preset(values, origin)
 
 
 _WIDE: Mapping[str, Any] = {
@@ -75,16 +61,15 @@ _WIDE: Mapping[str, Any] = {
 }
 """The network that the zoo gives to some of the environments; the others have SB3's own."""
 
-PRESETS: Mapping[str, Preset] = {
+PRESETS: Mapping[str, Mapping[str, Any]] = {
     "HalfCheetah": _tuned(
         batch=512, minibatch=64, epochs=20, rate=2.0633e-05, gamma=0.98, gae_lambda=0.92, clip=0.1,
         ent_coef=0.000401762, vf_coef=0.58096, max_grad_norm=0.8, **_WIDE,
     ),
     "Ant": _tuned(
         batch=2048, minibatch=64, epochs=10, rate=3e-4, gamma=0.99, gae_lambda=0.95, clip=0.2,
+        # The defaults of Stable-Baselines3: the zoo keeps its tuned values only as a comment.
         ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
-        # The zoo keeps its tuned values for Ant only as a comment.
-        origin="what RL Baselines3 Zoo trains Ant with: the defaults of Stable-Baselines3",
     ),
     "Hopper": _tuned(
         batch=512, minibatch=32, epochs=5, rate=9.80828e-05, gamma=0.999, gae_lambda=0.99, clip=0.2,
@@ -126,19 +111,9 @@ PRESETS: Mapping[str, Preset] = {
 """By the name of the environment without its version; the zoo has none for Pusher."""
 
 
-def _find(env_id: str) -> Preset:
-    name = env_id.rpartition("-v")[0] or env_id
-    return PRESETS.get(name, Preset({}, DEFAULTS))
-
-
 def preset_for(env_id: str) -> dict[str, Any]:
     """Fields of TrainConfig for this environment; none where nothing is tuned."""
-    return dict(_find(env_id).values)
-
-
-def preset_origin(env_id: str) -> str:
-    """Where the values of `preset_for` come from, in words."""
-    return _find(env_id).origin
+    return dict(PRESETS.get(env_id.rpartition("-v")[0] or env_id, {}))
 
 
 def _largest_divisor(number: int, limit: int) -> int:

@@ -7,24 +7,22 @@ Adam's moments are single flat vectors, which is what makes a step on a small ne
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-# XLA's CPU client reads NPROC when it starts. More than one thread makes an update of a small
-# network slower and burns a second core; so does a GPU, where there is one.
-os.environ.setdefault("NPROC", "1")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from p2p.training.policies.health import explained_variance, gaussian_shift
-from p2p.training.policies.network import NetworkShape, forward, unflatten
+from p2p.training.policies.network import (
+    NetworkShape,
+    explained_variance,
+    forward,
+    gaussian_shift,
+    unflatten,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +53,6 @@ class UpdateSettings:
 
     @classmethod
     def from_config(cls, config: TrainConfig) -> UpdateSettings:
-        """The part of a configuration that an update depends on."""
         names = [name for name in cls.__slots__ if name != "minibatch_size"]
         values = {name: getattr(config, name) for name in names}
         return cls(minibatch_size=config.minibatch_size, **values)
@@ -71,7 +68,6 @@ class LearnerState(NamedTuple):
 
     @classmethod
     def begin(cls, parameters: NDArray[np.float32]) -> LearnerState:
-        """An optimiser that has not stepped yet."""
         zeros = np.zeros_like(parameters)
         return cls(parameters, zeros, zeros.copy(), np.int32(0))
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from p2p.config import TrainConfig
 from p2p.contracts import (
     ROLLOUT_LABELS,
-    Alive,
     EvalReady,
     EvalResult,
     Failed,
-    WorkerMessage,
 )
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 from p2p.training.runner import TrainingFailed, parse_message
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
-
-MODULE = "p2p.training.replay"
+from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
+from p2p.training.worker import MODULE as WORKER_MODULE
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayResult:
     """Episodes of one checkpoint, and three of them in full."""
 
     step: int
@@ -42,7 +38,7 @@ class NoSuchCheckpoint(Exception):
 
 
 def choose_step(record: IterationRecord, step: int | None) -> int:
-    """The checkpoint asked for, else the one that stands for the run, else the last."""
+    """The checkpoint asked for, else the selected one, else the last."""
     steps = checkpoint_steps(record)
     if not steps:
         raise NoSuchCheckpoint(f"{record.path} has no checkpoint yet")
@@ -64,7 +60,7 @@ def replay(
     episodes: int,
     seed: int,
     unsafe_local: bool = False,
-) -> Replay:
+) -> ReplayResult:
     """Play `episodes` deterministic episodes; equal seeds give equal episodes, however many.
 
     As many run side by side as in training's own evaluation: the last bits of an action depend on
@@ -74,7 +70,6 @@ def replay(
         NoSuchCheckpoint: the run's files are not there, or not any more.
         TrainingFailed: the reward or the environment failed.
     """
-    rows = config.eval_envs
     policy_file = checkpoint_dir(record, step) / "policy.safetensors"
     code = record.read_reward_source()
     if not policy_file.is_file() or not code:
@@ -87,21 +82,17 @@ def replay(
             "config": config.model_dump(mode="json"),
             "reward_code": code,
             "folder": name,
-            "rows": rows,
-            "rounds": -(-episodes // rows),
-            "episodes": episodes,
-            "seed": seed,
-            "step": step,
+            "replay": {"episodes": episodes, "seed": seed, "step": step},
         }
         sandbox = Sandbox(
             folder=folder,
             stall_seconds=120,
             import_paths=own_folders(),
-            env={"OMP_NUM_THREADS": "1"},
+            env=WORKER_ENVIRONMENT,
             unsafe_local=unsafe_local,
         )
         try:
-            with start_sandbox(MODULE, payload, sandbox) as process:
+            with start_sandbox(WORKER_MODULE, payload, sandbox) as process:
                 ready = _follow(process)
             trajectories = {
                 label: Trajectory.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
@@ -111,7 +102,7 @@ def replay(
             raise TrainingFailed("reward", f"what playing left cannot be used: {error}") from error
     if set(trajectories) != set(ROLLOUT_LABELS):
         raise TrainingFailed("reward", f"playing left the wrong episodes: {sorted(trajectories)}")
-    return Replay(step, ready.result, trajectories)
+    return ReplayResult(step, ready.result, trajectories)
 
 
 def _follow(process: SandboxedProcess) -> EvalReady:
@@ -129,51 +120,3 @@ def _follow(process: SandboxedProcess) -> EvalReady:
             "reward", f"playing ended ({end.reason}): {end.message}", end.output_tail
         )
     return ready
-
-
-def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
-    """Inside the sandbox: play and report."""
-    from p2p.training.worker import reporting_failures
-
-    def emit(message: WorkerMessage) -> None:
-        send(message.model_dump_json().encode())
-
-    with reporting_failures(emit):
-        _play(payload, emit)
-
-
-def _play(payload: dict[str, Any], emit: Callable[[WorkerMessage], None]) -> None:
-    from p2p.training.evaluation import evaluate
-    from p2p.training.policies.policy import Policy
-    from p2p.training.reward.runner import RewardRunner, decide_batched
-    from p2p.training.vec_env import make_batched_env
-
-    config = TrainConfig.model_validate(payload["config"])
-    folder = Path(payload["folder"])
-    env = make_batched_env(
-        config.env_id,
-        payload["rows"],
-        max_episode_steps=config.max_episode_steps,
-        terminate_when_unhealthy=config.terminate_when_unhealthy,
-        side_info=config.side_info,
-    )
-    code: str = payload["reward_code"]
-    batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
-    step: int = payload["step"]
-    result, trajectories = evaluate(
-        env,
-        RewardRunner(code, env.num_envs, batched=batched, engine=config.engine),
-        Policy.load(folder / "policy.safetensors").act,
-        rounds=payload["rounds"],
-        episodes=payload["episodes"],
-        seed=payload["seed"],
-        step=step,
-        stride=config.trajectory_stride,
-        side_info=config.side_info,
-        alive=lambda: emit(Alive(phase="eval", global_step=step)),
-    )
-    files = {}
-    for label, trajectory in trajectories.items():
-        files[label] = f"{label}.npz"
-        trajectory.save(folder / files[label])
-    emit(EvalReady(result=result, policy_file="policy.safetensors", trajectory_files=files))

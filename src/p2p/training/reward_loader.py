@@ -28,9 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p2p.training.reward.docstring import best_docstring, parse_docstring
-from p2p.training.reward.state import keeps_state, reads_episode_start
-from p2p.training.reward_function import RewardFunction, RewardLoadError, Rows, spec_of
+from p2p.training.reward_function import (
+    RewardFunction,
+    RewardLoadError,
+    Rows,
+    best_docstring,
+    parse_docstring,
+    spec_of,
+)
 from p2p.training.simulator import get_simulator
 
 if TYPE_CHECKING:
@@ -108,7 +113,9 @@ class RewardSource:
         try:
             spec_of(reward)
         except Exception as error:
-            raise self.error(f"the reward's description fails: {say(error)}", error) from error
+            raise self.error(
+                f"the reward's description fails: {last_line(error)}", error
+            ) from error
         return reward
 
     def remember_lines(self) -> None:
@@ -123,8 +130,8 @@ class RewardSource:
         text = ""
         if cause is not None:
             self.remember_lines()
-            text, found = own_frames(cause, self.name)
-            line = line if found is None else found
+            text, error_line = own_frames(cause, self.name)
+            line = line if error_line is None else error_line
         return RewardLoadError(problem, file=self.name, line=line, traceback=text)
 
     def _execute(self) -> ModuleType:
@@ -137,7 +144,7 @@ class RewardSource:
             exec(self.compiled, module.__dict__)  # noqa: S102 - what a loader is for; sandboxed
         except (Exception, SystemExit) as error:
             del sys.modules[module.__name__]
-            raise self.error(f"fails while it is loaded: {say(error)}", error) from error
+            raise self.error(f"fails while it is loaded: {last_line(error)}", error) from error
         return module
 
     def _choose(self, module: ModuleType) -> object:
@@ -146,19 +153,19 @@ class RewardSource:
         maker = module.__dict__.get("_make_reward")
         if isinstance(named, RewardFunction) or (isinstance(named, type) and named in classes):
             return named
-        found = [f"class {c.__name__}" for c in classes]
-        found += ["function reward_fn"] if callable(named) else []
-        found += ["function _make_reward"] if callable(maker) and not callable(named) else []
-        if not found:
+        candidates = [f"class {c.__name__}" for c in classes]
+        candidates += ["function reward_fn"] if callable(named) else []
+        candidates += ["function _make_reward"] if callable(maker) and not callable(named) else []
+        if not candidates:
             raise self.error(
                 "there is no reward in this file. Define a class derived from RewardFunction, or "
                 "`def reward_fn(obs, action, next_obs, info)`"
                 + (f"; `reward_fn` is a {type(named).__name__}" if named is not None else "")
             )
-        if len(found) > 1:
+        if len(candidates) > 1:
             raise self.error(
-                f"several rewards in one file ({', '.join(found)}). Keep one, or name the one that "
-                "counts at the end of the file: `reward_fn = TheClass()`"
+                f"several rewards in one file ({', '.join(candidates)}). Keep one, or name the one "
+                "that counts at the end of the file: `reward_fn = TheClass()`"
             )
         if classes:
             return classes[0]
@@ -190,24 +197,24 @@ class RewardSource:
         try:
             return maker()
         except (Exception, SystemExit) as error:
-            raise self.error(f"{what} fails: {say(error)}", error) from error
+            raise self.error(f"{what} fails: {last_line(error)}", error) from error
 
     def _check_signature(self, function: Callable[..., Any], name: str, first: str) -> None:
         wanted = f"{name}({first}{', '.join(PARAMETERS)})"
         signature = inspect.signature(function)
         names = [p.name for p in signature.parameters.values()]
-        given = f"{name}({first}{', '.join(names)})"
+        actual = f"{name}({first}{', '.join(names)})"
         try:
             signature.bind(*PARAMETERS)
         except TypeError:
             raise self.error(
-                f"wrong parameters: {given} is called with four positional arguments and must be "
+                f"wrong parameters: {actual} is called with four positional arguments and must be "
                 f"{wanted}",
                 line=_line(function),
             ) from None
         if names[:4] != list(PARAMETERS) and set(names[:4]) == set(PARAMETERS):
             raise self.error(
-                f"parameters in the wrong order: {given} must be {wanted}", line=_line(function)
+                f"parameters in the wrong order: {actual} must be {wanted}", line=_line(function)
             )
 
 
@@ -228,22 +235,18 @@ class FunctionReward(RewardFunction):
 
     @property
     def latex(self) -> str:
-        """From the `LaTeX:` line."""
         return self._spec.latex
 
     @property
     def terms(self) -> Mapping[str, str]:
-        """From the `Terms:` block."""
         return self._spec.terms
 
     @property
     def description(self) -> str:
-        """The rest of the docstring."""
         return self._spec.description
 
     @property
     def function(self) -> Compute:
-        """The function that is called now."""
         return self._function
 
     @property
@@ -252,7 +255,6 @@ class FunctionReward(RewardFunction):
         return self._source is not None or callable(getattr(self._function, "reset", None))
 
     def compute(self, obs: Any, action: Any, next_obs: Any, info: Any) -> tuple[Any, Any]:
-        """Call the function."""
         self._used = True
         return self._function(obs, action, next_obs, info)
 
@@ -286,9 +288,8 @@ def own_frames(error: BaseException, file: str) -> tuple[str, int | None]:
 
 
 def _namespace(engine: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"np": np, "numpy": np, "RewardFunction": RewardFunction}
-    get_simulator(engine).inject_reward_namespace(names)
-    return names
+    modules = get_simulator(engine).reward_namespace()
+    return {"np": np, "numpy": np, "RewardFunction": RewardFunction, **modules}
 
 
 def _leaf_classes(module: ModuleType) -> list[type[RewardFunction]]:
@@ -309,6 +310,74 @@ def _line(thing: object) -> int | None:
     return getattr(code, "co_firstlineno", None)
 
 
-def say(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """The last line of a traceback."""
     return "".join(traceback.format_exception_only(error)).strip()
+
+
+# --- does a reward keep state between calls? ----------------------------------------------------
+#
+# Read off its source, never by running it. A guess in the safe direction: what is missed here is
+# still found by comparing batched with single calls on real transitions, which run through episode
+# ends.
+
+_MUTATORS = {
+    *("append", "appendleft", "extend", "insert", "add", "update", "setdefault"),
+    *("pop", "popleft", "remove", "clear"),
+}
+
+
+def keeps_state(tree: ast.Module) -> bool:
+    """A `reset` or `_make_reward`, `_episode_start`, global or nonlocal names, or writes that last.
+
+    Writes that last are those to `self` outside `__init__`, and to module-level names from within
+    a function.
+    """
+    return _marked(tree) or any(
+        _writes_outside(function, _module_names(tree))
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name != "__init__"
+    )
+
+
+def reads_episode_start(tree: ast.Module) -> bool:
+    """Whether the source looks at `info["_episode_start"]`."""
+    return any(isinstance(n, ast.Constant) and n.value == "_episode_start" for n in ast.walk(tree))
+
+
+def _marked(tree: ast.Module) -> bool:
+    return reads_episode_start(tree) or any(
+        isinstance(node, ast.Global | ast.Nonlocal)
+        or (isinstance(node, ast.FunctionDef) and node.name in {"reset", "_make_reward"})
+        for node in ast.walk(tree)
+    )
+
+
+def _module_names(tree: ast.Module) -> frozenset[str]:
+    names = {"self"}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return frozenset(names)
+
+
+def _writes_outside(function: ast.FunctionDef, names: frozenset[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            written: ast.expr = node
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _MUTATORS
+        ):
+            written = node.func.value
+        else:
+            continue
+        while isinstance(written, ast.Attribute | ast.Subscript):
+            written = written.value
+        if isinstance(written, ast.Name) and written.id in names:
+            return True
+    return False

@@ -13,7 +13,7 @@ import numpy as np
 
 from p2p.training.policies.network import NetworkShape, value
 from p2p.training.policies.normalization import ObservationNormalizer, ReturnNormalizer
-from p2p.training.reward.blocks import RewardBlocks, Step
+from p2p.training.reward.calls import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class Transitions:
         self.terms: dict[str, NDArray[np.float64]] = {}
 
 
-class Collector:
+class RolloutCollector:
     """Steps the environments with a policy and remembers where they stand."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Collector:
             env.num_envs, config.gamma, config.reward_clip, enabled=config.normalize_reward
         )
         self._env = env
-        self._reward = RewardBlocks(reward, env if config.side_info else None)
+        self._reward = reward
         self._gamma = config.gamma
         space = env.single_action_space
         self._low, self._high = space.low.astype(np.float32), space.high.astype(np.float32)
@@ -118,7 +118,7 @@ class Collector:
         cut: list[tuple[int, NDArray[np.intp], NDArray[np.float32]]] = []
         rollout.obs[0] = self._seen
         rewards, dones = rollout.raw_rewards, rollout.dones
-        pending: list[Step] = []
+        pending: list[Transition] = []
         for t, deviation in enumerate(noise):
             alive()
             drawn = rollout.actions[t]
@@ -126,9 +126,9 @@ class Collector:
             action = np.maximum(drawn, self._low)
             np.minimum(action, self._high, out=action)
             step = self._env.step_batch(action)
-            pending.append(Step(self._obs, action, step.next_obs, step.info, self._starts))
-            if len(pending) >= self._reward.steps or t + 1 == len(noise):
-                self._keep_rewards(t + 1, *self._reward(pending))
+            pending.append(Transition(self._obs, action, step.next_obs, step.info, self._starts))
+            if len(pending) >= self._reward.block_steps or t + 1 == len(noise):
+                self._keep_rewards(t + 1, *self._reward.block(pending))
                 pending.clear()
             self._starts = step.terminated | step.truncated
             dones[t] = self._starts
@@ -150,7 +150,6 @@ class Collector:
         return arrays | {f"returns.{k}": v for k, v in self.returns.state_dict().items()}
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Continue where `state` was taken."""
         self._obs, self._seen = arrays["obs"].copy(), arrays["seen"].copy()
         self._starts = arrays["starts"].copy()
         for name, normalizer in (("observations", self._statistics), ("returns", self.returns)):

@@ -38,25 +38,30 @@ from p2p.sandbox import (
     UntrustedResultError,
 )
 from p2p.sandbox import start as start_sandbox
-from p2p.training.checkpoints import checkpoint_steps, publish_checkpoint
-from p2p.training.metrics.tracking import Tracking
-from p2p.training.metrics.writer import MissingExtraError
-from p2p.training.own_modules import own_folders
-from p2p.training.resume import adopt_state, forget_leftovers
-from p2p.training.video.queue import RenderQueue
+from p2p.training.checkpoints import (
+    adopt_state,
+    checkpoint_steps,
+    forget_leftovers,
+    publish_checkpoint,
+)
+from p2p.training.envs.registry import own_folders
+from p2p.training.metrics import RunMetrics
+from p2p.training.video.rendering import RenderQueue
+from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
 from p2p.training.worker import MODULE as WORKER_MODULE
+from unstable.writers import MissingExtraError
 
 HEARTBEAT_S = 5.0
 TICK_S = 0.5
 ON_THE_WAY = ("median",)
-"""The episodes filmed of a checkpoint on the way; of the one that stands for the run, all are."""
+"""The episodes filmed of an intermediate checkpoint; of the selected one, all are."""
 
 
 class TrainingFailed(Exception):
     """A run ended without a result.
 
     Attributes:
-        kind: `reward` when the reward function is to blame, which rewriting it may mend.
+        kind: `reward` when the reward function is to blame, which rewriting it may fix.
         detail: the traceback or output behind the message, if there is one.
     """
 
@@ -92,7 +97,7 @@ class RunOptions:
     lock_patience_s: float = 1.0
     """How long to wait for another process that trains in the same directory."""
     trackers: tuple[str, ...] = ()
-    """Where metrics go besides scalars.jsonl and TensorBoard: names of metrics_writer.WRITERS."""
+    """Where metrics go besides scalars.jsonl and TensorBoard: names of metrics.TRACKERS."""
 
 
 def run_training(
@@ -105,9 +110,9 @@ def run_training(
 ) -> TrainSummary:
     """Train, evaluate, publish; the record's directory then holds all of it.
 
-    Called again with the same configuration and reward, a run that was killed or cancelled goes on
-    from its last saved state, and one that is complete is not done again. Where only the sandbox
-    was killed, and not by us, the run goes on at once, a single time.
+    Called again with the same configuration and reward, a run that was killed or cancelled
+    resumes from its last saved state, and one that is complete is not done again. Where only the
+    sandbox was killed, and not by us, the run resumes at once, a single time.
 
     Raises:
         TrainingFailed: the run has no result; status.json says why.
@@ -174,20 +179,20 @@ def _run(run: _Run) -> TrainSummary:
 
 
 def _trained(run: _Run) -> TrainSummary:
-    """Train; go on once from the last saved state if somebody killed it."""
+    """Train; resume once from the last saved state if something killed it."""
     try:
         return run.train()
     except TrainingKilled as killed:
         forget_leftovers(run.record.work_dir)
         again = _Run(run.config, run.reward_code, run.record, run.options, run.on_message)
-        again.warnings.append(f"{killed}; it went on from its last saved state")
+        again.warnings.append(f"{killed}; it resumed from its last saved state")
         try:
             return again.train()
         except TrainingKilled as once_more:
             raise TrainingKilled(
                 "environment",
                 f"{once_more}. That was the second time; see what the machine is short of, and "
-                "go on",
+                "resume",
                 once_more.detail,
             ) from once_more
 
@@ -203,13 +208,12 @@ class _Run:
     on_message: Callable[[WorkerMessage], None]
     started: Started | None = None
     finished: Finished | None = None
-    tracking: Tracking | None = None
+    metrics: RunMetrics | None = None
     warnings: list[str] = field(default_factory=list)
     last_beat: float = -math.inf
     last_step: int = 0
 
     def train(self) -> TrainSummary:
-        """Start the sandbox and follow it to its end."""
         began = time.monotonic()
         try:
             with (
@@ -240,7 +244,7 @@ class _Run:
             disk_bytes=self.options.disk_bytes,
             stall_seconds=self.options.stall_seconds,
             import_paths=own_folders(),
-            env={"OMP_NUM_THREADS": "1"},
+            env=WORKER_ENVIRONMENT,
             unsafe_local=self.options.unsafe_local,
         )
         payload = {
@@ -260,11 +264,11 @@ class _Run:
                     self._take(message, renders)
                     self.on_message(message)
         finally:
-            if self.tracking is not None:
-                self.warnings += self.tracking.close()
+            if self.metrics is not None:
+                self.warnings += self.metrics.close()
 
     def _beat(self, renders: RenderQueue) -> None:
-        """Every few seconds: say that the run goes on, unless it was cancelled."""
+        """Every few seconds: write the heartbeat, unless it was cancelled."""
         now = time.monotonic()
         if now - self.last_beat < HEARTBEAT_S:
             return
@@ -280,7 +284,7 @@ class _Run:
             case Started():
                 self.started = message
                 self.record.save_reward_spec(message.reward)
-                self.tracking = Tracking(
+                self.metrics = RunMetrics(
                     self.record.scalars_path.parent,
                     f"{self.record.path.parent.name}-{self.record.path.name}",
                     self.options.trackers,
@@ -288,12 +292,12 @@ class _Run:
                 )
                 for step in checkpoint_steps(self.record):
                     renders.add(step, ON_THE_WAY)  # of before a restart
-            case ScalarsReady() if self.tracking is not None:
+            case ScalarsReady() if self.metrics is not None:
                 self.last_step = message.scalars.global_step
-                self.tracking.write(message.scalars)
-            case EvalReady() if self.tracking is not None:
+                self.metrics.write(message.scalars)
+            case EvalReady() if self.metrics is not None:
                 publish_checkpoint(self.record, self.config, message)
-                self.tracking.write(message.result)
+                self.metrics.write(message.result)
                 renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
                 try:
@@ -309,15 +313,15 @@ class _Run:
 
     def _failure(self, end: SandboxExit) -> TrainingFailed:
         """For a trainer that ended without a word of its own: the reward is in its process."""
-        told = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
+        message = f"training ended at step {self.last_step:,} ({end.reason}): {end.message}"
         if end.reason == "killed from outside":
-            return TrainingKilled("environment", told, end.output_tail)
+            return TrainingKilled("environment", message, end.output_tail)
         if end.reason == "stalled":
-            told = (
+            message = (
                 f"the reward hangs: training made no progress for {self.options.stall_seconds:g} s "
                 f"after step {self.last_step:,}"
             )
-        return TrainingFailed("reward", told, end.output_tail)
+        return TrainingFailed("reward", message, end.output_tail)
 
     def _film_selected(self, renders: RenderQueue) -> None:
         _, evaluation = self.record.parse_scalars()
@@ -332,7 +336,7 @@ class _Run:
             raise TrainingFailed("reward", "training ended without having begun")
         training, evaluation = self.record.parse_scalars()
         checkpoints = _checkpoints(evaluation)
-        found = (warning.message for warning in check_run(training, evaluation))
+        guardrails = (warning.message for warning in check_run(training, evaluation))
         return TrainSummary(
             env_id=self.config.env_id,
             seed=self.config.seed,
@@ -344,7 +348,7 @@ class _Run:
             reward_calls=self.started.reward_calls,
             checkpoints=checkpoints,
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
-            warnings=(*self.warnings, *found),
+            warnings=(*self.warnings, *guardrails),
         )
 
 
@@ -372,7 +376,7 @@ def _checkpoints(evaluation: list[dict[str, Any]]) -> tuple[CheckpointInfo, ...]
 def select_checkpoint(
     checkpoints: tuple[CheckpointInfo, ...], rule: Literal["last", "best"]
 ) -> int | None:
-    """The step of the checkpoint that stands for the run; the later one of equals."""
+    """The step of the selected checkpoint; the later one of equals."""
     if not checkpoints:
         return None
     if rule == "last":

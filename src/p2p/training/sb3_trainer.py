@@ -11,7 +11,7 @@ uninterrupted run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,72 +20,44 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from p2p.config import TrainConfig
-from p2p.contracts import ScalarsReady, StateSaved, TrainScalars
-from p2p.training.assembly import (
-    end_message,
-    fingerprint,
-    later_seed,
-    make_environment,
-    make_reward,
-    start_message,
-)
-from p2p.training.context import (
-    Heartbeat,
-    TrainContext,
-    checkpoint_due,
-    evaluation_due,
-    finite_metrics,
-)
-from p2p.training.envs.batched_env import StepBatch
-from p2p.training.evaluator import Evaluator
-from p2p.training.metrics.episodes import EpisodeLog
+from p2p.training.base_trainer import BaseTrainer, Heartbeat, TrainContext, part, prefixed
+from p2p.training.envs.batched_env import BatchedEnv, StepBatch
+from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
-from p2p.training.resume import load_own_state, part, prefixed, save_state
-from p2p.training.reward.runner import decide_batched
-from p2p.training.sb3.measure import MeasuredPPO
-from p2p.training.sb3.state import load_learner, save_learner
-from p2p.training.sb3.vec_env import RewardedVecEnv
+from p2p.training.reward.calls import Transition
+from p2p.training.reward.runner import RewardRunner
+from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
+
+Terms = dict[str, NDArray[np.float64]]
+OnStep = Callable[[NDArray[np.float64], Terms, StepBatch], None]
 
 
 def train(ctx: TrainContext) -> None:
     """Train to the end, continuing from a state in ctx.folder."""
     torch.set_num_threads(1)  # small networks: a second thread costs more than it brings
     torch.use_deterministic_algorithms(ctx.config.torch_deterministic, warn_only=True)
-    trainer = _Trainer(ctx)
+    trainer = SB3Trainer(ctx)
     try:
         trainer.run()
     finally:
         trainer.close()
 
 
-class _Trainer:
+class SB3Trainer(BaseTrainer):
+    backend = "sb3"
+    env_backend = "gym"
+
     def __init__(self, ctx: TrainContext) -> None:
-        self.ctx, config = ctx, ctx.config
-        self.alive = Heartbeat(ctx.send)
-        self.alive("setup")
-        saved = load_own_state(ctx.folder, fingerprint(ctx))
-        env = make_environment(config, config.num_envs, backend="gym")
-        if saved is None:
-            batched, self.note = decide_batched(
-                ctx.reward_code, env, side_info=config.side_info, engine=config.engine
-            )
-        else:
-            batched, self.note = saved[1]["batched"], saved[1]["note"]
-        self.reward = make_reward(ctx, config.num_envs, batched=batched)
-        self.evaluator = Evaluator(ctx, self.alive, batched=batched)
-        self.episodes = EpisodeLog(config.num_envs, config.reward_term_avg_window)
-        iteration = saved[1]["iteration"] if saved else 0
-        self.iteration, self.elapsed, self.began = iteration, 0.0, time.perf_counter()
-        seed = later_seed(config.seed, iteration) if iteration else config.seed
-        self.steps: list[tuple[NDArray[np.float64], dict[str, Any], NDArray[np.bool_]]] = []
-        rewarded = RewardedVecEnv(
-            env, self.reward, seed, self._note_step, side_info=config.side_info
-        )
+        super().__init__(ctx)
+        config = ctx.config
+        self.began = time.perf_counter()
+        seed = self.later_seed() if self.iteration else config.seed
+        self.steps: list[tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]] = []
         self.normalize = VecNormalize(
-            rewarded,
+            RewardedVecEnv(self.env, self.reward, seed, self._note_step),
             norm_obs=config.normalize_obs,
             norm_reward=config.normalize_reward,
             clip_obs=config.obs_clip,
@@ -93,34 +65,23 @@ class _Trainer:
             gamma=config.gamma,
         )
         self.model = make_model(config, self.normalize, self._after_update)
-        if saved is not None:
-            self._restore(*saved)
-
-    @property
-    def step(self) -> int:
-        return self.iteration * self.ctx.config.batch_size
+        if self.saved is not None:
+            load_learner(part("learner", self.saved[0]), self.model, self.normalize)
+            self.episodes.restart()  # the environments could not be saved, new episodes begin
+            self.model.num_timesteps = self.step
 
     def run(self) -> None:
-        config = self.ctx.config
-        self.ctx.send(start_message("sb3", self.ctx, self.step, self.reward, self.note))
-        left = config.num_iterations * config.batch_size - self.step
+        self.send_started()
+        left = self.config.num_iterations * self.config.batch_size - self.step
         if left > 0:
             self.began = time.perf_counter()
             self.model.learn(left, _Beats(self.alive), reset_num_timesteps=False)
-        self.ctx.send(end_message(self.step, self.episodes))
+        self.send_finished()
 
-    def close(self) -> None:
-        self.normalize.close()
-        self.evaluator.close()
-
-    def _note_step(
-        self, rewards: NDArray[np.float64], terms: dict[str, Any], step: StepBatch
-    ) -> None:
+    def _note_step(self, rewards: NDArray[np.float64], terms: Terms, step: StepBatch) -> None:
         self.steps.append((rewards, terms, step.terminated | step.truncated))
 
     def _after_update(self, metrics: dict[str, float], train_time: float) -> None:
-        """A rollout and its update are done: report, evaluate, save."""
-        config, before = self.ctx.config, self.step
         rewards, terms, dones = zip(*self.steps, strict=True)
         self.steps.clear()
         ended = self.episodes.add(
@@ -128,58 +89,101 @@ class _Trainer:
             {name: np.stack([row[name] for row in terms]) for name in terms[0]},
             np.stack(dones),
         )
-        self.iteration += 1
-        self.alive.global_step = self.step
         spent = time.perf_counter() - self.began
-        self.elapsed += spent
-        values = finite_metrics(metrics, self.step) | self.episodes.metrics()
-        values |= {
-            "episodes_per_rollout": float(ended),
-            "sps": config.batch_size / spent,
-            "elapsed_time": self.elapsed,
-            "rollout_time": spent - train_time,
-            "train_time": train_time,
-        }
-        scalars = TrainScalars(global_step=self.step, iteration=self.iteration, values=values)
-        self.ctx.send(ScalarsReady(scalars=scalars))
-        if evaluation_due(config, before, self.step):
-            began = time.perf_counter()
-            statistics = self.normalize.obs_rms if config.normalize_obs else None
-            self.evaluator.run(policy_from_sb3(self.model, statistics, config), self.step)
-            self.elapsed += time.perf_counter() - began
-        if checkpoint_due(config, before, self.step):
-            self._checkpoint()
+        self.finish_iteration(metrics, ended, spent - train_time, train_time)
         self.began = time.perf_counter()
 
-    def _checkpoint(self) -> None:
-        episodes, meta = self.episodes.state()
-        arrays = prefixed("learner", save_learner(self.model, self.normalize))
-        arrays |= prefixed("episodes", episodes)
-        file = save_state(
-            self.ctx.folder,
-            self.step,
-            arrays,
-            {
-                "fingerprint": fingerprint(self.ctx),
-                "batched": self.reward.batched,
-                "note": self.note,
-                "iteration": self.iteration,
-                "elapsed": self.elapsed,
-                "episodes": meta,
-            },
-        )
-        self.ctx.send(StateSaved(global_step=self.step, file=file))
+    def policy(self) -> Policy:
+        statistics = self.normalize.obs_rms if self.config.normalize_obs else None
+        return policy_from_sb3(self.model, statistics, self.config)
 
-    def _restore(self, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
-        load_learner(part("learner", arrays), self.model, self.normalize)
-        self.episodes.load_state(part("episodes", arrays), meta["episodes"])
-        self.episodes.restart()  # the environments could not be saved, new episodes begin
-        self.elapsed = meta["elapsed"]
-        self.model.num_timesteps = self.step
+    def state(self) -> dict[str, NDArray[Any]]:
+        return prefixed("learner", save_learner(self.model, self.normalize))
+
+
+class RewardedVecEnv(VecEnv):
+    """Steps the environments, computes the reward, and reports both in Stable-Baselines3's form.
+
+    Args:
+        env: the environments.
+        reward: what to train on.
+        seed: row i of the first reset is seeded with seed + i.
+        on_step: told of every step's rewards, terms and transition, for bookkeeping.
+    """
+
+    def __init__(
+        self,
+        env: BatchedEnv,
+        reward: RewardRunner,
+        seed: int,
+        on_step: OnStep,
+    ) -> None:
+        self.env = env
+        self.reward = reward
+        self.on_step = on_step
+        self.first_seed: int | None = seed
+        self.render_mode = None
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self._actions = np.zeros((env.num_envs, *env.single_action_space.shape), np.float32)
+        self._obs = np.zeros((env.num_envs, *env.single_observation_space.shape))
+        self._episode_start = np.ones(env.num_envs, bool)
+
+    def reset(self) -> NDArray[np.float64]:
+        """New episodes everywhere; the first time with the seed, later by each row's own chance."""
+        self._obs = self.env.reset_batch(self.first_seed)
+        self.first_seed = None
+        self._episode_start = np.ones(self.num_envs, bool)
+        return self._obs
+
+    def step_async(self, actions: NDArray[np.float32]) -> None:
+        self._actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], list[dict[str, Any]]]:
+        step = self.env.step_batch(self._actions)
+        total, terms = self.reward(
+            Transition(self._obs, self._actions, step.next_obs, step.info, self._episode_start)
+        )
+        done = step.terminated | step.truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for row in np.flatnonzero(done):
+            infos[row] = {
+                "terminal_observation": step.next_obs[row],
+                "TimeLimit.truncated": bool(step.truncated[row] and not step.terminated[row]),
+            }
+        self._obs = step.obs
+        self._episode_start = done
+        self.on_step(total, terms, step)
+        return step.obs, total, done, infos
+
+    def close(self) -> None:
+        self.env.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        # Stable-Baselines3 asks every environment for its render mode; there is nothing to see.
+        value = None if attr_name == "render_mode" else getattr(self.env, attr_name)
+        return [value] * len(self._rows(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise NotImplementedError("environments of a batch have no attributes of their own")
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
+    ) -> list[Any]:
+        raise NotImplementedError("environments of a batch have no methods of their own")
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:  # noqa: ARG002
+        return [False] * len(self._rows(indices))
+
+    def _rows(self, indices: int | Sequence[int] | None) -> list[int]:
+        if indices is None:
+            return list(range(self.num_envs))
+        return [indices] if isinstance(indices, int) else list(indices)
 
 
 class _Beats(BaseCallback):
-    """Says during rollouts that work goes on."""
+    """The heartbeat of rollouts."""
 
     def __init__(self, alive: Heartbeat) -> None:
         super().__init__()
@@ -195,7 +199,6 @@ def make_model(
     env: VecNormalize,
     after_update: Callable[[dict[str, float], float], None] = lambda *_: None,
 ) -> PPO:
-    """Stable-Baselines3's PPO with this configuration's settings."""
     model = MeasuredPPO(
         "MlpPolicy",
         env,

@@ -81,7 +81,6 @@ class Trajectory:
 
     @property
     def length(self) -> int:
-        """How many steps were kept."""
         return len(self.columns["step"])
 
     @property
@@ -184,7 +183,6 @@ class Rows(Sequence[dict[str, Any]]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns there are."""
         return (*self._trajectory.columns, "reward_terms")
 
     def _column(self, name: str) -> Column | dict[str, Column]:
@@ -206,12 +204,14 @@ class Rows(Sequence[dict[str, Any]]):
 
 
 def info_columns(info: Mapping[str, Column]) -> dict[str, Column]:
-    """What of an environment's info can stand in a trajectory: numbers, under names not taken."""
-    taken = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD, NAMES_KEY}
+    """What of an environment's info a trajectory holds: numbers, under names not reserved."""
+    reserved = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD, NAMES_KEY}
     return {
         name: values
         for name, values in info.items()
-        if name not in taken and not name.startswith("reward_term") and values.dtype.kind in "fiub"
+        if name not in reserved
+        and not name.startswith("reward_term")
+        and values.dtype.kind in "fiub"
     }
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from p2p.training.envs.batched_env import BatchedEnv, StepBatch
-from p2p.training.envs.gym_registry import registered
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.mujoco_kernels import find_kernel
 from p2p.training.envs.mujoco_vec_env import MujocoVecEnv
-from p2p.training.unknown_environment import UnknownEnvironmentError
+from p2p.training.envs.registry import UnknownEnvironmentError, registered
 
 __all__ = [
     "BatchedEnv",

@@ -287,7 +287,7 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
     """
     import gymnasium as gym
 
-    from p2p.training.envs.quiet_loading import quiet_loading
+    from p2p.training.envs.registry import quiet_loading
 
     with quiet_loading():
         env = gym.make(env_id)

@@ -14,7 +14,7 @@ from p2p.agents.judging.judge_worker import BadJudgeReply, Reply, tidy_reply
 from p2p.agents.judging.verdicts import code_opinion
 from p2p.contracts import Criterion, JudgeOpinion
 from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 
 WORKER = "p2p.agents.judging.judge_worker"
 SECONDS_PER_EPISODE = 20.0

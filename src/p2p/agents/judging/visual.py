@@ -25,7 +25,7 @@ from p2p.inference.vlm import media_for
 from p2p.prompts import build
 from p2p.prompts.env_facts import body_facts, listing, overview, tags_text
 from p2p.training.env_spec import get_env_spec
-from p2p.training.simulator import get_simulator
+from p2p.training.specs.spec_text import camera_text
 from p2p.training.trajectory import Trajectory
 
 MAX_FRAMES = 24
@@ -46,7 +46,7 @@ def look(
         prompt=intent.prompt,
         env_id=intent.env_id,
         criteria=intent.criteria,
-        camera=get_simulator(spec.engine).get_camera_description(spec),
+        camera=camera_text(spec),
         seconds=round(seconds, 2),
         frames=pictures or max(1, min(MAX_FRAMES, round(seconds * FPS))),
         question=question,

@@ -17,9 +17,6 @@ F64 = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Array = NDArray[Any]
 
-TRAJECTORY_FIELDS = ("qpos", "qvel", "ctrl", "xpos", "xquat", "cvel", "cfrc_ext")
-"""What a recorded trajectory holds of every state, as Gymnasium's own MjData shows it."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
@@ -48,40 +45,31 @@ class BatchedEnv(Protocol):
     single_action_space: Box
 
     def reset_batch(self, seed: int | None = None) -> F64:
-        """Start every row anew, row i seeded with seed + i; None goes on with their generators."""
-        ...
+        """Start every row anew, row i seeded with seed + i; None continues their generators."""
 
     def step_batch(self, action: Array) -> StepBatch:
         """Step every row with its action, (N, A), unclipped; auto-reset the rows that ended."""
-        ...
 
     def restart(self, rows: Bools) -> F64:
         """Start new episodes in these rows; return the observations of all rows."""
-        ...
 
     def side_info(self) -> dict[str, Any]:
         """``mj_model`` and ``mj_data`` of the transition just made, fields being (N, ...)."""
-        ...
 
     def row_side_info(self, i: int) -> dict[str, Any]:
         """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
-        ...
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """The arrays a trajectory keeps of the states just reached, before any auto-reset."""
-        ...
+        """What a trajectory keeps of the states just reached, before any auto-reset."""
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything needed to go on exactly from here, as arrays."""
-        ...
+        """Everything needed to continue exactly from here, as arrays."""
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Go on from where state_dict() was taken."""
-        ...
+        """Continue from where state_dict() was taken."""
 
     def close(self) -> None:
         """Free what is held."""
-        ...
 
 
 def generator_to_array(rng: np.random.Generator) -> NDArray[np.uint64]:

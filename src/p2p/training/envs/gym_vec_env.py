@@ -7,31 +7,34 @@ from typing import TYPE_CHECKING, Any
 import mujoco
 import numpy as np
 from gymnasium.spaces import Box
+from gymnasium.wrappers import TimeLimit
+from mujoco.batch import DATA_FIELDS
 
-from p2p.training.envs.batch_data import BatchData
-from p2p.training.envs.batched_env import F64, TRAJECTORY_FIELDS, Array, Bools, StepBatch
-from p2p.training.envs.gym_registry import make_single
-from p2p.training.envs.gym_state import load_rows, save_rows
-from p2p.training.envs.reached_states import ReachedStates
+from p2p.training.envs.batched_env import (
+    F64,
+    Array,
+    Bools,
+    StepBatch,
+    generator_from_array,
+    generator_to_array,
+)
+from p2p.training.envs.mujoco_engines import FULL_STATE
+from p2p.training.envs.registry import make_single
+from p2p.training.envs.side_info import ReachedStates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import gymnasium as gym
 
+    from p2p.training.envs.batched_env import F64, Array
+
 
 class GymVecEnv:
     """A BatchedEnv over ``gym.make(env_id)``, for environments that have no batched form.
 
-    Args:
-        env_id: A registered environment whose spaces are one-dimensional boxes.
-        num_envs: Rows.
-        max_episode_steps: Steps until truncation; None for the registered number.
-        terminate_when_unhealthy: Whether bad states end an episode; None as registered.
-
-    Raises:
-        UnknownEnvironmentError: It is not registered.
-        ValueError: Its spaces are others, or a setting does not apply.
+    Arguments are those of `make_batched_env`. Raises ValueError where observations or actions
+    are not vectors, or a setting does not apply.
     """
 
     def __init__(
@@ -53,19 +56,16 @@ class GymVecEnv:
         self.dt = _seconds_per_step(self._bases[0])
         self._obs: F64 = np.zeros((num_envs, *self.single_observation_space.shape))
         self._reached: ReachedStates | None = None
-        self._batch_data: BatchData | None = None
         if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
     def reset_batch(self, seed: int | None = None) -> F64:
-        """Start every row anew, row i seeded with seed + i; None goes on with their generators."""
         for i, env in enumerate(self.envs):
             self._obs[i] = env.reset(seed=None if seed is None else int(seed) + i)[0]
         self._show(range(self.num_envs))
         return self._obs.copy()
 
     def restart(self, rows: Bools) -> F64:
-        """Start new episodes in these rows; return the observations of all rows."""
         ids = np.flatnonzero(rows).tolist()
         for i in ids:
             self._obs[i] = self.envs[i].reset()[0]
@@ -93,24 +93,17 @@ class GymVecEnv:
         return StepBatch(next_obs, self._obs.copy(), reward, terminated, truncated, info)
 
     def side_info(self) -> dict[str, Any]:
-        """``mj_model`` and ``mj_data`` of the transition just made, fields being (N, ...)."""
-        if self._batch_data is None:
-            field = self._mujoco().field
-            self._batch_data = BatchData(self._bases[0].model, field)
-        return {"mj_model": self._bases[0].model, "mj_data": self._batch_data}
+        return self._mujoco().side_info()
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended."""
-        return {"mj_data": self._mujoco().row(i), "mj_model": self._bases[0].model}
+        return self._mujoco().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """TRAJECTORY_FIELDS of the states just reached; none if this is not MuJoCo."""
-        if self._reached is None:
-            return {}
-        return {name: self._reached.field(name) for name in TRAJECTORY_FIELDS}
+        """None of them if this is not MuJoCo."""
+        return {} if self._reached is None else self._reached.trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything needed to go on from here, as arrays.
+        """Everything needed to continue from here, as arrays.
 
         Covers the physics, the generators and the time limits; what an environment keeps in
         attributes of its own is not covered.
@@ -122,7 +115,7 @@ class GymVecEnv:
         return {"obs": self._obs.copy(), **save_rows(self.envs)}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Go on from where state_dict() was taken, in an environment made alike.
+        """Continue from where state_dict() was taken, in an environment made alike.
 
         Raises:
             NotImplementedError: This is not a MuJoCo environment.
@@ -133,7 +126,6 @@ class GymVecEnv:
         self._show(range(self.num_envs))
 
     def close(self) -> None:
-        """Close the environments."""
         for env in self.envs:
             env.close()
 
@@ -161,16 +153,16 @@ def stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
 
 
 def _stack(values: list[Any]) -> Array:
-    given = [np.asarray(value) for value in values if value is not None]
-    same_shape = len({array.shape for array in given}) == 1
-    if not same_shape or any(array.dtype.kind not in "biuf" for array in given):
+    arrays = [np.asarray(value) for value in values if value is not None]
+    same_shape = len({array.shape for array in arrays}) == 1
+    if not same_shape or any(array.dtype.kind not in "biuf" for array in arrays):
         objects = np.full(len(values), None, dtype=object)
         for i, value in enumerate(values):
             objects[i] = value
         return objects
-    if len(given) == len(values):
-        return np.stack(given)
-    missing = np.full(given[0].shape, np.nan)
+    if len(arrays) == len(values):
+        return np.stack(arrays)
+    missing = np.full(arrays[0].shape, np.nan)
     return np.stack([missing if value is None else np.asarray(value) for value in values])
 
 
@@ -188,3 +180,42 @@ def _seconds_per_step(base: Any) -> float:
     """The environment's dt; failing that its frame time, failing that one."""
     fps = base.metadata.get("render_fps")
     return float(getattr(base, "dt", 1.0 / fps if fps else 1.0))
+
+
+def save_rows(envs: Sequence[Any]) -> dict[str, Array]:
+    """Physics, generators and time limits of environments of one kind, (N, ...) each."""
+    bases = [env.unwrapped for env in envs]
+    model, rows = bases[0].model, [base.data for base in bases]
+    states: F64 = np.zeros((len(envs), mujoco.mj_stateSize(model, FULL_STATE)))
+    for data, state in zip(rows, states, strict=True):
+        mujoco.mj_getState(model, data, state, FULL_STATE)
+    return {
+        "state": states,
+        "elapsed": np.array([_time_limit(env)._elapsed_steps for env in envs]),  # noqa: SLF001
+        "rng": np.stack([generator_to_array(base.np_random) for base in bases]),
+        # Environments compare with fields of the step before, which a state does not determine.
+        **{f"data.{name}": np.stack([getattr(d, name) for d in rows]) for name in _arrays(rows[0])},
+    }
+
+
+def load_rows(envs: Sequence[Any], saved: Mapping[str, Array]) -> None:
+    """Bring environments to where save_rows() found others of their kind."""
+    for i, env in enumerate(envs):
+        base = env.unwrapped
+        env.reset()
+        mujoco.mj_resetData(base.model, base.data)
+        for name in _arrays(base.data):
+            getattr(base.data, name)[...] = saved[f"data.{name}"][i]
+        mujoco.mj_setState(base.model, base.data, saved["state"][i], FULL_STATE)
+        base.np_random = generator_from_array(saved["rng"][i])
+        _time_limit(env)._elapsed_steps = int(saved["elapsed"][i])  # noqa: SLF001
+
+
+def _time_limit(env: Any) -> Any:
+    while not isinstance(env, TimeLimit):
+        env = env.env
+    return env
+
+
+def _arrays(data: mujoco.MjData) -> list[str]:
+    return [name for name in sorted(DATA_FIELDS) if isinstance(getattr(data, name), np.ndarray)]

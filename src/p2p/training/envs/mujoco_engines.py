@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FULL_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 
-class Engine(Protocol):
+class PhysicsEngine(Protocol):
     """N simulations; the arrays are live and keep their place in memory."""
 
     model: mujoco.MjModel
@@ -38,23 +38,18 @@ class Engine(Protocol):
 
     def step(self, substeps: int) -> None:
         """Advance every row; as with mj_step, fields stay one substep behind the motion."""
-        ...
 
     def begin(self, ids: Sequence[int], qpos: Sequence[F64], qvel: Sequence[F64]) -> None:
         """Reset these rows, give them a state, and compute what follows from it."""
-        ...
 
     def states(self) -> F64:
         """The full physics state of every row, as a new array."""
-        ...
 
     def load(self, states: Array) -> None:
         """Take over full physics states; fields are unspecified until the next step."""
-        ...
 
     def close(self) -> None:
         """End the threads."""
-        ...
 
 
 class BatchEngine:
@@ -75,12 +70,10 @@ class BatchEngine:
         """The states in which the last step began, for a replay."""
 
     def step(self, substeps: int) -> None:
-        """Advance every row; as with mj_step, fields stay one substep behind the motion."""
         np.copyto(self.started, self._batch.state)
         self._batch.step(nstep=substeps)
 
     def begin(self, ids: Sequence[int], qpos: Sequence[F64], qvel: Sequence[F64]) -> None:
-        """Reset these rows, give them a state, and compute what follows from it."""
         nq, states, motion = self.model.nq, self._batch.state, self.motion
         for i, position, velocity in zip(ids, qpos, qvel, strict=True):
             # Rows hold all there is, so this is a reset, for less than Batch.reset() costs.
@@ -89,12 +82,10 @@ class BatchEngine:
         self._batch.forward(np.array(ids, dtype=np.int32))
 
     def states(self) -> F64:
-        """The full physics state of every row, as a new array."""
         states: F64 = self._batch.state.copy()
         return states
 
     def load(self, states: Array) -> None:
-        """Take over full physics states; fields are unspecified until the next step."""
         self._batch.state[:] = states
 
     def close(self) -> None:
@@ -148,7 +139,6 @@ class RowEngine:
             self._gather(i)
 
     def begin(self, ids: Sequence[int], qpos: Sequence[F64], qvel: Sequence[F64]) -> None:
-        """Reset these rows, give them a state, and compute what follows from it."""
         for i, position, velocity in zip(ids, qpos, qvel, strict=True):
             data = self.data[i]
             mujoco.mj_resetData(self.model, data)
@@ -158,7 +148,6 @@ class RowEngine:
             self._gather(i)
 
     def states(self) -> F64:
-        """The full physics state of every row, as a new array."""
         states: F64 = np.zeros((self.num_rows, mujoco.mj_stateSize(self.model, FULL_STATE)))
         for data, state in zip(self.data, states, strict=True):
             mujoco.mj_getState(self.model, data, state, FULL_STATE)
@@ -175,7 +164,6 @@ class RowEngine:
             self._gather(i)
 
     def close(self) -> None:
-        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 

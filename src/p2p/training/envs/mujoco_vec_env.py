@@ -10,26 +10,25 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from p2p.training.envs.batch_data import BatchData
 from p2p.training.envs.batched_env import (
     F64,
-    TRAJECTORY_FIELDS,
     Array,
     Bools,
     StepBatch,
     generator_from_array,
     generator_to_array,
 )
-from p2p.training.envs.gym_registry import make_single, registered
-from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, Engine, RowEngine
-from p2p.training.envs.mujoco_kernels import find_kernel
-from p2p.training.envs.reached_states import ReachedStates, replay
-from p2p.training.envs.vector_info import masked, same_step_info
+from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, PhysicsEngine, RowEngine
+from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
+from p2p.training.envs.registry import make_single, registered
+from p2p.training.envs.side_info import ReachedStates, replay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gymnasium.spaces import Box
+
+    from p2p.training.envs.batched_env import F64, Array, Bools
 
 
 class MujocoVecEnv(VectorEnv[F64, Array, Array]):
@@ -45,14 +44,8 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
     clipped: as in Gymnasium, MuJoCo itself clips what it applies where an actuator's ctrlrange
     is limited, while the control cost sees the action as given.
 
-    Args:
-        env_id: A registered environment that is_fast() accepts.
-        num_envs: Rows.
-        num_threads: Threads that step; results do not depend on it.
-        max_episode_steps: Steps until truncation; None for the registered number.
-        terminate_when_unhealthy: Whether bad states end an episode; None as registered.
-        side_info: Prepare for side information from the start. It can be had without, but
-            then the first request costs a replay.
+    Arguments are those of `make_batched_env`. Side information can be had without `side_info`,
+    but then the first request costs a replay.
     """
 
     def __init__(
@@ -83,6 +76,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self.model: mujoco.MjModel = base.model
         self._frame_skip: int = base.frame_skip
         self._kernel = kernel(base)
+        self._starts = EpisodeStarts(base)
         self.dt = self._kernel.dt
         self._elapsed = np.zeros(num_envs, np.int64)
         self._rngs: list[np.random.Generator] = []
@@ -91,7 +85,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self._stepped = np.zeros(num_envs, np.bool_)  # rows not restarted since the last step
         self._ended: list[int] = []
         self._reached: ReachedStates | None = None
-        self._batch_data: BatchData | None = None
         if side_info or "cfrc_ext" in self._kernel.derived:
             rows = RowEngine(self.model, num_envs, num_threads, self._kernel.derived)
             self._reached = ReachedStates(self.model, rows.data)
@@ -102,14 +95,12 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
     # --- BatchedEnv -----------------------------------------------------------------------
 
     def reset_batch(self, seed: int | None = None) -> F64:
-        """Start every row anew, row i seeded with seed + i; None goes on with their generators."""
         if seed is not None or not self._rngs:
             seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
             self._rngs = [np_random(s)[0] for s in seeds]
         return self.restart(np.ones(self.num_envs, np.bool_))
 
     def restart(self, rows: Bools) -> F64:
-        """Start new episodes in these rows; return the observations of all rows."""
         self._check_started()
         ids: list[int] = np.flatnonzero(rows).tolist()
         if ids:
@@ -128,7 +119,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return self._obs.copy()
 
     def step_batch(self, action: Array) -> StepBatch:
-        """Step every row with its action, (N, A), unclipped; auto-reset the rows that ended."""
         if action.shape != self._action_shape:
             raise ValueError(f"actions have shape {action.shape}, not {self._action_shape}")
         self._check_started()
@@ -156,30 +146,15 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return StepBatch(next_obs, obs, reward, terminated, truncated, info)
 
     def side_info(self) -> dict[str, Any]:
-        """``mj_model`` and ``mj_data`` of the transition just made, fields being (N, ...).
-
-        As with Gymnasium's own MjData, what follows from a state (xpos, cvel, ...) is that of
-        the last physics substep's beginning. Ended rows show the state in which they ended.
-        """
-        if self._batch_data is None:
-            self._batch_data = BatchData(self.model, self._follow().field)
-        return {"mj_model": self.model, "mj_data": self._batch_data}
+        return self._follow().side_info()
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        """``mj_model`` and a real ``mj_data`` of row i, as it was when the transition ended.
-
-        As in Gymnasium it is the very MjData that is simulated: to be read, not written, and
-        good until the next step.
-        """
-        return {"mj_model": self.model, "mj_data": self._follow().row(i)}
+        return self._follow().row_side_info(i)
 
     def trajectory_fields(self) -> dict[str, Array]:
-        """TRAJECTORY_FIELDS of the states just reached, before any auto-reset."""
-        field = self._follow().field
-        return {name: field(name) for name in TRAJECTORY_FIELDS}
+        return self._follow().trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything needed to go on exactly from here, as arrays."""
         self._check_started()
         return {
             "state": self._engine.states(),
@@ -190,7 +165,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         }
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Go on from where state_dict() was taken, in an environment made alike."""
+        """Continue from where state_dict() was taken, in an environment made alike."""
         expected = (self.num_envs, mujoco.mj_stateSize(self.model, FULL_STATE))
         if state["state"].shape != expected:
             raise ValueError(
@@ -200,7 +175,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self._engine.load(state["state"])
         self._elapsed[:] = state["elapsed"]
         self._obs = np.array(state["obs"])
-        self._kernel.before = np.array(state["before"])
+        self._kernel.before = np.array(state["before"]).reshape(self.num_envs, -1)
         self._rngs = [generator_from_array(words) for words in state["rng"]]
         self._stepped.fill(False)
         self._ended = []
@@ -233,7 +208,6 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return step.obs.copy(), step.reward, step.terminated, step.truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
-        """End the threads."""
         self._engine.close()
 
     # --- inner parts ------------------------------------------------------------------------
@@ -242,7 +216,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         if not self._rngs:
             raise RuntimeError("reset the environment before stepping it")
 
-    def _use(self, engine: Engine) -> None:
+    def _use(self, engine: PhysicsEngine) -> None:
         self._engine = engine
         self._kernel.bind(engine)
 
@@ -255,6 +229,41 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         return self._reached
 
     def _begin_episodes(self, ids: list[int]) -> None:
-        drawn = [self._kernel.draw(self._rngs[i]) for i in ids]
+        drawn = [self._starts.draw(self._rngs[i]) for i in ids]
         self._engine.begin(ids, [qpos for qpos, _ in drawn], [qvel for _, qvel in drawn])
         self._elapsed[ids] = 0
+
+
+def masked(info: Mapping[str, Array], rows: Bools) -> dict[str, Any]:
+    """Info that only these rows have: zero elsewhere, with a ``_key`` mask beside every key."""
+    out: dict[str, Any] = {}
+    for key, values in info.items():
+        held = np.array(values)
+        held[~rows] = 0
+        out[key], out[f"_{key}"] = held, rows.copy()
+    return out
+
+
+def same_step_info(
+    info: Mapping[str, Array], reset_info: Mapping[str, Array], next_obs: F64, ended: Bools
+) -> dict[str, Any]:
+    """Info of a step in which ended rows were reset, as SyncVectorEnv reports it.
+
+    Ended rows show what their reset reported; the end of their episode is in ``final_obs`` and
+    ``final_info``.
+    """
+    if not ended.any():
+        return masked(info, ~ended)
+    out = {} if ended.all() else masked(info, ~ended)
+    for key, values in reset_info.items():
+        if key in out:
+            out[key][ended] = values[ended]
+            out[f"_{key}"] |= ended
+        else:
+            out.update(masked({key: values}, ended))
+    final_obs = np.full(len(ended), None, dtype=object)
+    for i in np.flatnonzero(ended):
+        final_obs[i] = next_obs[i].copy()
+    out["final_obs"], out["_final_obs"] = final_obs, ended.copy()
+    out["final_info"], out["_final_info"] = masked(info, ended), ended.copy()
+    return out

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from p2p.config import TrainConfig
 
+
 Tensors = dict[str, "NDArray[np.float32]"]
 
 
@@ -35,7 +36,6 @@ class NetworkShape:
 
     @classmethod
     def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> NetworkShape:
-        """The network that this configuration trains."""
         return cls(obs_dim, action_dim, config.net_arch, config.activation)
 
     def hidden(self, net: Literal["policy_net", "value_net"]) -> list[str]:
@@ -56,12 +56,10 @@ class NetworkShape:
 
     @property
     def size(self) -> int:
-        """Number of parameters."""
         return sum(prod(shape) for shape in self.parameters().values())
 
 
 def flatten(shape: NetworkShape, tensors: Mapping[str, NDArray[np.float32]]) -> Any:
-    """All parameters as one float32 vector."""
     return np.concatenate([np.ravel(tensors[name]) for name in shape.parameters()])
 
 
@@ -130,3 +128,30 @@ def _orthogonal(
     q, r = np.linalg.qr(normal)
     q *= np.sign(np.diagonal(r))
     return np.ascontiguousarray(gain * (q.T if rows < columns else q), np.float32)
+
+
+def gaussian_shift(
+    old_means: Any, old_log_std: Any, new_means: Any, new_log_std: Any, xp: ModuleType
+) -> dict[str, Any]:
+    """The KL divergence from the old to the new policy, split, and the shift of the means.
+
+    Means are (..., A), log standard deviations (A,). `kl_mean_term + kl_std_term` is the exact
+    divergence, summed over action dimensions and averaged over observations.
+    `mean_shift_normalized` is the mean absolute shift in units of the old standard deviation.
+    """
+    shift = new_means - old_means
+    log_ratio = new_log_std - old_log_std
+    mean_term = 0.5 * xp.mean(xp.sum((shift * xp.exp(-new_log_std)) ** 2, axis=-1))
+    std_term = xp.sum(log_ratio + 0.5 * xp.expm1(-2 * log_ratio))
+    return {
+        "kl_mean_term": mean_term,
+        "kl_std_term": std_term,
+        "mean_shift_normalized": xp.mean(xp.abs(shift) * xp.exp(-old_log_std)),
+    }
+
+
+def explained_variance(predicted: Any, actual: Any, xp: ModuleType) -> Any:
+    """1 - Var(actual - predicted) / Var(actual); NaN when `actual` does not vary."""
+    variance = xp.var(actual)
+    unexplained = xp.var(actual - predicted) / xp.where(variance > 0, variance, 1)
+    return xp.where(variance > 0, 1 - unexplained, xp.nan)

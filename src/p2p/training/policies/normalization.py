@@ -57,11 +57,9 @@ class RunningMeanStd:
         self.count = total
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Everything, as arrays."""
         return {"mean": self.mean.copy(), "var": self.var.copy(), "count": np.array([self.count])}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.float64]]) -> None:
-        """Continue where `state_dict` was taken."""
         self.mean, self.var = state["mean"].copy(), state["var"].copy()
         self.count = float(state["count"][0])
 
@@ -129,16 +127,13 @@ class ReturnNormalizer:
         return np.clip(scaled, -self._clip, self._clip).astype(np.float32)
 
     def restart(self) -> None:
-        """New episodes begin everywhere."""
         self.returns = np.zeros_like(self.returns)
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Everything, as arrays."""
         moments = np.array([self.mean, self.var, self.count])
         return {"returns": self.returns.copy(), "moments": moments}
 
     def load_state_dict(self, state: Mapping[str, NDArray[np.float64]]) -> None:
-        """Continue where `state_dict` was taken."""
         self.returns = state["returns"].copy()
         self.mean, self.var, self.count = state["moments"].tolist()
 

@@ -76,7 +76,6 @@ class Policy:
         return actions
 
     def save(self, path: Path) -> None:
-        """Write a safetensors file."""
         from safetensors.numpy import save_file
 
         metadata = _Metadata(
@@ -160,8 +159,8 @@ def _read_arrays(data: bytes, name: str, shape: NetworkShape) -> dict[str, NDArr
     for key, (dtype, dims) in expected.items():
         array = arrays[key]
         if array.dtype != dtype or array.shape != dims:
-            found = f"{array.dtype}{array.shape}"
-            raise PolicyFileError(f"{name}: {key} is {found}, expected {dtype}{dims}")
+            actual = f"{array.dtype}{array.shape}"
+            raise PolicyFileError(f"{name}: {key} is {actual}, expected {dtype}{dims}")
         if not np.isfinite(array).all() and key not in ("action_low", "action_high"):
             raise PolicyFileError(f"{name}: {key} is not finite")
         if np.isnan(array).any():

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from p2p.training.reward.values import (
-    BadReturn,
-    Floats,
-    gather_batch,
-    gather_single,
-    names_of,
-    unpack,
-)
 from p2p.training.reward_function import RewardError, RewardFunction, Rows
-from p2p.training.reward_loader import FunctionReward, own_frames, reset_hook, say
+from p2p.training.reward_loader import FunctionReward, last_line, own_frames, reset_hook
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
+Floats = NDArray[np.float64]
+_NUMERIC = "fiub"
+_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)  # one object each
+TOTAL = "total"
 EPISODE_START = "_episode_start"
 _SHOWN = 20
+
+
+class Transition(NamedTuple):
+    """One step of N environments, as a reward sees it; the arrays must stay as they are."""
+
+    obs: Floats
+    action: NDArray[np.float32]
+    next_obs: Floats
+    info: Mapping[str, Any]
+    episode_start: Rows
+    """The rows whose transition is the first of its episode."""
 
 
 class CheckedReward:
@@ -46,65 +51,72 @@ class CheckedReward:
         self.step = 0
         self._file = file or _file_of(reward)
         self._before_traceback = before_traceback
-        self._compute = reward.compute
         self._reset = _hook_of(reward)
 
     @property
     def has_reset(self) -> bool:
-        """Whether the reward wants to be told of new episodes."""
         return self._reset is not None
 
     def single(
         self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], start: bool
     ) -> list[float]:
         """Total and terms of one transition; `info` is the reward's to keep."""
-        given = (read_only(obs), read_only(action), read_only(next_obs))
         try:
             if start and self._reset is not None:
                 self._reset(None)
-            total, terms = unpack(self._compute(*given, {**info, EPISODE_START: start}))
-            names = self.names = self.names if self.names is not None else names_of(terms)
-            values = gather_single(total, terms, names)
+            values = gather_single(*self._compute(obs, action, next_obs, info, start))
         except (Exception, SystemExit) as error:
-            raise self._error(error, (obs, action, next_obs, info)) from error
+            raise self._error(error, obs, action, next_obs, info) from error
         self.step += 1
         return values
 
-    def batch(
-        self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], start: Rows
-    ) -> Floats:
+    def batch(self, transition: Transition) -> Floats:
         """Total and terms of N transitions, (1 + terms, N)."""
-        given = (read_only(obs), read_only(action), read_only(next_obs))
+        start = transition.episode_start
         try:
             if self._reset is not None and start.any():
                 self._reset(start)
-            total, terms = unpack(self._compute(*given, {**info, EPISODE_START: start}))
-            names = self.names = self.names if self.names is not None else names_of(terms)
-            values = gather_batch(total, terms, names, len(start))
+            values = gather_batch(*self._compute(*transition), len(start))
         except (Exception, SystemExit) as error:
-            raise self._error(error, (obs, action, next_obs, info)) from error
+            raise self._error(error, *transition[:4]) from error
         self.step += 1
         return values
 
-    def _error(self, error: BaseException, given: tuple[Any, ...]) -> RewardError:
-        obs, action, next_obs, info = given
+    def _compute(
+        self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], start: bool | Rows
+    ) -> tuple[Any, Mapping[str, Any], tuple[str, ...]]:
+        """Total, terms, and the names that the terms must have."""
+        total, terms = unpack(
+            self.reward.compute(
+                read_only(obs),
+                read_only(action),
+                read_only(next_obs),
+                {**info, EPISODE_START: start},
+            )
+        )
+        if self.names is None:
+            self.names = names_of(terms)
+        return total, terms, self.names
+
+    def _error(
+        self, error: BaseException, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]
+    ) -> RewardError:
         row, term, value, line, text = self.row, None, None, None, ""
         if isinstance(error, BadReturn):
-            term, value, problem = error.term, error.value, f"the reward {error}"
-            problem = f"{error}" if error.term else problem
+            term, value = error.term, error.value
+            problem = f"{error}" if error.term else f"the reward {error}"
             row = error.row if error.row is not None else row
         else:
             self._before_traceback()
             text, line = own_frames(error, self._file)
-            problem = f"{say(error)}{_hint(error, info)}"
+            problem = f"{last_line(error)}{_hint(error, info)}"
         where = self._file if line is None else f"{self._file}:{line}"
         place = f"step {self.step}" + ("" if row is None else f", environment {row}")
         if self.row is None and row is not None:  # a row of the batch is to blame: show that row
             obs, action, next_obs = obs[row], action[row], next_obs[row]
             info = {k: v[row] if isinstance(v, np.ndarray) else v for k, v in info.items()}
-        values = summarise(obs, action, next_obs, info)
         return RewardError(
-            f"{where}: {problem} ({place})\n{values}",
+            f"{where}: {problem} ({place})\n{summarise(obs, action, next_obs, info)}",
             term=term, step=self.step, row=row, value=value, line=line, traceback=text,
         )  # fmt: skip
 
@@ -161,3 +173,137 @@ def _file_of(reward: RewardFunction) -> str:
     function = reward.function if isinstance(reward, FunctionReward) else type(reward).compute
     code = getattr(function, "__code__", None)
     return str(getattr(code, "co_filename", type(reward).__name__))
+
+
+class BadReturn(Exception):
+    """A return value that cannot be used, and the part of it that is to blame."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        term: str | None = None,
+        value: object = None,
+        row: int | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.term = term
+        self.value = value
+        self.row = row
+
+
+def unpack(result: object) -> tuple[Any, Mapping[str, Any]]:
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        shown = f"{len(result)} values" if isinstance(result, tuple | list) else _kind(result)
+        raise BadReturn(f"returned {shown}; it must return (total, {{term: value}})", value=result)
+    total, terms = result
+    if not isinstance(terms, dict):
+        raise BadReturn(
+            f"returned {_kind(terms)} as its terms; it must return (total, {{term: value}})",
+            value=terms,
+        )
+    return total, terms
+
+
+def names_of(terms: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the first terms a reward returned; all later ones must be the same."""
+    keys: list[object] = list(terms)
+    for name in keys:
+        if not isinstance(name, str) or not name:
+            raise BadReturn(f"term names must be non-empty strings, not {name!r}", value=name)
+    return tuple(terms)
+
+
+def gather_batch(total: Any, terms: Mapping[str, Any], names: tuple[str, ...], n: int) -> Floats:
+    """Total and terms of a batch, one per line of a fresh (1 + terms, N) array; all finite."""
+    values = np.empty((1 + len(names), n))
+    shape = (n,)
+    try:
+        for i, value in enumerate((total, *[terms[name] for name in names])):
+            kind = value.dtype if value.__class__ is np.ndarray else None
+            if (
+                (kind is _FLOAT64 or kind is _FLOAT32) and value.shape == shape
+            ) or value.__class__ is float:
+                values[i] = value
+            else:
+                values[i] = _as_numbers(value, names[i - 1] if i else TOTAL, n)
+    except KeyError:
+        raise _other_names(terms, names) from None
+    if len(terms) != len(names):
+        raise _other_names(terms, names)
+    if not np.isfinite(values).all():
+        bad = np.argwhere(~np.isfinite(values))
+        line, row = bad[-1]  # a term rather than the total that it spoilt
+        raise _not_finite(names[line - 1] if line else TOTAL, float(values[line, row]), int(row))
+    return values
+
+
+def gather_single(total: Any, terms: Mapping[str, Any], names: tuple[str, ...]) -> list[float]:
+    """Total and terms of one transition, as floats; all finite."""
+    if len(terms) != len(names):
+        raise _other_names(terms, names)
+    values = []
+    try:
+        for i, value in enumerate((total, *[terms[name] for name in names])):
+            kind = value.__class__
+            number = (
+                float(value)
+                if kind is float or kind is np.float64 or kind is np.float32 or kind is int
+                else float(_as_numbers(value, names[i - 1] if i else TOTAL, None))
+            )
+            values.append(number)
+    except KeyError:
+        raise _other_names(terms, names) from None
+    if not all(map(math.isfinite, values)):
+        line = max(i for i, number in enumerate(values) if not math.isfinite(number))
+        raise _not_finite(names[line - 1] if line else TOTAL, values[line], None)
+    return values
+
+
+def _as_numbers(value: Any, term: str, n: int | None) -> NDArray[Any]:
+    wanted = "a number" if n is None else f"an array of shape ({n},) or a number"
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):
+        raise BadReturn(
+            f"{_label(term)} is {_kind(value)}, not {wanted}", term=term, value=value
+        ) from None
+    if array.dtype.kind not in _NUMERIC:
+        raise BadReturn(f"{_label(term)} is {_kind(value)}, not {wanted}", term=term, value=value)
+    if array.shape != () and (n is None or array.shape != (n,)):
+        hint = "reduce it, for instance with np.sum(..., axis=-1)"
+        raise BadReturn(
+            f"{_label(term)} has shape {array.shape}, not {wanted}; {hint}", term=term, value=value
+        )
+    return array
+
+
+def _not_finite(term: str, value: float, row: int | None) -> BadReturn:
+    return BadReturn(f"{_label(term)} is {value}", term=term, value=value, row=row)
+
+
+def _other_names(terms: Mapping[str, Any], names: tuple[str, ...]) -> BadReturn:
+    gone = [name for name in names if name not in terms]
+    new = [name for name in terms if name not in names]
+    changes = [f"{', '.join(gone)} missing"] if gone else []
+    changes += [f"{', '.join(map(str, new))} new"] if new else []
+    return BadReturn(
+        f"its terms changed ({'; '.join(changes)}). Return the same terms at every step, with 0.0 "
+        "where one does not apply",
+        term=str((gone + new)[0]),
+        value=tuple(terms),
+    )
+
+
+def _label(term: str) -> str:
+    return "the total" if term == TOTAL else f"term {term!r}"
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} with shape {value.shape}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+EPISODE_START = "_episode_start"
+_SHOWN = 20

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from p2p.contracts import Record, RewardSpec
 from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, explain_problems, start
-from p2p.training.own_modules import own_folders
+from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, read_source
 
@@ -70,8 +70,6 @@ class CheckResult(Record):
 
 
 class CheckReport(Record):
-    """The outcome of a check."""
-
     env_id: str
     name: str
     findings: tuple[CheckFinding, ...]
@@ -80,7 +78,6 @@ class CheckReport(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether the reward can be trained on."""
         return self.result is not None and all(f.level != "error" for f in self.findings)
 
 

@@ -5,39 +5,30 @@ Building a runner executes the reward's source: inside the sandbox only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from p2p.training.reward.calls import CheckedReward
-from p2p.training.reward.trial import Transition, transitions
-from p2p.training.reward_function import RewardError, Rows, spec_of
+from p2p.training.reward.calls import CheckedReward, Floats, Transition
+from p2p.training.reward_function import RewardError, spec_of
 from p2p.training.reward_loader import DEFAULT_NAME, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from p2p.contracts import RewardSpec
     from p2p.training.envs.batched_env import BatchedEnv
-    from p2p.training.reward.values import Floats
-
 
 COMPARED_ROWS = 16
 """Of a large batch only so many environments are rewarded singly for comparison."""
 FLOAT32_ORDER = 1e-6
-"""Actions are float32: sums over them may differ by this much of a term's largest value."""
+"""Actions are float32: sums over them may differ by this much of a value's largest."""
+ROWS_AT_ONCE = 512
+"""Rows of a call: enough that its cost no longer counts; few enough to stay in the cache."""
+RESTART_EVERY = 11
+ZERO_ACTIONS = (8, 16)
+"""Of every `ZERO_ACTIONS[1]` trial steps the last `ZERO_ACTIONS[0]` are made with zero actions."""
 
-
-class SideInfoSource(Protocol):
-    """Who has the simulator's model and data: a BatchedEnv."""
-
-    def side_info(self) -> dict[str, Any]:
-        """For a batched reward: fields of `mj_data` are (N, ...)."""
-        ...
-
-    def row_side_info(self, i: int) -> dict[str, Any]:
-        """For one environment: real `mj_model` and `mj_data`."""
-        ...
+Rewards = tuple[Floats, dict[str, Floats]]
+"""Totals and terms by name: (N,) each, or (K, N) for K steps."""
 
 
 class RewardRunner:
@@ -46,6 +37,12 @@ class RewardRunner:
     `batched`: one reward object sees (N, ...) arrays, in one call. Otherwise every environment has
     a reward object of its own, which sees single transitions. `decide_batched` tells whether the
     first is safe. `stateful` is read off the source and may err on the side of True.
+
+    Right after the physics numpy's calls cost twice as much as in a row, and a batched reward that
+    keeps no state cannot tell whether its rows are of one step or of many. So `block` rewards
+    `block_steps` of them in one call. The first block is rewarded both ways, with a second reward
+    object; if that makes a difference (state that the source does not show), it stays with single
+    steps. So it does for a reward that looks at the simulator (`side_info`).
     """
 
     def __init__(
@@ -56,15 +53,21 @@ class RewardRunner:
         batched: bool,
         engine: str = "mujoco",
         name: str = DEFAULT_NAME,
+        side_info: BatchedEnv | None = None,
     ) -> None:
         self.num_envs = num_envs
         self.batched = batched
-        self._given = (code, engine, name)
+        self._side_info = side_info
         self._source = parse_source(code, engine, name=name)
         self._calls: list[CheckedReward] = []
         self.restart()
-        self.spec: RewardSpec = spec_of(self._calls[0].reward)
+        self.spec = spec_of(self._calls[0].reward)
         self.stateful = self._source.stateful or self._calls[0].has_reset
+        single = not batched or self.stateful or side_info is not None
+        self.block_steps = 1 if single else max(1, ROWS_AT_ONCE // num_envs)
+        """How many steps to gather for a call of `block`."""
+        self._block_call: CheckedReward | None = None
+        self._compared = False
 
     @property
     def term_names(self) -> tuple[str, ...]:
@@ -78,67 +81,118 @@ class RewardRunner:
 
     def restart(self) -> None:
         """Make fresh reward objects, by executing the source again."""
-        self._calls = [
-            CheckedReward(
-                self._source.build(),
-                row=None if self.batched else i,
-                file=self._source.name,
-                before_traceback=self._source.remember_lines,
-            )
-            for i in range(1 if self.batched else self.num_envs)
-        ]
+        rows: Sequence[int | None] = [None] if self.batched else range(self.num_envs)
+        self._calls = [self._build(row) for row in rows]
 
-    def another(self) -> RewardRunner:
-        """A runner like this one, with reward objects of its own."""
-        code, engine, name = self._given
-        return RewardRunner(code, self.num_envs, batched=self.batched, engine=engine, name=name)
+    def _build(self, row: int | None) -> CheckedReward:
+        return CheckedReward(
+            self._source.build(),
+            row=row,
+            file=self._source.name,
+            before_traceback=self._source.remember_lines,
+        )
 
-    def count(self, steps: int) -> None:
-        """Let steps count, in the messages of errors, that were rewarded elsewhere."""
-        for call in self._calls:
-            call.step += steps
-
-    def __call__(
-        self,
-        obs: Floats,
-        action: np.ndarray[Any, Any],
-        next_obs: Floats,
-        info: Mapping[str, Any],
-        *,
-        episode_start: Rows,
-        side_info: SideInfoSource | None = None,
-    ) -> tuple[Floats, dict[str, Floats]]:
-        """Reward (N,) and terms {name: (N,)} of one transition in each environment.
-
-        `episode_start` marks the rows whose transition is the first of its episode. A batched
-        reward may be given the rows of several steps. Raises RewardError.
-        """
+    def __call__(self, transition: Transition) -> Rewards:
+        """Rewards (N,) and terms {name: (N,)}; raises RewardError."""
         if self.batched:
-            given = info if side_info is None else {**info, **side_info.side_info()}
-            values = self._calls[0].batch(obs, action, next_obs, given, episode_start)
+            info = transition.info
+            if self._side_info is not None:
+                info = {**info, **self._side_info.side_info()}
+            values = self._calls[0].batch(transition._replace(info=info))
         else:
-            values = self._each((obs, action, next_obs), info, episode_start, side_info)
-        names = self._calls[0].names or ()
-        return values[0], dict(zip(names, values[1:], strict=True))
+            values = self._each(transition)
+        return values[0], dict(zip(self.term_names, values[1:], strict=True))
 
-    def _each(
-        self,
-        arrays: tuple[Floats, np.ndarray[Any, Any], Floats],
-        info: Mapping[str, Any],
-        episode_start: Rows,
-        source: SideInfoSource | None,
-    ) -> Floats:
-        obs, action, next_obs = arrays
+    def _each(self, transition: Transition) -> Floats:
+        obs, action, next_obs, info, episode_start = transition
         starts = episode_start.tolist()
         rows = []
         for i, call in enumerate(self._calls):
             if call.names is None:
                 call.names = self._calls[0].names
-            given = {key: value[i] for key, value in info.items()}
-            if source is not None:
-                given.update(source.row_side_info(i))
-            rows.append(call.single(obs[i], action[i], next_obs[i], given, starts[i]))
+            row_info = {key: value[i] for key, value in info.items()}
+            if self._side_info is not None:
+                row_info.update(self._side_info.row_side_info(i))
+            rows.append(call.single(obs[i], action[i], next_obs[i], row_info, starts[i]))
         return np.array(rows).T.copy()
+
+    def block(self, steps: Sequence[Transition]) -> Rewards:
+        """Rewards (K, N) and terms {name: (K, N)}; raises RewardError, at the step to blame."""
+        if self.block_steps == 1 or len(steps) == 1:
+            return self._one_by_one(steps)
+        try:
+            block = self._all_at_once(steps)
+        except RewardError:
+            block = None
+        if block is not None and self._compared:
+            self._calls[0].step += len(steps)
+            return block
+        # The first block; or one that failed, whose steps now show which of them is to blame.
+        single = self._one_by_one(steps)
+        if block is not None and _alike(single, block):
+            self._compared = True
+            return block
+        self.block_steps = 1
+        return single
+
+    def _one_by_one(self, steps: Sequence[Transition]) -> Rewards:
+        rewards = [self(step) for step in steps]
+        if len(rewards) == 1:
+            total, terms = rewards[0]
+            return total[None], {name: values[None] for name, values in terms.items()}
+        return (
+            np.stack([total for total, _ in rewards]),
+            {name: np.stack([terms[name] for _, terms in rewards]) for name in self.term_names},
+        )
+
+    def _all_at_once(self, steps: Sequence[Transition]) -> Rewards | None:
+        """None if the steps cannot be put together, because their info differs in its keys."""
+        keys = steps[0].info.keys()
+        if any(step.info.keys() != keys for step in steps):
+            return None
+        if self._block_call is None:
+            self._block_call = self._build(None)
+        values = self._block_call.batch(
+            Transition(
+                np.concatenate([step.obs for step in steps]),
+                np.concatenate([step.action for step in steps]),
+                np.concatenate([step.next_obs for step in steps]),
+                {key: np.concatenate([step.info[key] for step in steps]) for key in keys},
+                np.concatenate([step.episode_start for step in steps]),
+            )
+        ).reshape(-1, len(steps), self.num_envs)
+        return values[0], dict(zip(self._block_call.names or (), values[1:], strict=True))
+
+
+def _alike(one: Rewards, other: Rewards) -> bool:
+    (total, terms), (other_total, other_terms) = one, other
+    return terms.keys() == other_terms.keys() and all(
+        np.allclose(a, b, rtol=0.0, atol=FLOAT32_ORDER * float(np.abs(a).max()) + 1e-9)
+        for a, b in [(total, other_total), *((terms[k], other_terms[k]) for k in terms)]
+    )
+
+
+def trial_transitions(env: BatchedEnv, steps: int, seed: int = 0) -> Iterator[Transition]:
+    """Real transitions to try a reward on: random and zero actions, with episodes that begin anew.
+
+    `env` is reset first, and some of its rows now and then. While a transition is looked at, the
+    environment's side information is that of it.
+    """
+    rng = np.random.default_rng(seed)
+    space = env.single_action_space
+    low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+    shape = (env.num_envs, *(space.shape or ()))
+    obs = env.reset_batch(seed)
+    start = np.ones(env.num_envs, np.bool_)
+    for step in range(steps):
+        zero = step % ZERO_ACTIONS[1] >= ZERO_ACTIONS[1] - ZERO_ACTIONS[0]
+        action = (np.zeros(shape) if zero else rng.uniform(low, high, shape)).astype(np.float32)
+        batch = env.step_batch(action)
+        yield Transition(obs, action, batch.next_obs, batch.info, start)
+        obs, start = batch.obs, batch.terminated | batch.truncated
+        if step % RESTART_EVERY == RESTART_EVERY - 1:
+            rows = rng.random(env.num_envs) < 0.5
+            obs, start = env.restart(rows), start | rows
 
 
 def decide_batched(
@@ -158,46 +212,41 @@ def decide_batched(
     single transitions, since then it works nowhere but here.
     """
     rows = min(env.num_envs, COMPARED_ROWS)
-    single = RewardRunner(code, rows, batched=False, engine=engine, name=name)
-    batch = RewardRunner(code, env.num_envs, batched=True, engine=engine, name=name)
+    source = env if side_info else None
+    single = RewardRunner(code, rows, batched=False, engine=engine, name=name, side_info=source)
+    batch = RewardRunner(
+        code, env.num_envs, batched=True, engine=engine, name=name, side_info=source
+    )
     reason = "" if env.num_envs > 1 else "with one environment there is nothing to batch"
     scale: dict[str, float] = {}
-    source = env if side_info else None
-    for step, transition in enumerate(transitions(env, steps, seed)):
-        expected = _rewarded(single, transition.first(rows), source)
+    for step, transition in enumerate(trial_transitions(env, steps, seed)):
+        obs, action, next_obs, info, start = transition
+        first_info = {key: value[:rows] for key, value in info.items()}
+        first = Transition(obs[:rows], action[:rows], next_obs[:rows], first_info, start[:rows])
+        expected = single(first)
         if not reason:
             try:
-                given = _rewarded(batch, transition, source)
+                together = batch(transition)
             except RewardError as error:
                 reason = f"on a batch: {str(error).splitlines()[0]}"
             else:
-                reason = _difference(expected, given, scale, step)
+                reason = _difference(expected, together, scale, step)
     return not reason, reason
 
 
-def _rewarded(
-    runner: RewardRunner, t: Transition, source: SideInfoSource | None
-) -> dict[str, Floats]:
-    total, terms = runner(
-        t.obs, t.action, t.next_obs, t.info, episode_start=t.episode_start, side_info=source
-    )
-    return {**terms, "": total}
-
-
-def _difference(
-    expected: dict[str, Floats], given: dict[str, Floats], scale: dict[str, float], step: int
-) -> str:
+def _difference(single: Rewards, batch: Rewards, scale: dict[str, float], step: int) -> str:
     """Where batch and single differ by more than the order of float32 sums can explain."""
-    if expected.keys() != given.keys():
-        return f"the terms are {', '.join(given)} on a batch, {', '.join(expected)} on one"
+    expected, together = ({**terms, "": total} for total, terms in (single, batch))
+    if expected.keys() != together.keys():
+        return f"the terms are {', '.join(together)} on a batch, {', '.join(expected)} on one"
     for name, alone in expected.items():
-        together = given[name][: len(alone)]
+        values = together[name][: len(alone)]
         scale[name] = max(scale.get(name, 0.0), float(np.abs(alone).max()))
-        wrong = np.abs(alone - together) > FLOAT32_ORDER * scale[name] + 1e-9
+        wrong = np.abs(alone - values) > FLOAT32_ORDER * scale[name] + 1e-9
         if wrong.any():
             row = int(wrong.argmax())
             return (
                 f"{name or 'the total'} at step {step} in environment {row} is {alone[row]:.6g} "
-                f"alone but {together[row]:.6g} in a batch"
+                f"alone but {values[row]:.6g} in a batch"
             )
     return ""

@@ -1,46 +1,85 @@
-"""MuJoCo through Gymnasium."""
+"""MuJoCo through Gymnasium: an environment's facts, read off the live MjModel."""
 
 from __future__ import annotations
 
 import math
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium as gym
+import mujoco
 import numpy as np
 
-from p2p.training.envs.quiet_loading import quiet_loading
+from p2p.training.envs.registry import quiet_loading
 from p2p.training.simulator import UnsupportedEnvironmentError
-from p2p.training.specs import spec_text
-from p2p.training.specs.env_text import info_meaning, termination_text
-from p2p.training.specs.mujoco_model import (
-    read_action,
-    read_bodies,
-    read_camera,
-    read_geoms,
-    read_joints,
-    resting,
-    torso_joints,
-    vec3,
+from p2p.training.specs.observation_layout import (
+    StateLibrary,
+    made_up_samples,
+    read_layout,
+    real_samples,
 )
-from p2p.training.specs.observation_layout import made_up_samples, read_layout, real_samples
-from p2p.training.specs.records import EnvSpec, OpenRange
-from p2p.training.specs.state_fields import Library
+from p2p.training.specs.records import (
+    ActionEntry,
+    BodyEntry,
+    CameraEntry,
+    EnvSpec,
+    GeomEntry,
+    JointEntry,
+    OpenRange,
+    Vec3,
+)
+from p2p.training.specs.spec_text import direction, info_meaning, summary, termination_text, turn
+from p2p.training.video.scene import choose_camera
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
     from numpy.typing import NDArray
 
-TRAJECTORY_FIELDS = ("qpos", "qvel", "ctrl", "xpos", "xquat", "cvel", "cfrc_ext")
+JointType = Literal["free", "ball", "slide", "hinge"]
+JOINT_TYPES: tuple[JointType, ...] = ("free", "ball", "slide", "hinge")
+QPOS_SIZE: Mapping[JointType, int] = {"free": 7, "ball": 4, "slide": 1, "hinge": 1}
+QVEL_SIZE: Mapping[JointType, int] = {"free": 6, "ball": 3, "slide": 1, "hinge": 1}
+_GEOM_SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "box": 3}
+_JOINT_TRANSMISSIONS = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+_SMALL_LEVER = 1e-3
+_SLANT = 0.3
+"""A part whose lever is closer to the joint's axis than this share turns rather than swings."""
+
+
+class MujocoBackend:
+    """Reads any registered MuJoCo environment with flat observations and actions."""
+
+    engine_name = "mujoco"
+
+    def read_spec(self, env_id: str) -> EnvSpec:
+        with quiet_loading():
+            env: Any = gym.make(env_id)
+            scratch: Any = gym.make(env_id)  # its state is written over
+        try:
+            _check(env_id, env)
+            return _read(env_id, env, scratch)
+        finally:
+            env.close()
+            scratch.close()
+
+    def extract_side_info(self, env: Any) -> dict[str, Any]:
+        """`mj_model` and `mj_data`, live: they change with the next step.
+
+        Raises UnsupportedEnvironmentError for an environment that has none.
+        """
+        base = env.unwrapped
+        model, data = getattr(base, "model", None), getattr(base, "data", None)
+        if model is None or data is None:
+            raise UnsupportedEnvironmentError(
+                f"side_info: {type(base).__name__} has no MuJoCo model and data"
+            )
+        return {"mj_model": model, "mj_data": data}
+
+    def reward_namespace(self) -> dict[str, Any]:
+        return {"mujoco": mujoco}
 
 
 def _check(env_id: str, env: Any) -> None:
-    import gymnasium as gym
-    import mujoco
-
-    base = env.unwrapped
-    if not isinstance(getattr(base, "model", None), mujoco.MjModel):
+    if not isinstance(getattr(env.unwrapped, "model", None), mujoco.MjModel):
         raise UnsupportedEnvironmentError(
             f"{env_id} is not a MuJoCo environment: it has no MjModel"
         )
@@ -51,11 +90,54 @@ def _check(env_id: str, env: Any) -> None:
             )
 
 
-def _exists(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
+def _read(env_id: str, env: Any, scratch: Any) -> EnvSpec:
+    base, model = env.unwrapped, env.unwrapped.model
+    rest = mujoco.MjData(model)
+    mujoco.mj_forward(model, rest)
+    joints = tuple(_read_joint(model, rest, i) for i in range(model.njnt))
+    bodies, geoms = _read_bodies(model, rest), _read_geoms(model)
+    library = StateLibrary(model, joints, bodies, geoms)
+    scratch.reset(seed=0)
+    made_up = made_up_samples(scratch, library, np.random.default_rng(0))
+    name = env.spec.name
+    switch = getattr(base, "_terminate_when_unhealthy", None)
+    ranges = _healthy_ranges(base)
+    torso = _torso_joints(joints)
+    free = next((j for j in torso if j.type == "free"), None)
+    height = next((j for j in torso if j.height_offset is not None), None)
+    angle = None if free else next((j for j in torso if j.type == "hinge"), None)
+    renderer = getattr(base, "mujoco_renderer", None)
+    space = env.action_space
+    return EnvSpec(
+        env_id=env_id,
+        name=name,
+        engine=MujocoBackend.engine_name,
+        description=summary(name, joints, bodies, space.shape[0]),
+        observation=read_layout(made_up, real_samples(env, library, seed=0), library),
+        actions=tuple(
+            _read_action(model, i, joints, _open(space.low[i], space.high[i]))
+            for i in range(space.shape[0])
+        ),
+        joints=joints,
+        bodies=bodies,
+        geoms=geoms,
+        camera=_read_camera(model, rest, getattr(renderer, "default_cam_config", None) or {}),
+        info_keys=_info_keys(env),
+        dt=float(base.dt),
+        frame_skip=int(base.frame_skip),
+        max_episode_steps=env.spec.max_episode_steps,
+        terminate_when_unhealthy=switch,
+        healthy_ranges=ranges,
+        termination=termination_text(name, switch, ranges),
+        total_mass=float(model.body_mass.sum()),
+        gravity=_vec3(model.opt.gravity),
+        uses_quaternion_orientation=free is not None,
+        z_height_qpos_idx=free.qpos_address + 2
+        if free
+        else (height.qpos_address if height else None),
+        torso_angle_qpos_idx=angle.qpos_address if angle else None,
+        torso_angvel_qvel_idx=angle.qvel_address if angle else None,
+    )
 
 
 def _info_keys(env: Any) -> dict[str, str]:
@@ -75,145 +157,169 @@ def _healthy_ranges(base: Any) -> dict[str, OpenRange]:
     ranges: dict[str, OpenRange] = {}
     for attribute, value in vars(base).items():
         key = attribute.removeprefix("_healthy_").removesuffix("_range")
-        if attribute == f"_healthy_{key}_range":
-            bounds = _open(*value)
-            if bounds != (None, None):
-                ranges[key] = bounds
+        if attribute == f"_healthy_{key}_range" and _open(*value) != (None, None):
+            ranges[key] = _open(*value)
     return ranges
 
 
-class MujocoBackend:
-    """Reads any registered MuJoCo environment with flat observations and actions."""
+def _vec3(values: Any) -> Vec3:
+    """Three plain floats, rounded where binary noise would show."""
+    x, y, z = (round(float(v), 9) + 0.0 for v in values)
+    return (x, y, z)
 
-    engine_name = "mujoco"
-    display_name = "MuJoCo"
-    has_physics_state = True
-    trajectory_fields: ClassVar[tuple[str, ...]] = TRAJECTORY_FIELDS
 
-    def is_registered(self, env_id: str) -> bool:
-        """Whether Gymnasium knows the id; imports the package of an id such as `package:Env-v0`."""
-        import gymnasium as gym
+def _body_name(model: mujoco.MjModel, i: int) -> str:
+    return model.body(i).name or f"body{i}"
 
-        module, _, name = env_id.rpartition(":")
-        if module:
-            if not _exists(module):
-                return False
-            import_module(module)  # what goes wrong inside it is for the caller to see
-        try:
-            gym.spec(name)
-        except gym.error.Error:
-            return False
-        return True
 
-    def read_spec(self, env_id: str) -> EnvSpec:
-        """Read everything off a live environment."""
-        import gymnasium as gym
-
-        with quiet_loading():
-            env: Any = gym.make(env_id)
-            scratch: Any = gym.make(env_id)  # its state is written over
-        try:
-            _check(env_id, env)
-            return self._read(env_id, env, scratch)
-        finally:
-            env.close()
-            scratch.close()
-
-    def _read(self, env_id: str, env: Any, scratch: Any) -> EnvSpec:
-        base, model = env.unwrapped, env.unwrapped.model
-        rest = resting(model)
-        joints, bodies, geoms = (
-            read_joints(model, rest),
-            read_bodies(model, rest),
-            read_geoms(model),
+def _read_bodies(model: mujoco.MjModel, rest: mujoco.MjData) -> tuple[BodyEntry, ...]:
+    return tuple(
+        BodyEntry(
+            id=i,
+            name=_body_name(model, i),
+            parent=int(model.body_parentid[i]),
+            mass=float(model.body_mass[i]),
+            rest_position=_vec3(rest.xpos[i]),
+            offset=_vec3(model.body_pos[i]),
         )
-        library = Library(model, joints, bodies, geoms)
-        scratch.reset(seed=0)
-        made_up = made_up_samples(scratch, library, np.random.default_rng(0))
-        name = env.spec.name
-        switch = getattr(base, "_terminate_when_unhealthy", None)
-        ranges = _healthy_ranges(base)
-        torso = torso_joints(joints)
-        free = next((j for j in torso if j.type == "free"), None)
-        height = next((j for j in torso if j.height_offset is not None), None)
-        angle = None if free else next((j for j in torso if j.type == "hinge"), None)
-        renderer = getattr(base, "mujoco_renderer", None)
-        space = env.action_space
-        return EnvSpec(
-            env_id=env_id,
-            name=name,
-            engine=self.engine_name,
-            description=spec_text.summary(name, joints, bodies, space.shape[0]),
-            observation=read_layout(made_up, real_samples(env, library, seed=0), library),
-            actions=tuple(
-                read_action(model, i, joints, _open(space.low[i], space.high[i]))
-                for i in range(space.shape[0])
-            ),
-            joints=joints,
-            bodies=bodies,
-            geoms=geoms,
-            camera=read_camera(model, rest, getattr(renderer, "default_cam_config", None) or {}),
-            info_keys=_info_keys(env),
-            dt=float(base.dt),
-            frame_skip=int(base.frame_skip),
-            max_episode_steps=env.spec.max_episode_steps,
-            terminate_when_unhealthy=switch,
-            healthy_ranges=ranges,
-            termination=termination_text(name, switch, ranges),
-            total_mass=float(model.body_mass.sum()),
-            gravity=vec3(model.opt.gravity),
-            uses_quaternion_orientation=free is not None,
-            z_height_qpos_idx=free.qpos_address + 2
-            if free
-            else (height.qpos_address if height else None),
-            torso_angle_qpos_idx=angle.qpos_address if angle else None,
-            torso_angvel_qvel_idx=angle.qvel_address if angle else None,
-        )
+        for i in range(model.nbody)
+    )
 
-    def extract_side_info(self, env: Any) -> dict[str, Any]:
-        """`mj_model` and `mj_data`, live: they change with the next step.
 
-        Raises UnsupportedEnvironmentError for an environment that has none.
-        """
-        base = env.unwrapped
-        model, data = getattr(base, "model", None), getattr(base, "data", None)
-        if model is None or data is None:
-            raise UnsupportedEnvironmentError(
-                f"side_info: {type(base).__name__} has no MuJoCo model and data"
+def _hinge_sign(axis: Vec3, lever: NDArray[np.float64], body: str, *, root: bool) -> str:
+    """A limb swings to a side; a root, or what turns about its own length, only turns."""
+    swing = np.cross(np.asarray(axis), lever)
+    reach, arm = float(np.linalg.norm(swing)), float(np.linalg.norm(lever))
+    if root or reach < max(_SMALL_LEVER, _SLANT * arm):
+        return f"positive turns {body} {turn(axis)}"
+    return f"positive swings {body} towards {direction(swing.tolist())}"
+
+
+def _read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntry:
+    kind = JOINT_TYPES[int(model.jnt_type[i])]
+    owner = int(model.jnt_bodyid[i])
+    parent = int(model.body_parentid[owner])
+    body = _body_name(model, owner)
+    qpos, qvel = int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i])
+    axis = _vec3(rest.xaxis[i]) if kind in ("slide", "hinge") else None
+    height_offset: float | None = None
+    if kind == "free":
+        sign = f"moves {body} freely in the world; quaternion (w, x, y, z) is (1, 0, 0, 0) unturned"
+    elif axis is None:
+        sign = f"turns {body} freely; quaternion (w, x, y, z) is (1, 0, 0, 0) unturned"
+    elif kind == "slide":
+        sign = f"positive moves {body} towards {direction(axis)}"
+        if axis == (0.0, 0.0, 1.0):
+            height_offset = round(float(rest.xpos[owner, 2] - rest.qpos[qpos]), 9)
+    else:
+        lever = rest.subtree_com[owner] - rest.xanchor[i]
+        with_slides = int(model.body_jntnum[owner]) > 1 and parent == 0
+        sign = _hinge_sign(axis, lever, body, root=with_slides)
+    low, high = (float(v) for v in model.jnt_range[i])
+    return JointEntry(
+        id=i,
+        name=model.joint(i).name or f"joint{i}",
+        type=kind,
+        body=body,
+        parent=_body_name(model, parent),
+        axis=axis,
+        anchor=_vec3(rest.xanchor[i]),
+        range=(low, high) if model.jnt_limited[i] else None,
+        unit={"slide": "m", "hinge": "rad"}.get(kind, ""),
+        rest=tuple(float(v) for v in rest.qpos[qpos : qpos + QPOS_SIZE[kind]]),
+        qpos_address=qpos,
+        qpos_size=QPOS_SIZE[kind],
+        qvel_address=qvel,
+        qvel_size=QVEL_SIZE[kind],
+        sign=sign,
+        rotation=turn(axis) if axis and kind == "hinge" else "",
+        height_offset=height_offset,
+    )
+
+
+def _read_geoms(model: mujoco.MjModel) -> tuple[GeomEntry, ...]:
+    entries = []
+    for i in range(model.ngeom):
+        kind = mujoco.mjtGeom(int(model.geom_type[i])).name.removeprefix("mjGEOM_").lower()
+        size = model.geom_size[i][: _GEOM_SIZES.get(kind, 0)]
+        entries.append(
+            GeomEntry(
+                id=i,
+                name=model.geom(i).name or f"geom{i}",
+                type=kind,
+                size=tuple(float(v) for v in size),
+                body=_body_name(model, int(model.geom_bodyid[i])),
+                position=_vec3(model.geom_pos[i]),
+                collides=bool(model.geom_contype[i] or model.geom_conaffinity[i]),
             )
-        return {"mj_model": model, "mj_data": data}
+        )
+    return tuple(entries)
 
-    def build_trajectory_fields(self, env: Any) -> dict[str, NDArray[np.float64]]:
-        """Copies of the state arrays that a recorded trajectory keeps for each step."""
-        data = env.unwrapped.data
-        return {field: np.array(getattr(data, field)) for field in TRAJECTORY_FIELDS}
 
-    def inject_reward_namespace(self, namespace: MutableMapping[str, Any]) -> None:
-        """Reward code may use `mujoco` without importing it."""
-        import mujoco
+def _actuator_kind(model: mujoco.MjModel, i: int, joint: JointEntry | None) -> str:
+    gain, _, velocity = (float(v) for v in model.actuator_gainprm[i][:3])
+    _, position_bias, velocity_bias = (float(v) for v in model.actuator_biasprm[i][:3])
+    if position_bias and position_bias == -gain:
+        return "position servo"
+    if velocity_bias and velocity_bias == -gain and not velocity:
+        return "velocity servo"
+    return "torque" if joint is not None and joint.type == "hinge" else "force"
 
-        namespace["mujoco"] = mujoco
 
-    def extract_body_info(self, spec: EnvSpec) -> str:
-        """Text: how the state arrays are indexed, and the bodies."""
-        return spec_text.body_info(spec)
+def _read_action(
+    model: mujoco.MjModel, i: int, joints: tuple[JointEntry, ...], bounds: OpenRange
+) -> ActionEntry:
+    """One actuator, with the bounds that the action space gives it."""
+    on_joint = int(model.actuator_trntype[i]) in _JOINT_TRANSMISSIONS
+    joint = joints[int(model.actuator_trnid[i, 0])] if on_joint else None
+    kind = _actuator_kind(model, i, joint)
+    gear = float(model.actuator_gear[i, 0])
+    target = joint.name if joint else "its tendon, site or body"
+    unit = {"torque": "N m", "force": "N"}.get(kind, joint.unit if joint else "")
+    if kind in ("torque", "force"):
+        strength = gear * float(model.actuator_gainprm[i, 0])
+        way = "positive" if strength > 0 else "negative"
+        text = f"{kind} on {target}: {abs(strength):g} {unit} per 1.0, in its {way} direction"
+    else:
+        text = f"{kind} on {target}: the action is the target ({unit})"
+    return ActionEntry(
+        index=i,
+        name=model.actuator(i).name or (joint.name if joint else f"actuator{i}"),
+        joint=joint.name if joint else None,
+        kind=kind,
+        low=bounds[0],
+        high=bounds[1],
+        gear=gear,
+        unit=unit,
+        description=f"{text}; {joint.sign}" if joint else text,
+    )
 
-    def extract_body_geometry(self, spec: EnvSpec) -> str:
-        """Text: the tree of bodies with masses, joints and shapes."""
-        return spec_text.body_geometry(spec)
 
-    def extract_joint_semantics(self, spec: EnvSpec) -> str:
-        """Text: what a positive value of each joint means."""
-        return spec_text.joint_semantics(spec)
+def _torso_joints(joints: tuple[JointEntry, ...]) -> tuple[JointEntry, ...]:
+    """The joints that move the whole robot through the world; none for a fixed base.
 
-    def describe_observation(self, spec: EnvSpec) -> str:
-        """Text: the observation, index by index."""
-        return spec_text.observation_table(spec)
+    A root either has a free joint or, in the plane, slides and turns.
+    """
+    roots: dict[str, list[JointEntry]] = {}
+    for joint in joints:
+        if joint.parent == "world":
+            roots.setdefault(joint.body, []).append(joint)
+    for group in roots.values():
+        kinds = {joint.type for joint in group}
+        if "free" in kinds or {"slide", "hinge"} <= kinds:
+            return tuple(group)
+    return ()
 
-    def describe_actions(self, spec: EnvSpec) -> str:
-        """Text: the action, index by index."""
-        return spec_text.action_table(spec)
 
-    def get_camera_description(self, spec: EnvSpec) -> str:
-        """Text: where the world's axes point in a rendered image."""
-        return spec_text.camera_text(spec)
+def _read_camera(
+    model: mujoco.MjModel, rest: mujoco.MjData, config: Mapping[str, Any]
+) -> CameraEntry:
+    """The camera that videos are drawn with, at the reference pose."""
+    camera = choose_camera(model, rest, config)
+    return CameraEntry(
+        azimuth=camera.azimuth,
+        elevation=camera.elevation,
+        distance=camera.distance,
+        lookat=_vec3(camera.lookat),
+        track_body=None if camera.tracked_body is None else _body_name(model, camera.tracked_body),
+    )

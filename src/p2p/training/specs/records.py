@@ -91,8 +91,6 @@ class BodyEntry(Record):
 
 
 class GeomEntry(Record):
-    """A shape on a body."""
-
     id: int
     name: str
     type: str
@@ -152,20 +150,8 @@ class EnvSpec(Record):
 
     @property
     def obs_dim(self) -> int:
-        """Length of the observation."""
         return len(self.observation)
 
     @property
     def action_dim(self) -> int:
-        """Length of the action."""
         return len(self.actions)
-
-    def observation_index(self, name: str) -> int:
-        """Where the observation holds `name`, which is an entry's name or its source.
-
-        Raises KeyError when it holds no such entry.
-        """
-        for entry in self.observation:
-            if name in (entry.name, entry.source):
-                return entry.index
-        raise KeyError(f"{self.env_id} observes no {name!r}")

@@ -1,6 +1,6 @@
 """Videos of recorded episodes, made by a process of their own.
 
-The parent hands over jobs (environment, trajectory file, output) and goes on; `python -m
+The parent hands over jobs (environment, trajectory file, output) and continues; `python -m
 p2p.training.video.rendering` draws the recorded states. No reward code is loaded anywhere here.
 """
 
@@ -13,14 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from p2p.contracts import Record
-from p2p.training.own_modules import own_folders
+from p2p.contracts import ROLLOUT_LABELS, Record
+from p2p.records.iteration_record import IterationRecord
+from p2p.training.envs.registry import own_folders
 from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from p2p.training.trajectory import Trajectory
     from p2p.training.video.encode import Frame
+
 
 SECONDS_PER_JOB = 300.0
 """Default limit. A 1,000-step episode takes under 15 s on one busy core."""
@@ -249,6 +253,82 @@ def _attempt(job: RenderJob) -> RenderOutcome:
         seconds=time.process_time() - began,
         error=error,
     )
+
+
+MAX_FRAMES = 500
+"""Per video of a run: an episode of 50 s at 10 frames per second, as a person or a judge needs it.
+Drawing in software is the dearest part of an evaluation."""
+
+
+class RenderQueue:
+    """Renders what is added in the background; leaving the block early cancels the rest.
+
+    One process draws while training runs, so that videos never take more than one core from it.
+    """
+
+    def __init__(self, record: IterationRecord, env_id: str, *, enabled: bool) -> None:
+        self.record = record
+        self.env_id = env_id
+        self.enabled = enabled
+        self._waiting: list[RenderJob] = []
+        self._running: list[RenderProcess] = []
+        self._asked: set[Path] = set()
+        self._problems: dict[str, None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._waiting.clear()
+        for process in self._running:
+            process.cancel()
+
+    def add(self, step: int, labels: Sequence[str] = ROLLOUT_LABELS) -> None:
+        """Render these episodes of a checkpoint, as far as they are recorded and not asked for."""
+        for label in labels:
+            trajectory = self.record.trajectory_file(step, label)
+            output = self.record.videos_dir / f"eval_{step}_{label}.mp4"
+            asked = output in self._asked or output.exists()
+            if self.enabled and trajectory.exists() and not asked:
+                self._asked.add(output)
+                title = f"{self.env_id}  step {step:,}  {label}"
+                self._waiting.append(
+                    RenderJob(
+                        env_id=self.env_id,
+                        trajectory=trajectory,
+                        output=output,
+                        title=title,
+                        max_frames=MAX_FRAMES,
+                    )
+                )
+        self.advance()
+
+    def advance(self, at_once: int = 1) -> None:
+        """Start what waits if fewer processes draw than may; called every now and then."""
+        for process in [process for process in self._running if not process.running()]:
+            self._running.remove(process)
+            for outcome in process.outcomes():
+                if not outcome.ok:
+                    self._problems[f"no video: {outcome.error}"] = None
+        free = at_once - len(self._running)
+        if self._waiting and free > 0:
+            self.record.videos_dir.mkdir(parents=True, exist_ok=True)
+            shares = [self._waiting[i::free] for i in range(free)]
+            self._running += [render_async(share) for share in shares if share]
+            self._waiting = []
+
+    def finish(self) -> list[str]:
+        """Draw the rest on all cores; what could not be rendered, each reason once."""
+        while self._running or self._waiting:
+            self.advance(at_once=len(os.sched_getaffinity(0)))
+            if self._running:
+                self._running[0].wait()
+        return list(self._problems)
 
 
 if __name__ == "__main__":

@@ -98,13 +98,13 @@ def probe_backends(environ: Mapping[str, str]) -> RenderSupport:
 
 def drawing_environment(backend: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that draws: what it needs, and the backend."""
-    kept = {
+    variables = {
         name: value
         for name, value in environ.items()
         if name in _KEPT or name.startswith(_KEPT_PREFIXES)
     }
     # Software rendering would start a thread per core and take them from training.
-    return {"LP_NUM_THREADS": "1", **kept, "MUJOCO_GL": backend}
+    return {"LP_NUM_THREADS": "1", **variables, "MUJOCO_GL": backend}
 
 
 def _switched_off(environ: Mapping[str, str]) -> bool:

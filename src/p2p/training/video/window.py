@@ -44,8 +44,7 @@ def play_in_window(env_id: str, trajectory: Trajectory) -> None:
     import mujoco
     import mujoco.viewer
 
-    from p2p.training.video.camera import choose_camera
-    from p2p.training.video.scene import open_model, show_state
+    from p2p.training.video.scene import choose_camera, open_model, show_state
 
     model, camera_config = open_model(env_id)
     data = mujoco.MjData(model)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class EpisodeLog:
@@ -72,14 +69,12 @@ class EpisodeLog:
         self._open = np.zeros_like(self._open)
 
     def state(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
-        """Everything: arrays, and what goes into JSON."""
         ended = np.array(self._ended).reshape(-1, len(self._open))
         return {"open": self._open, "ended": ended}, {"total": self.total, "names": self._names}
 
     def load_state(
         self, arrays: Mapping[str, NDArray[np.float64]], meta: Mapping[str, Any]
     ) -> None:
-        """Continue where `state` was taken."""
         self.total, self._names = int(meta["total"]), tuple(meta["names"])
         self._open = arrays["open"].copy()
         self._ended.clear()

@@ -12,8 +12,10 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from processes import is_there, wait_until
 
@@ -62,33 +64,23 @@ def steps(record: IterationRecord) -> int:
     return int(training[-1]["global_step"]) if training else 0
 
 
-def processes_naming(text: str) -> list[int]:
+def processes_naming(text: str) -> list[psutil.Process]:
     """The executors with `text` in their arguments."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (path / "cmdline").read_bytes().decode(errors="replace")
-            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    executors = {}
+    for process in psutil.process_iter(["cmdline", "ppid"]):
+        arguments = " ".join(process.info["cmdline"] or [])
         if "p2p.executor" in arguments and text in arguments:
-            parents[int(path.name)] = parent
+            executors[process.pid] = process
     # What an executor starts carries its arguments until it has become another program.
-    return [pid for pid, parent in parents.items() if parent not in parents]
+    return [p for p in executors.values() if p.info["ppid"] not in executors]
 
 
-def with_descendants(pids: list[int]) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents.setdefault(parent, []).append(int(path.parent.name))
-    found = list(pids)
-    for pid in found:
-        found += parents.get(pid, [])
-    return found
+def with_descendants(processes: list[psutil.Process]) -> list[int]:
+    pids = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            pids += [process.pid, *(child.pid for child in process.children(recursive=True))]
+    return pids
 
 
 def files_and_times(record: IterationRecord) -> dict[str, int]:
@@ -106,14 +98,14 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
         RunConfigEntry(config_id="blind", params={"side_info": False}),
         RunConfigEntry(config_id="wrong", params={"num_minibatches": 7, "net_arch": [0]}),
     ]
-    told: list[dict[str, float]] = []
-    local = trainer(tmp_path, on_progress=told.append)
+    progress: list[dict[str, float]] = []
+    local = trainer(tmp_path, on_progress=progress.append)
     base = tiny.with_updates(side_info=True)
 
-    made = local.train(
+    aggregation = local.train(
         configs, [1, 2], reward_path=reward, base_config=base, iteration_dir=iteration.path
     )
-    rows = {row.config_id: row for row in made.configs}
+    rows = {row.config_id: row for row in aggregation.configs}
     assert [record.path.name for record in iteration.runs()] == [
         f"{name}_seed_{seed}" for name in ("blind", "quick", "slow") for seed in (1, 2)
     ]
@@ -134,8 +126,8 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
         assert rows[name].mean_return == pytest.approx(statistics.fmean(returns))
         assert rows[name].std_return == pytest.approx(statistics.pstdev(returns))
     best = max(("slow", "quick"), key=lambda name: rows[name].mean_return or 0)
-    assert made.best_config_id == best
-    assert (made.best_run_id or "").startswith(f"{best}_seed_")
+    assert aggregation.best_config_id == best
+    assert (aggregation.best_run_id or "").startswith(f"{best}_seed_")
 
     for result in rows["blind"].per_seed:
         assert result.status == "failed"
@@ -144,7 +136,7 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
         assert result.status == "error"
         assert "net_arch" in (result.error or "")
     assert rows["blind"].mean_return is rows["wrong"].mean_return is None
-    assert told[-1] == dict.fromkeys((record.path.name for record in iteration.runs()), 1.0)
+    assert progress[-1] == dict.fromkeys((record.path.name for record in iteration.runs()), 1.0)
 
     complete = [record for record in iteration.runs() if record.derive_status() == "completed"]
     assert len(complete) == 4
@@ -152,7 +144,7 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
     again = local.train(
         configs[:2], [1, 2], reward_path=reward, base_config=base, iteration_dir=iteration.path
     )
-    assert again.configs == made.configs[:2]
+    assert again.configs == aggregation.configs[:2]
     assert [files_and_times(record) for record in complete] == before
 
 
@@ -184,18 +176,18 @@ def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_t
             iteration_dir=iteration.path,
         )  # fmt: skip
 
-    made = train()
+    aggregation = train()
     killer.join()
-    victim_result, whole = (row.per_seed[0] for row in made.configs)
+    victim_result, whole = (row.per_seed[0] for row in aggregation.configs)
     assert victim_result.status == "error"
     assert "the run's process was killed from outside twice" in (victim_result.error or "")
     assert whole.status == "completed"
-    assert made.best_run_id == "plain_seed_1"
-    assert [row.mean_return for row in made.configs] == [None, whole.final_return]
+    assert aggregation.best_run_id == "plain_seed_1"
+    assert [row.mean_return for row in aggregation.configs] == [None, whole.final_return]
 
     first, untouched = victim.parse_scalars()[0][0], files_and_times(other)
-    made = train()
-    assert [row.per_seed[0].status for row in made.configs] == ["completed", "completed"]
+    aggregation = train()
+    assert [row.per_seed[0].status for row in aggregation.configs] == ["completed", "completed"]
     assert files_and_times(other) == untouched
     lines = [json.loads(line) for line in victim.scalars_path.read_text().splitlines()]
     trained = [line for line in lines if line["type"] == "train"]
@@ -229,12 +221,12 @@ def test_cancelling_stops_every_run_and_leaves_no_process_and_runs_see_no_secret
 
     local = trainer(tmp_path, cancelled=cancelled, max_parallel=2)
     base = tiny.with_updates(total_timesteps=10**9)
-    made = local.train(
+    aggregation = local.train(
         [PLAIN], [1, 2, 3, 4], reward_path=reward_path, base_config=base,
         iteration_dir=iteration.path,
     )  # fmt: skip
-    assert [result.status for result in made.configs[0].per_seed] == ["cancelled"] * 4
-    assert (made.best_config_id, made.best_run_id) == (None, None)
+    assert [result.status for result in aggregation.configs[0].per_seed] == ["cancelled"] * 4
+    assert (aggregation.best_config_id, aggregation.best_run_id) == (None, None)
     assert [record.derive_status() for record in iteration.runs()] == ["cancelled"] * 4
     assert len(seen) >= 2
     assert any(b"PATH=" in environment for environment in seen.values())
@@ -320,11 +312,11 @@ def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
     # With cores of its own the next caller does not wait for those, but for run.lock.
     manager = CPUManager(folder=tmp_path / "other_cores")
     local = LocalTrainer(cpu_manager=manager, videos=False)
-    made = local.train(
+    aggregation = local.train(
         [PLAIN], [1], reward_path=reward_path, base_config=base, iteration_dir=iteration.path
     )
-    assert made.configs[0].per_seed[0].status == "completed"
-    wait_until(lambda: not is_there(orphan), seconds=10)
+    assert aggregation.configs[0].per_seed[0].status == "completed"
+    wait_until(lambda: not is_there(orphan.pid), seconds=10)
     training = run.parse_scalars()[0]
     assert training[0] == first
     assert len(training) == 100
@@ -338,10 +330,10 @@ def test_a_directory_that_holds_another_run_is_reported_and_kept(
     record.save_config(tiny.with_updates(learning_rate=1e-5))
     record.set_status("completed")
     before = files_and_times(record)
-    made = trainer(tmp_path).train(
+    aggregation = trainer(tmp_path).train(
         [PLAIN], [1], reward_path=reward_path, base_config=tiny, iteration_dir=iteration.path
     )
-    (result,) = made.configs[0].per_seed
+    (result,) = aggregation.configs[0].per_seed
     assert result.status == "error"
     assert "another configuration" in (result.error or "")
     assert files_and_times(record) == before
@@ -355,11 +347,11 @@ def test_params_that_make_no_configuration_start_nothing(
     reward_path: Path,
     params: dict[str, object],
 ) -> None:
-    made = trainer(tmp_path).train(
+    aggregation = trainer(tmp_path).train(
         [RunConfigEntry(config_id="bad", params=params)], [1],
         reward_path=reward_path, base_config=tiny, iteration_dir=iteration.path,
     )  # fmt: skip
-    assert next(iter(params)) in (made.configs[0].per_seed[0].error or "")
+    assert next(iter(params)) in (aggregation.configs[0].per_seed[0].error or "")
     assert not iteration.path.exists()
 
 

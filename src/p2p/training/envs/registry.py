@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator
-
-from p2p.training.envs.quiet_loading import quiet_loading
-from p2p.training.own_modules import own_folders
-from p2p.training.unknown_environment import UnknownEnvironmentError
+from p2p.settings import get_settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import gymnasium as gym
     from gymnasium.envs.registration import EnvSpec
 
 
-def registered(env_id: str) -> EnvSpec:
+class UnknownEnvironmentError(ValueError):
+    """No environment is registered under this id; the message names near matches, or the reason."""
+
+    def __init__(self, env_id: str, known: Iterable[str], reason: str = "") -> None:
+        by_lower_case = {name.lower(): name for name in known}
+        close = difflib.get_close_matches(env_id.lower(), by_lower_case, n=3, cutoff=0.5)
+        self.env_id = env_id
+        self.near = [by_lower_case[name] for name in close]
+        hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+        why = reason or f"no environment {env_id!r} is registered{hint}"
+        super().__init__(f"{why} (`p2p envs` lists them)")
+
+
+def own_folders() -> tuple[Path, ...]:
+    """The folders of P2P_ENV_PATH; from now on, this process imports from them, too.
+
+    The sandbox may read all of such a folder, so it should hold environments and nothing private.
+    """
+    folders = get_settings().env_folders()
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+    return folders
+
+
+def registered(env_id: str, known: Iterable[str] | None = None) -> EnvSpec:
     """The registered specification of an environment; of `module:Env-v0`, after importing `module`.
 
     Raises:
-        UnknownEnvironmentError: There is none; the message names close matches.
+        UnknownEnvironmentError: There is none; the message names close matches among `known`.
     """
+    import gymnasium as gym
+
     module, _, name = env_id.rpartition(":")
     if module:
         _import(module, env_id)
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        raise UnknownEnvironmentError(env_id, gym.registry) from error
+        raise UnknownEnvironmentError(env_id, known or gym.registry) from error
 
 
 def _import(module: str, env_id: str) -> None:
@@ -50,8 +77,8 @@ def _import(module: str, env_id: str) -> None:
 
 def make_single(
     env_id: str,
-    max_episode_steps: int | None,
-    terminate_when_unhealthy: bool | None,
+    max_episode_steps: int | None = None,
+    terminate_when_unhealthy: bool | None = None,
     render_mode: str | None = None,
 ) -> gym.Env[Any, Any]:
     """Make one environment; None leaves a setting as registered.
@@ -60,6 +87,9 @@ def make_single(
         UnknownEnvironmentError: It is not registered.
         ValueError: It has no such setting, or no time limit and none is given.
     """
+    import gymnasium as gym
+    from gymnasium.envs.registration import load_env_creator
+
     spec = registered(env_id)
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if terminate_when_unhealthy is not None:
@@ -77,3 +107,23 @@ def make_single(
         return gym.make(
             env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options
         )
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Inside, MuJoCo prints nothing and leaves no MUJOCO_LOG.TXT in the current folder.
+
+    HalfCheetah's file uses an attribute that MuJoCo calls deprecated at every load; nobody who
+    trains can do anything about that. Errors are exceptions and are not touched. Wrap loading
+    only: what MuJoCo has to say while it simulates is worth hearing.
+    """
+    import mujoco
+
+    usual = mujoco.MjLogConfig.get()
+    silent = mujoco.MjLogConfig.get()
+    silent.logto_console = silent.logto_file = False
+    silent.set()
+    try:
+        yield
+    finally:
+        usual.set()

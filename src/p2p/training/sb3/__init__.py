@@ -1,1 +1,0 @@
-"""Stable-Baselines3's PPO, fitted to our environments, metrics and files."""
