@@ -58,7 +58,7 @@ TOKEN_BUDGETS = {
     "fix": 1_000,
     "visual_judge": 2_500,
     "synthesiser": 5_500,
-    "revise_agent": 15_000,
+    "revise_agent": 16_500,
     "session_analyzer": 9_000,
 }
 """By role: instructions and prompt together, with ten criteria and code of a hundred lines."""
