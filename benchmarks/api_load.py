@@ -32,7 +32,8 @@ from typing import Any
 
 from common import cpu_seconds, described, machine, table, write
 
-from p2p.api.index import read_row, session_folders
+from p2p.api.index import session_folders
+from p2p.api.views import read_row
 from p2p.contracts import JudgmentResult, SessionResult, utc_now
 from p2p.event_log import EventLog
 from p2p.records.iteration_record import IterationRecord, SessionRecord

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from small_runs import make_session
+from small_runs import TOKEN, make_session
 
 from p2p.api.app import create_app
-
-TOKEN = "the-token-of-this-server"
 
 
 @pytest.fixture

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fastapi.testclient import TestClient
+
+from p2p.api.app import create_app
 from p2p.contracts import (
     AuthoredCode,
     Criterion,
@@ -23,6 +28,7 @@ from p2p.records.loop_files import BestRun, IterationPlan
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
 
+TOKEN = "the-token-of-this-server"
 CRITERION = Criterion(
     id="goes_forward",
     title="goes forward",
@@ -106,3 +112,11 @@ def line(step: int, value: float, **more: Any) -> dict[str, Any]:
 def write_curve(run: IterationRecord, lines: list[dict[str, Any]]) -> None:
     run.scalars_path.parent.mkdir(parents=True, exist_ok=True)
     run.scalars_path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+
+
+@contextmanager
+def signed_in(runs: Path, outputs: Path | None = None) -> Iterator[TestClient]:
+    """A client with the token, of a server of its own."""
+    with TestClient(create_app(runs, outputs, token=TOKEN), base_url="http://localhost") as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield client

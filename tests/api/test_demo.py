@@ -18,13 +18,11 @@ from typing import NamedTuple
 import av
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
+from small_runs import signed_in
 
-from p2p.api.app import create_app
-from p2p.api.demo import RECORDING, demo_folders
+from p2p.api.app import RECORDING, demo_folders
 from p2p.training.video.encode import write_video
 
-TOKEN = "the-token-of-this-server"
 SMALL_ENOUGH = 2_000_000
 SCRIPT = Path(__file__).parents[2] / "scripts" / "record_demo.py"
 
@@ -98,9 +96,7 @@ def test_the_demo_names_no_folder_of_the_machine_it_was_recorded_on(
 
 
 def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) -> None:
-    app = create_app(*demo, token=TOKEN)
-    with TestClient(app, base_url="http://localhost") as client:
-        client.headers["Authorization"] = f"Bearer {TOKEN}"
+    with signed_in(*demo) as client:
         sessions = client.get("/api/sessions?cases=false").json()
         assert {each["status"] for each in sessions} == {"passed"}
         # One passed at once; another only when its reward had been revised.

@@ -29,7 +29,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from small_runs import make_session
+from small_runs import TOKEN, make_session
 
 from benchmark_folder import a_benchmark, a_case, end_case
 from p2p.api.app import create_api, create_app
@@ -40,7 +40,6 @@ from p2p.scheduler.store import Store
 from p2p.settings import get_settings
 
 load_all_checks()
-TOKEN = "the-token-of-this-server"
 PATIENCE_S = 120.0
 MOST_OF_ONE = 220
 """Requests to one operation: some take nothing that could be varied, and get only a few."""

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from small_runs import TOKEN
 
 from p2p.api.app import create_app
 from p2p.api.guard import MAX_BODY
-
-TOKEN = "the-token-of-this-server"
 
 
 @pytest.mark.parametrize("path", ["/api/sessions", "/api/live", "/openapi.json", "/api/trash"])

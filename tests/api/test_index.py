@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from processes import wait_until
@@ -99,28 +96,6 @@ def test_a_session_whose_process_is_gone_does_not_stay_running(tmp_path: Path) -
     os.utime(record.status_path, (0, 0))
     assert names(index, status="running") == []
     assert names(index, status="stale") == ["session_a"]
-
-
-def test_a_folder_that_goes_while_it_is_looked_at_takes_no_other_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_session(tmp_path, "session_stays")
-    index = SessionIndex(tmp_path)
-    listed = os.scandir
-
-    @contextmanager
-    def then_one_goes(folder: Path) -> Iterator[list[os.DirEntry[str]]]:
-        with listed(folder) as entries:
-            found = list(entries)
-        shutil.rmtree(tmp_path / "session_goes")
-        yield found
-
-    make_session(tmp_path, "session_goes")
-    with monkeypatch.context() as patch:
-        patch.setattr("p2p.api.index.os", SimpleNamespace(scandir=then_one_goes))
-        index.refresh()
-    rows, _ = index.find(SessionQuery())
-    assert [row.session_id for row in rows] == ["session_stays"]
 
 
 def test_the_list_catches_up_after_a_folder_could_not_be_read(

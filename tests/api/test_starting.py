@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from processes import wait_until
+from small_runs import signed_in
 
-from p2p.api.app import create_app
 from p2p.records.iteration_record import SessionRecord
 
-TOKEN = "the-token-of-this-server"
 SHORT: dict[str, Any] = {
     "prompt": "run forward fast",
     "env_id": "HalfCheetah-v5",
@@ -43,16 +42,14 @@ def cleanly(client: TestClient) -> Iterator[TestClient]:
 
 
 def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
-    with TestClient(create_app(runs, token=TOKEN), base_url="http://localhost") as client:
-        client.headers["Authorization"] = f"Bearer {TOKEN}"
+    with signed_in(runs) as client:
         answer = client.post("/api/sessions", json=SHORT)
         assert answer.status_code == 201, answer.text
         session_id = answer.json()["session_id"]
     record = SessionRecord(runs / session_id)
     wait_until(lambda: record.result.read() is not None, 300)
     wait_until(lambda: record.derive_status() in ("passed", "max_iterations"), 60)
-    with TestClient(create_app(runs, token=TOKEN), base_url="http://localhost") as client:
-        client.headers["Authorization"] = f"Bearer {TOKEN}"
+    with signed_in(runs) as client:
         job = f"/api/scheduler/jobs/{answer.json()['job_id']}"
         wait_until(lambda: client.get(job).json()["state"] == "succeeded", 60)
         assert client.get(f"/api/sessions/{session_id}").json()["iterations"] == 1

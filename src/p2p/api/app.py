@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import asynccontextmanager
+import shutil
+import tarfile
+import tempfile
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +29,11 @@ from p2p.api.routes import (
     trash,
 )
 from p2p.api.state import AppState
+from p2p.scheduler.service import is_running
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 ROUTES = (
     sessions, starting, models, iterations, benchmarks, jobs, selfplay, catalogue, trash,
@@ -51,6 +55,8 @@ PAGES = (
 """The page's own addresses: all of them are index.html, which looks at the address itself."""
 CACHED_FOR_EVER = "public, max-age=31536000, immutable"
 """An asset has the digest of its content in its name."""
+RECORDING = Path(__file__).parent / "demo.tar.xz"
+"""Made by scripts/record_demo.py: the folders runs/ and outputs/."""
 page = APIRouter(include_in_schema=False)
 
 
@@ -117,3 +123,20 @@ def __getattr__(name: str) -> Guard:
     if "P2P_TOKEN" not in os.environ:
         logging.getLogger("uvicorn.error").info("the token of this server: %s", token)
     return create_app(token=token)
+
+
+@contextmanager
+def demo_folders() -> Iterator[tuple[Path, Path]]:
+    """A runs folder and an outputs folder with finished work in them, both to be written to.
+
+    They are removed in the end, unless what was started there still goes on.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="p2p-demo-"))
+    runs, outputs = folder / "runs", folder / "outputs"
+    try:
+        with tarfile.open(RECORDING) as archive:
+            archive.extractall(folder, filter="data")
+        yield runs, outputs
+    finally:
+        if not is_running(runs):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""Benchmarks read off their folders, cases again only where something has changed."""
+"""Benchmarks over HTTP: what is answered and taken, and how it is read from their folders.
+
+A case is read again only where something has changed.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,13 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from p2p.api.benchmark_schemas import (
-    BenchmarkCase,
-    BenchmarkRunDetail,
-    BenchmarkRunSummary,
-    BenchmarkStage,
-    BenchmarkState,
-    CaseState,
-    StageState,
-)
+from pydantic import Field
+
 from p2p.api.problems import NotFound
+from p2p.api.schemas import JobRun, Name, Video
 from p2p.api.views import video_at
 from p2p.benchmark.measuring import NOT_YET, truth_path
 from p2p.benchmark.planning import REPORT_FOLDER
@@ -25,6 +23,7 @@ from p2p.benchmark.records import (
     BENCHMARK_ID,
     FILE,
     Benchmark,
+    Mode,
     case_id,
     case_record,
     case_status,
@@ -32,8 +31,13 @@ from p2p.benchmark.records import (
     live_score,
     read_benchmark,
 )
-from p2p.benchmark.report import CaseReport, Findings, case_report, findings
+from p2p.benchmark.report import CaseReport, Findings, Group, case_report, findings
+from p2p.benchmark.suite import Case, Difficulty
+from p2p.contracts import EntityMetadata, Record, Score
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.statuses import Outcome
+from p2p.scheduler.records import BackendName, Id
+from p2p.session.request import SessionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +45,151 @@ if TYPE_CHECKING:
 
     from p2p.scheduler.records import JobRow, RunRow
     from p2p.scheduler.store import Store
+
+BenchmarkState = Literal["queued", "running", "completed", "cancelled", "incomplete"]
+"""completed: every case has a verdict, or a gate has closed the stages of the others."""
+CaseState = Literal["waiting", "starting", "running"] | Outcome
+"""What the scheduler still has to do with it; once it is done, what came of it."""
+StageState = Literal["waiting", "running", "ended", "closed"]
+"""closed: the gate before it has let nothing through."""
+
+
+class BenchmarkCase(CaseReport):
+    """A case: its line in the report, and its status now."""
+
+    benchmark_id: str
+    session_id: str
+    state: CaseState
+    passed: bool | None
+    """By the judge; None: there is no verdict."""
+    true_pass: bool | None
+    """By the ground truth; None: it says nothing, or nothing yet."""
+    live_score: Score | None = None
+    """Of what is being trained."""
+    node: str = ""
+    note: str = ""
+    """What the scheduler has to say."""
+    media: tuple[Video, ...] = ()
+    """The report's videos, with their addresses."""
+
+
+class JobCase(Record):
+    """A case of any job: its run, and what it works on."""
+
+    job_id: str
+    index: int
+    run: JobRun
+    session_id: str | None = None
+    """Where the run works on a session that is there."""
+    case: BenchmarkCase | None = None
+    """Where the job is a benchmark's."""
+
+
+class BenchmarkStage(Record):
+    stage: int
+    state: StageState
+    cases: tuple[int, ...]
+    ended: int
+
+
+class BenchmarkRunSummary(EntityMetadata):
+    """A benchmark in a list."""
+
+    benchmark_id: str
+    suite: str
+    mode: Mode
+    model: str
+    state: BenchmarkState
+    created_at: datetime
+    counts: dict[CaseState, int]
+    """How many cases are in which state."""
+    overall: Group
+    cost_usd: float
+    """Of all cases together."""
+    unmeasured: int
+    """Policies whose ground truth is still to be measured."""
+    measuring: bool
+    """Whether the scheduler is about to, or at it."""
+    has_job: bool
+    """Whether this runs folder's scheduler knows it: a job of the same id."""
+
+
+class BenchmarkRunDetail(BenchmarkRunSummary, Findings):
+    """A benchmark: what it is made of, and all that its cases together say."""
+
+    benchmark: Benchmark
+    stages: tuple[BenchmarkStage, ...]
+
+
+class SuiteInfo(Record):
+    name: str
+    cases: tuple[Case, ...]
+
+
+class BenchmarkOptionsResponse(Record):
+    """What a benchmark can be started with."""
+
+    suites: tuple[SuiteInfo, ...]
+    modes: tuple[Mode, ...]
+    difficulties: tuple[Difficulty, ...]
+    truths: tuple[str, ...]
+    """Names that the column `truth` of a CSV file may have."""
+    columns: tuple[str, ...]
+    """Of a CSV file: all that it must have, then all that it may have."""
+    nodes: tuple[str, ...]
+
+
+Names = Annotated[tuple[Name, ...], Field(max_length=100)]
+
+
+class StartBenchmarkRequest(SessionOptions):
+    """The options of `p2p benchmark`, as JSON, with the same defaults."""
+
+    suite: Annotated[str, Field(min_length=1, max_length=200)] = "mujoco_prompts"
+    """A suite of ours; with `csv`, what to call it."""
+    csv: Annotated[str, Field(max_length=900_000)] | None = None
+    """The text of a CSV file."""
+    mode: Mode = "flat"
+    num_stages: Annotated[int, Field(ge=1, le=1000)] = 5
+    gate_threshold: Score = 0.5
+    filter_envs: Names = ()
+    filter_categories: Names = ()
+    filter_difficulties: tuple[Difficulty, ...] = ()
+    num_envs: int | None = None
+    side_info: bool | None = None
+    hp_tuning: bool | None = None
+    use_code_judge: bool | None = None
+    max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
+    cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
+    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
+    backend: BackendName | None = None
+
+
+class StartBenchmarkResponse(Record):
+    """The benchmark that was started; its job has the same id."""
+
+    benchmark_id: str
+    job_id: str
+    cases: int
+
+
+class StopBenchmarkResponse(Record):
+    benchmark_id: str
+    status: Literal["cancelled"] = "cancelled"
+    runs: int
+
+
+class ResumeBenchmarkResponse(Record):
+    benchmark_id: str
+    runs: int
+
+
+class ReportJob(Record):
+    """The job that measures and writes the report."""
+
+    benchmark_id: str
+    job_id: str
+
 
 Stamp = tuple[int | None, ...]
 _WAITS: dict[str, CaseState] = {
@@ -68,8 +217,8 @@ class BenchmarkReader:
 
     def names(self) -> list[str]:
         """Their ids, newest first; those in the trash too."""
-        found = (path.parent.name for path in self.runs_dir.glob(f"bm_*/{FILE}"))
-        return sorted((name for name in found if BENCHMARK_ID.fullmatch(name)), reverse=True)
+        names = (path.parent.name for path in self.runs_dir.glob(f"bm_*/{FILE}"))
+        return sorted((name for name in names if BENCHMARK_ID.fullmatch(name)), reverse=True)
 
     def folder(self, benchmark_id: str) -> Path:
         """Where it lies; raises NotFound."""
@@ -83,7 +232,7 @@ class BenchmarkReader:
         return folder
 
     def benchmark(self, benchmark_id: str) -> Benchmark:
-        """What it is made of; raises NotFound."""
+        """What it is benchmark of; raises NotFound."""
         with self._lock:
             return self._open(benchmark_id, self.folder(benchmark_id)).benchmark
 
@@ -91,10 +240,10 @@ class BenchmarkReader:
         stamp = _changed(folder / FILE)
         kept = self._kept.get(benchmark_id)
         if kept is None or kept.stamp != stamp:
-            made = read_benchmark(folder)
-            if made is None:
+            benchmark = read_benchmark(folder)
+            if benchmark is None:
                 raise NotFound(f"{benchmark_id}/{FILE} cannot be read")
-            kept = self._kept[benchmark_id] = _Kept(made, stamp)
+            kept = self._kept[benchmark_id] = _Kept(benchmark, stamp)
         return kept
 
     def cases(self, benchmark_id: str, store: Store) -> list[BenchmarkCase]:
@@ -103,21 +252,20 @@ class BenchmarkReader:
         runs = {run.run_id: run for run in store.runs(benchmark_id)}
         with self._lock:
             kept = self._open(benchmark_id, folder)
-            made = kept.benchmark
+            benchmark = kept.benchmark
             gates = tuple(
                 _changed(folder / gate_folder(stage) / "gate.json")
-                for stage in range(len(made.stages) - 1)
+                for stage in range(len(benchmark.stages) - 1)
             )
-            reports = [self._report(kept, folder, case.number, gates) for case in made.cases]
+            reports = [self._report(kept, folder, case.number, gates) for case in benchmark.cases]
         return [
-            _case(made, folder, found, runs.get(case_id(benchmark_id, found.case.number)))
-            for found in reports
+            _case(benchmark, folder, report, runs.get(case_id(benchmark_id, report.case.number)))
+            for report in reports
         ]
 
     def case(self, benchmark_id: str, number: int, store: Store) -> BenchmarkCase:
         """One case; raises NotFound."""
-        found = self.cases(benchmark_id, store)
-        for case in found:
+        for case in self.cases(benchmark_id, store):
             if case.case.number == number:
                 return case
         raise NotFound(f"benchmark {benchmark_id} has no case {number}")
@@ -125,66 +273,70 @@ class BenchmarkReader:
     def _report(self, kept: _Kept, folder: Path, number: int, gates: Stamp) -> CaseReport:
         there = _changed(case_record(folder, number).path)
         stamp = (there, _changed(truth_path(folder, number)), *gates)
-        before, found = kept.cases.get(number, (None, None))
-        if found is None or before != stamp or found.status == "running":  # it may have died
+        before, report = kept.cases.get(number, (None, None))
+        if report is None or before != stamp or report.status == "running":  # it may have died
             now = case_status(kept.benchmark, folder, number)
-            found = case_report(folder, now, play=False)
-            kept.cases[number] = (stamp, found)
-        return found
+            report = case_report(folder, now, play=False)
+            kept.cases[number] = (stamp, report)
+        return report
 
     def summaries(self, store: Store) -> list[BenchmarkRunSummary]:
         """All that are not in the trash, newest first."""
-        found = []
+        rows = []
         for name in self.names():
             if SessionRecord(self.runs_dir / name).read_metadata().deleted_at is None:
                 with suppress(NotFound):  # removed at this moment, or its file is damaged
                     detail = self.detail(name, store)
                     fields = {key: getattr(detail, key) for key in BenchmarkRunSummary.model_fields}
-                    found.append(BenchmarkRunSummary(**fields))
-        return found
+                    rows.append(BenchmarkRunSummary(**fields))
+        return rows
 
     def detail(
         self, benchmark_id: str, store: Store, cases: Sequence[BenchmarkCase] | None = None
     ) -> BenchmarkRunDetail:
         """All of it but the cases, which may be given where they are known; raises NotFound."""
-        made, folder = self.benchmark(benchmark_id), self.folder(benchmark_id)
+        benchmark, folder = self.benchmark(benchmark_id), self.folder(benchmark_id)
         if cases is None:
             cases = self.cases(benchmark_id, store)
-        said = findings(made, folder, cases)
+        summary = findings(benchmark, folder, cases)
         job = store.job(benchmark_id)
         measuring = store.run_in(f"{benchmark_id}/{REPORT_FOLDER}") is not None
         return BenchmarkRunDetail(
-            **{name: getattr(said, name) for name in Findings.model_fields},
+            **{name: getattr(summary, name) for name in Findings.model_fields},
             benchmark_id=benchmark_id,
-            suite=made.suite,
-            mode=made.mode,
-            model=str(made.options.get("model", "")),
-            state=_state(cases, said, job),
-            created_at=made.created_at,
+            suite=benchmark.suite,
+            mode=benchmark.mode,
+            model=str(benchmark.options.get("model", "")),
+            state=_state(cases, summary, job),
+            created_at=benchmark.created_at,
             counts=dict(Counter(case.state for case in cases)),
             cost_usd=sum(case.cost_usd for case in cases),
             unmeasured=sum(case.truth_note == NOT_YET for case in cases),
             measuring=measuring,
             has_job=job is not None,
-            benchmark=made,
-            stages=tuple(_stage(made, number, cases, said) for number in range(len(made.stages))),
+            benchmark=benchmark,
+            stages=tuple(
+                _stage(benchmark, number, cases, summary) for number in range(len(benchmark.stages))
+            ),
             **SessionRecord(folder).read_metadata().model_dump(),
         )
 
 
-def _case(made: Benchmark, folder: Path, found: CaseReport, run: RunRow | None) -> BenchmarkCase:
-    number = found.case.number
-    state: CaseState = found.outcome if run is None else _WAITS.get(run.state, found.outcome)
-    session_id = case_id(made.benchmark_id, number)
+def _case(
+    benchmark: Benchmark, folder: Path, report: CaseReport, run: RunRow | None
+) -> BenchmarkCase:
+    number = report.case.number
+    state: CaseState = report.outcome if run is None else _WAITS.get(run.state, report.outcome)
+    session_id = case_id(benchmark.benchmark_id, number)
     working = state in ("starting", "running")
-    videos = (video_at(session_id, path.partition("/")[2]) for path in found.videos)
+    videos = (video_at(session_id, path.partition("/")[2]) for path in report.videos)
     return BenchmarkCase(
-        **{name: getattr(found, name) for name in CaseReport.model_fields},
-        benchmark_id=made.benchmark_id,
+        **{name: getattr(report, name) for name in CaseReport.model_fields},
+        benchmark_id=benchmark.benchmark_id,
         session_id=session_id,
         state=state,
-        passed=found.outcome == "passed" if found.finished else None,
-        true_pass=found.truly_passed,
+        passed=report.outcome == "passed" if report.finished else None,
+        true_pass=report.truly_passed,
         live_score=live_score(case_record(folder, number)) if working else None,
         node=(run.node_id or "") if run else "",
         note=run.message if run else "",
@@ -192,10 +344,10 @@ def _case(made: Benchmark, folder: Path, found: CaseReport, run: RunRow | None) 
     )
 
 
-def _state(cases: Sequence[BenchmarkCase], said: Findings, job: JobRow | None) -> BenchmarkState:
+def _state(cases: Sequence[BenchmarkCase], summary: Findings, job: JobRow | None) -> BenchmarkState:
     if any(case.state in UNENDED for case in cases):
         return "queued" if job is not None and job.state == "pending" else "running"
-    closed = _closed(said)
+    closed = _closed(summary)
     left = [case for case in cases if not case.finished and case.stage < closed]
     if not left:
         return "completed"
@@ -204,23 +356,23 @@ def _state(cases: Sequence[BenchmarkCase], said: Findings, job: JobRow | None) -
 
 
 def _stage(
-    made: Benchmark, number: int, cases: Sequence[BenchmarkCase], said: Findings
+    benchmark: Benchmark, number: int, cases: Sequence[BenchmarkCase], summary: Findings
 ) -> BenchmarkStage:
     mine = [case for case in cases if case.stage == number]
     ended = sum(case.state not in UNENDED for case in mine)
     state: StageState
-    if number >= _closed(said):
+    if number >= _closed(summary):
         state = "closed"
     elif ended == len(mine):
         state = "ended"
     else:
         state = "waiting" if all(case.state == "waiting" for case in mine) else "running"
-    return BenchmarkStage(stage=number, state=state, cases=made.stages[number], ended=ended)
+    return BenchmarkStage(stage=number, state=state, cases=benchmark.stages[number], ended=ended)
 
 
-def _closed(said: Findings) -> float:
+def _closed(summary: Findings) -> float:
     """The first stage that a gate did not let begin."""
-    return min((gate.stage + 1 for gate in said.gates if not gate.passed), default=float("inf"))
+    return min((gate.stage + 1 for gate in summary.gates if not gate.passed), default=float("inf"))
 
 
 def _changed(path: Path) -> int | None:

@@ -12,11 +12,11 @@ import sqlite3
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from p2p.api.schemas import SessionRow
+from p2p.api.views import read_row, run_names
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import CANCELLABLE
 from p2p.scheduler.store import transaction
@@ -238,51 +238,6 @@ def _subfolders(folder: str) -> list[tuple[str, str, int]]:
     except FileNotFoundError:
         return []
     return subfolders
-
-
-def is_session(folder: Path) -> bool:
-    """Whether a folder holds a session or plain training runs."""
-    return (folder / "session.json").is_file() or any(folder.glob("iter_*/"))
-
-
-def read_row(session_id: str, folder: Path) -> SessionRow | None:
-    """A session's line in a list, read from its files; None if there is none."""
-    if not is_session(folder):
-        return None
-    try:
-        touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-    except FileNotFoundError:  # removed at this moment
-        return None
-    record = SessionRecord(folder)
-    asked, result, status = record.config.read(), record.result.read(), record.read_status()
-    metadata, iterations = record.read_metadata(), record.iteration_records()
-    config = iterations[0].read_config() if iterations and asked is None else None
-    return SessionRow(
-        session_id=session_id,
-        prompt=asked.prompt if asked else "",
-        env_id=asked.env_id if asked else str((config or {}).get("env_id", "")),
-        status=record.derive_status(),
-        error=(status.error or "") if status else "",
-        best_score=result.score if result else None,
-        confirmed_score=result.confirmed_score if result else None,
-        best_iteration=result.best_iteration if result else None,
-        iterations=len(iterations),
-        max_iterations=asked.loop.max_iterations if asked else None,
-        model=asked.loop.model if asked else "",
-        cost_usd=result.cost_usd if result else 0.0,
-        tokens=result.tokens if result else 0,
-        seconds=result.seconds if result else 0.0,
-        created_at=asked.created_at if asked else touched,
-        updated_at=status.updated_at if status else touched,
-        **metadata.model_dump(),
-    )
-
-
-def run_names(folder: Path) -> tuple[str, ...]:
-    """The names of a session's iterations and of the training runs in them, each once."""
-    iterations = SessionRecord(folder).iteration_records()
-    names = (each.iteration_id for record in iterations for each in (record, *record.runs()))
-    return tuple(dict.fromkeys(names))
 
 
 def _values(row: SessionRow, changed: int) -> dict[str, Any]:

@@ -13,10 +13,11 @@ import psutil
 from fastapi import Depends, Request
 
 from p2p.api.benchmarks import BenchmarkReader
-from p2p.api.index import SessionIndex, is_session
+from p2p.api.index import SessionIndex
 from p2p.api.live import Watcher
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
+from p2p.api.views import is_session
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.scheduler.store import Store
 from p2p.settings import resolve_session_dir

@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from p2p.api.index import read_row
 from p2p.api.schemas import (
     IterationDetail,
     IterationRunEntry,
     IterationSummary,
     LoopIterationSummary,
     SessionDetail,
+    SessionRow,
     Video,
 )
 from p2p.contracts import EvalResult
+from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import RESUMABLE
@@ -28,13 +30,51 @@ from p2p.session.steering import merge, not_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from p2p.contracts import StatusLiteral, SteeringOrder
-    from p2p.records.iteration_record import IterationRecord, SessionRecord
+    from p2p.records.iteration_record import IterationRecord
     from p2p.records.loop_files import SessionConfig
 
 _VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
+
+
+def is_session(folder: Path) -> bool:
+    """Whether a folder holds a session or plain training runs."""
+    return (folder / "session.json").is_file() or any(folder.glob("iter_*/"))
+
+
+def read_row(session_id: str, folder: Path) -> SessionRow | None:
+    """A session's line in a list; None if there is none."""
+    if not is_session(folder):
+        return None
+    try:
+        touched = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+    except FileNotFoundError:  # removed at this moment
+        return None
+    view = SessionView(SessionRecord(folder))
+    asked, result, status = view.config, view.result, view.record.read_status()
+    return SessionRow(
+        **view.record.read_metadata().model_dump(),
+        **_fields(result, "best_iteration", "confirmed_score", "cost_usd", "tokens", "seconds"),
+        **_fields(view, "prompt", "status", "error"),
+        session_id=session_id,
+        env_id=asked.env_id if asked else view.env_id,
+        best_score=result.score if result else None,
+        iterations=len(view.record.iteration_records()),
+        max_iterations=asked.loop.max_iterations if asked else None,
+        model=asked.loop.model if asked else "",
+        created_at=asked.created_at if asked else touched,
+        updated_at=status.updated_at if status else touched,
+    )
+
+
+def run_names(folder: Path) -> tuple[str, ...]:
+    """The names of a session's iterations and of the training runs in them, each once."""
+    iterations = SessionRecord(folder).iteration_records()
+    names = (each.iteration_id for record in iterations for each in (record, *record.runs()))
+    return tuple(dict.fromkeys(names))
 
 
 def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | None:
@@ -42,35 +82,35 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
     row = read_row(session_id, record.path)
     if row is None:
         return None
-    now, asked = SessionView(record), record.config.read()
-    waiting = waiting_orders(record)
+    view, pending = SessionView(record), pending_feedback(record)
+    asked = view.config
     return SessionDetail(
         **row.model_dump(),
-        phase=now.phase,
-        waiting=now.waiting,
-        env_reason=now.env_reason,
-        intent=now.intent,
-        judge=now.judge,
+        **_fields(view, "phase", "waiting", "env_reason", "intent", "judge", "result"),
         config=asked.loop if asked else None,
-        result=now.result,
         lineage=record.lineage.read(),
-        orders=tuple(waiting.values()),
-        resumable=asked is not None and can_go_on(now.status, waiting),
+        orders=tuple(pending.values()),
+        resumable=asked is not None and is_resumable(view.status, pending),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked) if asked else "",
     )
 
 
-def can_go_on(status: StatusLiteral, waiting: Mapping[int, SteeringOrder]) -> bool:
-    """Whether there is something left to do: after a pass, if a person has ordered more."""
+def _fields(source: object | None, *names: str) -> dict[str, Any]:
+    """Attributes under their own names; none where there is no source yet."""
+    return {} if source is None else {name: getattr(source, name) for name in names}
+
+
+def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:
+    """Whether there is something left to do: after a pass, if feedback asks for more."""
     if status == "passed":
-        ordered = merge(SteeringTaken(orders=()), waiting)
-        return ordered.wants_more or ordered.score is not None
+        asked = merge(SteeringTaken(orders=()), pending)
+        return asked.wants_more or asked.score is not None
     return status in RESUMABLE
 
 
-def waiting_orders(record: SessionRecord) -> Mapping[int, SteeringOrder]:
-    """What a person has ordered and the session has not taken up yet."""
+def pending_feedback(record: SessionRecord) -> Mapping[int, SteeringOrder]:
+    """Feedback that the session has not taken up yet."""
     taken = [record.steering.read(), *(i.steering.read() for i in record.iteration_records())]
     return not_taken(record.steering_dir, [each for each in taken if each is not None])
 
@@ -142,11 +182,6 @@ def _loop_iteration(
         steering=record.steering.read(),
         videos=tuple(v for run in runs for v in videos(session_id, record.iteration_id, run)),
     )  # fmt: skip
-
-
-def _fields(record: BaseModel | None, *names: str) -> dict[str, Any]:
-    """Fields of a record under their own names; none where it is not there yet."""
-    return {} if record is None else {name: getattr(record, name) for name in names}
 
 
 def run_entry(record: IterationRecord) -> IterationRunEntry:

@@ -53,7 +53,7 @@ def serve(
     """
     with ExitStack() as stack:
         if demo:
-            from p2p.api.demo import demo_folders
+            from p2p.api.app import demo_folders
 
             if runs_dir is not None:
                 raise UsageError("--demo, --runs-dir: give only one of them")

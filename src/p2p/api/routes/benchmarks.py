@@ -8,7 +8,7 @@ from typing import Any, get_args
 from fastapi import APIRouter
 from sse_starlette import EventSourceResponse
 
-from p2p.api.benchmark_schemas import (
+from p2p.api.benchmarks import (
     BenchmarkCase,
     BenchmarkOptionsResponse,
     BenchmarkRunDetail,

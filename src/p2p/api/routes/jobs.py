@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from p2p.api.benchmark_schemas import JobCase
+from p2p.api.benchmarks import JobCase
 from p2p.api.problems import NotFound, Unavailable
 from p2p.api.schemas import (
     ChangedRuns,

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from p2p.api.problems import BadRequest, WrongState
 from p2p.api.schemas import ResumeRequest, StartSessionRequest, StartSessionResponse
 from p2p.api.state import State
-from p2p.api.views import can_go_on, waiting_orders
+from p2p.api.views import is_resumable, pending_feedback
 from p2p.contracts import describe_errors
 from p2p.inference.question import InferenceError
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
@@ -56,7 +56,7 @@ def resume_session(
     status, asked = record.derive_status(), record.config.read()
     if asked is None:
         raise WrongState(f"{session_id} is a training run, not a session")
-    if not can_go_on(status, waiting_orders(record)):
+    if not is_resumable(status, pending_feedback(record)):
         hint = ": give feedback first (steer)" if status == "passed" else ""
         raise WrongState(f"session {session_id} is {status}{hint}")
     changes = wanted.model_dump(exclude_none=True) if wanted else {}
