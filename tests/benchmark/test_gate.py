@@ -109,7 +109,7 @@ def test_cases_behind_a_gate_that_no_node_takes_say_so(tmp_path: Path) -> None:
             writer.take_jobs()
             (case,) = writer.assign()
             writer.finish(case, "succeeded")
-            writer.tell_those_without_a_node()
+            writer.explain_unplaceable()
         waiting = next(now for now in look(store, made, folder) if not now.ended)
     assert "it may run on local only, which is disabled or gone" in waiting.note
     said = StringIO()
