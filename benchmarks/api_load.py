@@ -38,8 +38,8 @@ from p2p.contracts import JudgmentResult, SessionResult, utc_now
 from p2p.event_log import EventLog
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import BestRun, IterationPlan
+from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
-from p2p.session.session_config import loop_config
 
 TOKEN = "benchmark"  # noqa: S105 - of a server on loopback, for minutes
 ENVS = ("HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Walker2d-v5", "Swimmer-v5")

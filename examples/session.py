@@ -6,8 +6,8 @@ It needs no key. Keys of model providers would come from the environment or `.en
 from pathlib import Path
 
 from p2p.agents.criteria_text import parse_criteria
+from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, run
-from p2p.session.session_config import loop_config
 
 CRITERIA = Path(__file__).parent / "criteria" / "balance.toml"
 

@@ -11,10 +11,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from p2p.commands.analyze import analyze
 from p2p.commands.benchmark import benchmark_app
-from p2p.commands.catalogue import envs, rewards
-from p2p.commands.check import check
+from p2p.commands.catalogue import check, envs, rewards
 from p2p.commands.console import CommandError, complain, print_json
 from p2p.commands.doctor import doctor
 from p2p.commands.jobs import app as jobs
@@ -23,7 +21,7 @@ from p2p.commands.run import resume, run
 from p2p.commands.runs import evaluate, export, play
 from p2p.commands.scheduler import app as scheduler
 from p2p.commands.serve import serve
-from p2p.commands.sessions import sessions, show
+from p2p.commands.sessions import analyze, sessions, show
 from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
 
@@ -35,12 +33,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 """Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 PANELS = {
-    "From a sentence": (run, resume, sessions, show, stop, steer, analyze, serve),
+    "From a prompt": (run, resume, sessions, show, stop, steer, analyze, serve),
     "From a reward file": (train, check, rewards),
-    "What was trained": (evaluate, play, export),
+    "Trained policies": (evaluate, play, export),
     "This machine": (envs, doctor),
 }
 for panel, commands in PANELS.items():
@@ -48,7 +46,7 @@ for panel, commands in PANELS.items():
         app.command(rich_help_panel=panel)(command)
 GROUPS = {"benchmark": benchmark_app, "jobs": jobs, "nodes": nodes, "scheduler": scheduler}
 for name, group in GROUPS.items():
-    app.add_typer(group, name=name, rich_help_panel="Many at once")
+    app.add_typer(group, name=name, rich_help_panel="Many runs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -71,15 +69,15 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Prompt2Policy: a sentence in, a trained, judged and watchable policy out.
+    """Prompt2Policy: a prompt in, a trained, judged and watchable policy out.
 
     Every command has --help with examples, and --json.
 
     [bold]Examples[/]
 
-      p2p run "run forward fast"         from a sentence
-      p2p train halfcheetah_run_forward  from a reward file, or one that comes with it
-      p2p show last                      how the last session went
+      p2p run "run forward fast"         from a prompt
+      p2p train halfcheetah_run_forward  from a reward file, or a built-in one
+      p2p show last                      result of the last session
     """
 
 
@@ -88,17 +86,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    typed = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(args=given, prog_name="p2p")
+        app(args=typed, prog_name="p2p")
     except CommandError as error:
-        _fail(error, in_json="--json" in given)
+        _fail(error, in_json="--json" in typed)
     except OSError as error:
-        if error.errno not in THE_DISK:
+        if error.errno not in DISK_ERRORS:
             raise
-        told = f"{error.filename or 'the disk'}: {error.strerror}"
-        _fail(CommandError(told), in_json="--json" in given)
+        reason = f"{error.filename or 'the disk'}: {error.strerror}"
+        _fail(CommandError(reason), in_json="--json" in typed)
 
 
 def _fail(error: CommandError, *, in_json: bool) -> NoReturn:

@@ -6,10 +6,20 @@ body. Unknown keys are errors: a file from another program is reported, not half
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 StatusLiteral = Literal[
     "pending",
@@ -40,6 +50,49 @@ ROLLOUT_LABELS = ("p10", "median", "p90")
 def utc_now() -> datetime:
     """The current time, in UTC."""
     return datetime.now(UTC)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint to append to a message about an unknown name; empty where nothing is close."""
+    close = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def field_error(field: str, message: str) -> ValidationError:
+    """What a record's own check would raise about a field, for checks that no record can do."""
+    # As a value, a message may hold braces.
+    reason = PydanticCustomError("value_error", "{message}", {"message": message})
+    return ValidationError.from_exception_data(
+        "", [{"type": reason, "loc": (field,), "input": None}]
+    )
+
+
+def describe_errors(
+    error: ValueError,
+    names: Mapping[str, str] | None = None,
+    *,
+    known: Iterable[str] = (),
+    formats: Mapping[str, str] | None = None,
+) -> str:
+    """What is wrong, in one line: `field: message; field: message`.
+
+    `names` are what the reader calls the fields, such as flags. `known` are the fields that there
+    are, one of which is suggested in place of an unknown one. `formats` say what a text may be, in
+    place of a regular expression.
+    """
+    if not isinstance(error, ValidationError):
+        return str(error)
+    names, formats, problems = names or {}, formats or {}, []
+    for item in error.errors(include_url=False, include_input=False):
+        field, first = ".".join(map(str, item["loc"])), "".join(map(str, item["loc"][:1]))
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = f"no such field{did_you_mean(field, known)}"
+        elif item["type"].startswith("string_") and first in formats:
+            message = f"allowed are {formats[first]}"
+        field = names.get(field) or names.get(first, field)
+        problems.append(f"{field}: {message}" if field else message)
+    return "; ".join(dict.fromkeys(problems))
 
 
 class Record(BaseModel):

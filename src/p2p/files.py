@@ -231,6 +231,8 @@ def load_model(path: Path, model: type[Model]) -> Model | None:
     """The record in the file, checked."""
     from pydantic import ValidationError  # slow, and many who write files need no records
 
+    from p2p.contracts import describe_errors
+
     value = load_object(path)
     if value is None:
         return None
@@ -238,8 +240,7 @@ def load_model(path: Path, model: type[Model]) -> Model | None:
         # Through JSON and not as Python values, because there a list is no tuple.
         return model.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        problems = ("{}: {}".format(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors())
-        raise UnreadableError("; ".join(problems)) from None
+        raise UnreadableError(describe_errors(error)) from None
 
 
 def read_text(path: Path) -> str | None:

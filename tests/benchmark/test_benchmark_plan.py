@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case
-from p2p.benchmark.planning import job_of, plan, prepare
+from p2p.benchmark.planning import in_stages, job_of, plan, prepare
 from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
-from p2p.benchmark.suite import SHIPPED, load_suite
+from p2p.benchmark.suite import SHIPPED, Case, load_suite
 from p2p.config import LoopConfig
 from p2p.scheduler.records import JobSpec
-from p2p.session.session_config import loop_config
+from p2p.session.request import loop_config
 from p2p.settings import session_path
 
 CASES = [a_case(number) for number in (2, 3, 5, 7)]
@@ -115,8 +118,8 @@ def test_the_keys_that_a_model_needs_are_named_and_nowhere_written(
     [
         ({"num_envs": 0}, "num_envs"),
         ({"pass_threshold": 2}, "pass_threshold"),
-        ({"configs": 99}, "configs=99"),
-        ({"max_itertions": 1}, "did you mean 'max_iterations'"),
+        ({"configs": 99}, "99 is not 1 to"),
+        ({"max_itertions": 1}, "did you mean max_iterations"),
     ],
 )
 def test_options_that_no_session_can_have_are_refused_before_anything_is_written(
@@ -130,3 +133,34 @@ def test_a_benchmark_file_that_leaves_a_case_out_is_refused(tmp_path: Path) -> N
     made, _ = a_benchmark(tmp_path, *CASES)
     with pytest.raises(ValueError, match="every case must be in one of them, once"):
         Benchmark.model_validate({**made.model_dump(), "stages": ((2, 3), (5,))})
+
+
+# --- stages ---------------------------------------------------------------------------------------
+
+SUITES = st.lists(
+    st.tuples(st.sampled_from(["easy", "medium", "hard"]), st.sampled_from("ABC")), min_size=1
+).map(lambda rows: [a_case(n, difficulty=hard, env_id=env) for n, (hard, env) in enumerate(rows)])
+
+
+@given(SUITES, st.integers(1, 40))
+def test_every_case_is_in_one_stage_and_stages_are_equally_large(
+    cases: list[Case], num_stages: int
+) -> None:
+    stages = in_stages(cases, num_stages)
+    assert sorted(case.number for stage in stages for case in stage) == list(range(len(cases)))
+    sizes = [len(stage) for stage in stages]
+    assert len(stages) == min(num_stages, len(cases))
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_each_stage_of_the_shipped_suite_has_all_difficulties_and_many_environments() -> None:
+    for stage in in_stages(load_suite(SHIPPED), 5):
+        counts = Counter(case.difficulty for case in stage)
+        assert len(counts) == 3
+        assert max(counts.values()) - min(counts.values()) <= 2
+        assert len({case.env_id for case in stage}) >= 6
+
+
+def test_less_than_one_stage_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 is too few"):
+        in_stages([a_case(0)], 0)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
-from p2p.benchmark import measuring
 from p2p.benchmark.measuring import truth_path
-from p2p.benchmark.publishing import publish
 from p2p.benchmark.records import case_record
-from p2p.benchmark.report import Report, make_report
-from p2p.benchmark.report_html import html
-from p2p.benchmark.report_markdown import markdown
+from p2p.benchmark.report import BenchmarkReport, make_report, spearman, wilson
+from p2p.benchmark.report_pages import markdown, publish
+from p2p.benchmark.report_pages import page as report_page
 from p2p.benchmark.suite import Case
-from p2p.benchmark.truth.episode import Episode
 
 STILL = {"truth": "fingertip_speed", "threshold": 0.05}
 REACHED = {"truth": "reach_gap", "threshold": 0.03}
@@ -39,7 +37,7 @@ def cases() -> list[Case]:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> tuple[Report, Path]:
+def told(tmp_path: Path) -> tuple[BenchmarkReport, Path]:
     """A pass, a false pass, a false fail, a miss, a refusal, one not run, one cancelled."""
     made, folder = a_benchmark(tmp_path, *cases())
     spent = {"seconds": 120.0, "tokens": 1000, "model_calls": 3, "cost_usd": 0.5}
@@ -53,7 +51,7 @@ def told(tmp_path: Path) -> tuple[Report, Path]:
 
 
 def test_rates_are_over_what_finished_and_errors_count_but_are_shown(
-    told: tuple[Report, Path],
+    told: tuple[BenchmarkReport, Path],
 ) -> None:
     report, _ = told
     everything = report.overall
@@ -66,7 +64,7 @@ def test_rates_are_over_what_finished_and_errors_count_but_are_shown(
     assert [case.outcome for case in report.cases[4:]] == ["error", "not_run", "unfinished"]
 
 
-def test_groups_have_their_own_rates_and_costs(told: tuple[Report, Path]) -> None:
+def test_groups_have_their_own_rates_and_costs(told: tuple[BenchmarkReport, Path]) -> None:
     report, _ = told
     assert [group.name for group in report.by_difficulty] == ["easy", "medium", "hard"]
     assert [group.judged.total for group in report.by_difficulty] == [1, 2, 2]
@@ -78,7 +76,7 @@ def test_groups_have_their_own_rates_and_costs(told: tuple[Report, Path]) -> Non
     }
 
 
-def test_judge_and_truth_are_held_against_each_other(told: tuple[Report, Path]) -> None:
+def test_judge_and_truth_are_held_against_each_other(told: tuple[BenchmarkReport, Path]) -> None:
     report, _ = told
     found = report.agreement
     assert (found.compared, found.agreed, found.correlated) == (4, 2, 4)
@@ -89,24 +87,16 @@ def test_judge_and_truth_are_held_against_each_other(told: tuple[Report, Path]) 
 
 
 def test_a_measurement_is_kept_until_the_policy_is_another(
-    told: tuple[Report, Path], monkeypatch: pytest.MonkeyPatch
+    told: tuple[BenchmarkReport, Path],
 ) -> None:
     first, folder = told
-    assert truth_path(folder, 0).is_file()
-    played: list[Path] = []
-    real = measuring.play_policy
-
-    def noted(env_id: str, path: Path, seeds: Sequence[int]) -> list[Episode]:
-        played.append(path)
-        return real(env_id, path, seeds)
-
-    monkeypatch.setattr(measuring, "play_policy", noted)
+    measured = truth_path(folder, 0).stat().st_mtime_ns
     assert make_report(first.benchmark, folder).cases == first.cases
-    assert played == []
+    assert truth_path(folder, 0).stat().st_mtime_ns == measured
     policy = next((folder / "case0").rglob("policy.safetensors"))
     idle_policy(10, 2, push=1.0).save(policy)
     again = make_report(first.benchmark, folder)
-    assert played == [policy]
+    assert truth_path(folder, 0).stat().st_mtime_ns > measured
     assert again.cases[0].truth is not None
     assert not again.cases[0].truth.passed
 
@@ -145,7 +135,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
     made, folder = a_benchmark(tmp_path, a_case(0, instruction=HOSTILE, category="<b>|</b>"))
     end_case(folder, 0, "error", message=HOSTILE)
     report = make_report(made, folder)
-    page = Page(html(report))
+    page = Page(report_page(report))
     assert "script" not in page.tags
     assert not any(link.startswith("javascript") for link in page.links)
     text = markdown(report)
@@ -155,7 +145,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(
-    told: tuple[Report, Path],
+    told: tuple[BenchmarkReport, Path],
 ) -> None:
     report, folder = told
     for case in report.cases:
@@ -169,17 +159,41 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(
     assert "link" not in page.tags
     videos = [link for link in page.links if link.endswith(".mp4")]
     assert all(link.startswith("./") and (folder / link).is_file() for link in videos)
-    assert Report.model_validate_json(files[2].read_text()) == report
+    assert BenchmarkReport.model_validate_json(files[2].read_text()) == report
     assert json.loads(files[2].read_text())["overall"]["finished"] == 5
 
 
-def test_what_has_no_verdict_is_named_with_its_reason(told: tuple[Report, Path]) -> None:
+def test_what_has_no_verdict_is_named_with_its_reason(told: tuple[BenchmarkReport, Path]) -> None:
     report, _ = told
     text = markdown(report)
     assert "Reacher-v5 'whirl': error (nothing in it was understood)" in text
     assert "Reacher-v5 'later': not run (it has not begun)" in text
     assert "Reacher-v5 'stopped': not finished" in text
-    assert (
-        "False passes (the judge passed, the truth is missed): 1 (Reacher-v5 'reach the target')"
-        in text
-    )
+    assert "the ground truth is missed): 1 (Reacher-v5 'reach the target')" in text
+
+
+# --- intervals and rank correlation, against values worked out elsewhere --------------------------
+
+
+def test_wilson_gives_the_textbook_interval() -> None:
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(0, 0) is None
+
+
+@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_holds_the_rate(counts: tuple[int, int]) -> None:
+    passed, total = counts
+    low, high = wilson(passed, total) or (1.0, 0.0)
+    assert 0 <= low <= passed / total <= high <= 1
+
+
+def test_spearman_ranks_ties_in_the_middle() -> None:
+    assert spearman([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1.0)
+    assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
+    assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)  # scipy's spearmanr
+
+
+def test_where_ranks_say_nothing_there_is_no_correlation() -> None:
+    assert spearman([1, 2], [1, 2]) is None
+    assert spearman([1, 1, 1], [1, 2, 3]) is None

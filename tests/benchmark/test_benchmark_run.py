@@ -12,9 +12,8 @@ import pytest
 from benchmark_process import SMALL, Start, ended, events
 
 from benchmark_folder import end_case
-from p2p.benchmark.records import case_record, read_benchmark
-from p2p.benchmark.report import Report
-from p2p.benchmark.standing import standing
+from p2p.benchmark.records import case_record, case_status, read_benchmark
+from p2p.benchmark.report import BenchmarkReport
 from p2p.files import read_model
 
 SUITE = """env_id,instruction,category,difficulty,truth,threshold
@@ -88,18 +87,18 @@ def test_a_cancelled_benchmark_goes_on_where_it_was(start: Start, tmp_path: Path
     status, _, err = ended(watching)
     folder = found[0].parents[1]
     assert status == 130
-    assert f"go on with: p2p benchmark --resume {folder.name}" in err
+    assert f"resume with: p2p benchmark --resume {folder.name}" in err
 
     made = read_benchmark(folder)
     assert made is not None
-    while standing(made, folder, 0).status == "running":
+    while case_status(made, folder, 0).status == "running":
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert {standing(made, folder, n).outcome for n in (0, 1)} == {"unfinished", "not_run"}
+    assert {case_status(made, folder, n).outcome for n in (0, 1)} == {"unfinished", "not_run"}
 
     status, out, err = ended(start("--resume", folder.name))
     assert status == 0, err
-    report = read_model(folder / "report.json", Report)
+    report = read_model(folder / "report.json", BenchmarkReport)
     assert report is not None
     assert report.overall.finished == 2
     assert events(folder, 0).count("intent.start") == 1

@@ -13,10 +13,9 @@ from rich.console import Console
 from benchmark_folder import a_benchmark, a_case, end_case
 from p2p.benchmark.gate import CANNOT_SAY, MAY, MAY_NOT, decide, main
 from p2p.benchmark.planning import job_of
-from p2p.benchmark.records import Benchmark, case_record, read_gate
+from p2p.benchmark.records import Benchmark, case_record, case_status, live_score, read_gate
 from p2p.benchmark.running import look
-from p2p.benchmark.standing import live_score, standing
-from p2p.commands.benchmark_view import Lines
+from p2p.commands.job_progress import BenchmarkProgress
 from p2p.contracts import JudgmentResult
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -81,7 +80,7 @@ def test_a_benchmark_that_is_not_there_is_no_verdict(tmp_path: Path) -> None:
 def test_a_closed_gate_is_why_later_cases_did_not_run(tmp_path: Path) -> None:
     made, folder = staged(tmp_path, 0.5)
     main(["--runs-dir", str(tmp_path), "--benchmark-id", made.benchmark_id, "--stage", "0"])
-    later = standing(made, folder, made.stages[1][0])
+    later = case_status(made, folder, made.stages[1][0])
     assert later.outcome == "not_run"
     assert later.message == "stage 1 had a mean score of 0.00, below 0.5"
 
@@ -110,9 +109,9 @@ def test_cases_behind_a_gate_that_no_node_takes_say_so(tmp_path: Path) -> None:
             writer.take_jobs()
             (case,) = writer.assign()
             writer.finish(case, "succeeded")
-            writer.tell_those_without_a_node()
+            writer.explain_unplaceable()
         waiting = next(now for now in look(store, made, folder) if not now.ended)
     assert "it may run on local only, which is disabled or gone" in waiting.note
     said = StringIO()
-    Lines(Console(file=said, width=200)).update([waiting])
+    BenchmarkProgress(Console(file=said, width=200)).update([waiting])
     assert "waits: there is no node for it" in said.getvalue()

@@ -44,17 +44,26 @@ def test_the_suite_that_is_run_by_default_is_shipped_and_covers_everything(
     [
         ("Hoper-v5,hop,x,easy,,", "column env_id: .*Hopper-v5"),
         (",hop,x,easy,,", "column env_id: it is empty"),
-        ("Hopper-v5,,x,easy,,", "column instruction: 1 to 4000"),
-        ("Hopper-v5,hop,,easy,,", "column category: 1 to 40"),
-        ("Hopper-v5,hop,x,tricky,,", "column difficulty: 'tricky'; allowed are easy, medium, hard"),
-        ("Hopper-v5,hop,x,,,", "column difficulty: ''"),
+        ("Hopper-v5,,x,easy,,", "column instruction: String should have at least 1"),
+        ("Hopper-v5,hop,,easy,,", "column category: String should have at least 1"),
+        (
+            "Hopper-v5,hop,x,tricky,,",
+            "column difficulty: Input should be 'easy', 'medium' or 'hard'",
+        ),
+        ("Hopper-v5,hop,x,,,", "column difficulty: Input should be"),
         ("Hopper-v5,hop,x,easy,foward_speed,1", "column truth: .*did you mean forward_speed"),
         ("Hopper-v5,hop,x,easy,reach_gap,1", "column truth: reach_gap needs the body fingertip"),
         ("Hopper-v5,hop,x,easy,forward_speed,", "column threshold: it goes with a truth"),
         ("Hopper-v5,hop,x,easy,,1", "column threshold: it goes with a truth"),
-        ("Hopper-v5,hop,x,easy,forward_speed,fast", "column threshold: 'fast'"),
-        ("Hopper-v5,hop,x,easy,forward_speed,nan", "column threshold: 'nan'"),
-        ("Hopper-v5,hop,x,easy,forward_speed,-1", "column threshold: '-1'"),
+        (
+            "Hopper-v5,hop,x,easy,forward_speed,fast",
+            "column threshold: Input should be a valid number",
+        ),
+        ("Hopper-v5,hop,x,easy,forward_speed,nan", "column threshold: Input should be a finite"),
+        (
+            "Hopper-v5,hop,x,easy,forward_speed,-1",
+            "column threshold: Input should be greater than 0",
+        ),
         ("Hopper-v5,hop, and stop,x,easy,,", "7 cells for 6 columns"),
         ("Hopper-v5,stand,x,hard,,", "column instruction: the same prompt as in line 2"),
     ],
@@ -70,7 +79,9 @@ def test_all_mistakes_are_said_at_once() -> None:
     with pytest.raises(SuiteError) as caught:
         parse_suite(text, "my.csv")
     lines = str(caught.value).splitlines()
-    assert [line.split(",")[1] for line in lines] == [" line 2", " line 2", " line 3"]
+    assert "instruction: " in lines[0]
+    assert "difficulty: " in lines[0]
+    assert [line.split(",")[1] for line in lines] == [" line 2", " line 3"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +121,7 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
 def test_filters_keep_the_numbers_and_name_what_they_cannot_match(suite: tuple[Case, ...]) -> None:
     kept = chosen(suite, envs=["Ant-v5"], difficulties=["hard", "easy"])
     assert kept == tuple(c for c in suite if c.env_id == "Ant-v5" and c.difficulty != "medium")
-    with pytest.raises(ValueError, match=r"environment 'Ant-v4'; did you mean Ant-v5"):
+    with pytest.raises(ValueError, match=r"env_id 'Ant-v4'; did you mean Ant-v5"):
         chosen(suite, envs=["Ant-v4"])
     with pytest.raises(ValueError, match="together leave no prompt"):
         chosen(suite, envs=["Ant-v5"], categories=["balance"])

@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmark_folder import idle_policy
+from p2p.benchmark.measuring import NotPlayable, play, play_policy
 from p2p.benchmark.suite import SHIPPED, load_suite
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.episode import Episode
-from p2p.benchmark.truth.playing import NotPlayable, play, play_policy
 
 DT, HORIZON = 0.1, 100
 TIME = np.arange(HORIZON + 1) * DT

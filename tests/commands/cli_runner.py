@@ -48,16 +48,3 @@ def start(*arguments: object, cwd: Path, **environment: str) -> subprocess.Popen
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def children_of(process: subprocess.Popen[str]) -> list[int]:
-    """Processes whose parent it is, whichever thread of it started them."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == process.pid:
-            found.append(int(path.parent.name))
-    return found

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
+from p2p.benchmark.records import CaseStatus
 from p2p.benchmark.running import CaseNow
-from p2p.benchmark.standing import Standing
 from p2p.benchmark.suite import Case
-from p2p.commands.benchmark_view import Lines, table
+from p2p.commands.job_progress import BenchmarkProgress
 
 
 def a_case(number: int, run: Any, outcome: Any = "unfinished", **fields: Any) -> CaseNow:
@@ -23,8 +23,8 @@ def a_case(number: int, run: Any, outcome: Any = "unfinished", **fields: Any) ->
     )
     live, note = fields.pop("live_score", None), fields.pop("note", "")
     given = {"status": "running", "message": "", "iterations": 0, "score": None, "result": None}
-    standing = Standing(case=case, stage=0, outcome=outcome, **{**given, **fields})
-    return CaseNow(standing, run, "local", live, note)
+    status = CaseStatus(case=case, stage=0, outcome=outcome, **{**given, **fields})
+    return CaseNow(status, run, "local", live, note)
 
 
 CASES = [
@@ -37,8 +37,10 @@ CASES = [
 
 
 def drawn(cases: list[CaseNow], height: int) -> list[str]:
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(table(cases, height))
+    console = Console(width=100, height=height, record=True, file=io.StringIO())
+    view = BenchmarkProgress(console)
+    view.cases = cases
+    console.print(view.region())
     return console.export_text().splitlines()
 
 
@@ -46,10 +48,10 @@ def test_the_table_has_counts_and_every_case_what_runs_first() -> None:
     lines = drawn(CASES, 40)
     assert "2 of 5 ended, 1 passed, 1 running, 2 waiting" in lines[1]
     assert [line.split()[0] for line in lines[3:]] == ["2", "1", "0", "3", "4"]
-    assert "runs" in lines[3]
+    assert "running" in lines[3]
     assert "0.40 (0.55)" in lines[3]
     assert "process 7" in lines[3]
-    assert "waits" in lines[6]
+    assert "pending" in lines[6]
     assert "[bold]hop[/]" in lines[7]
 
 
@@ -60,9 +62,9 @@ def test_no_more_lines_than_there_is_room_for() -> None:
 
 def test_elsewhere_each_step_is_a_line_once() -> None:
     console = Console(width=300, record=True, file=io.StringIO())
-    lines = Lines(console)
-    lines.update(CASES)
-    lines.update(CASES)
+    view = BenchmarkProgress(console)
+    view.update(CASES)
+    view.update(CASES)
     assert console.export_text().splitlines() == [
         "case 0  Hopper-v5: prompt 0  passed 0.91",
         "case 1  Hopper-v5: prompt 1  error  [red]nothing[/] was understood",

@@ -11,11 +11,6 @@ from p2p.config import TrainConfig
 from p2p.scheduler.service import is_running, only_scheduler
 from p2p.scheduler.store import Store
 
-COMMANDS = [
-    ("nodes", "add"), ("nodes", "list"), ("nodes", "check"), ("nodes", "remove"),
-    ("jobs", "submit"), ("jobs", "list"), ("jobs", "show"), ("jobs", "logs"), ("jobs", "cancel"),
-    ("jobs", "retry"), ("scheduler", "run"),
-]  # fmt: skip
 HOSTILE = [
     "-oProxyCommand=touch x",
     "; rm -rf ~",
@@ -32,16 +27,6 @@ def _cores_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("P2P_CORE_LOCKS", str(tmp_path / "locks"))
     for name in ("P2P_RUNS_DIR", "RUNS_DIR", "LLM_MODEL", "VLM_MODEL"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize(("group", "command"), COMMANDS)
-def test_help_has_examples_and_json(p2p: Cli, group: str, command: str) -> None:
-    shown = p2p(group, command, "--help")
-    assert shown.status == 0
-    lines = [line.strip() for line in shown.out.splitlines()]
-    begin = lines.index("Examples")
-    assert len([line for line in lines[begin:] if line.startswith(f"p2p {group} {command}")]) >= 2
-    assert "--json" in shown.out
 
 
 def test_this_machine_is_a_node_without_any_set_up(p2p: Cli) -> None:
@@ -109,7 +94,7 @@ def test_mistakes_are_named_and_leave_nothing_behind(
     found = p2p("jobs", *arguments)
     assert found.status == 2
     assert told in found.error
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["scheduler"]
+    assert {path.name for path in tmp_path.glob("runs/*")} <= {"scheduler"}
     assert p2p("jobs", "list", "--json").json == []
 
 
@@ -157,15 +142,9 @@ def test_a_session_that_is_stopped_before_it_begins_never_does(p2p: Cli, tmp_pat
     runs = tmp_path / "runs"
     with only_scheduler(runs):  # which does nothing
         asked = p2p(
-            "jobs",
-            "submit",
-            "run forward",
-            "--env",
-            "HalfCheetah-v5",
-            "--model",
-            "builtin",
+            "jobs", "submit", "run forward", "--env", "HalfCheetah-v5", "--model", "builtin",
             "--json",
-        )
+        )  # fmt: skip
         assert asked.status == 0, asked.err
         session = asked.json["job_id"]
         assert (runs / session / "session.json").is_file()

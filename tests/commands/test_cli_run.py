@@ -30,7 +30,7 @@ SMALL = (
     "--set", "update_epochs=2", "--set", "max_episode_steps=50", "--set", "num_evals=2",
     "--set", "num_eval_rounds=1", "--set", "checkpoint_interval=256",
 )  # fmt: skip
-QUICK = (*SMALL, "--timesteps", "1024", "--threshold", "1")
+QUICK = (*SMALL, "--steps", "1024", "--threshold", "1")
 """Too short to pass."""
 PLAYED = "balance the pole"
 
@@ -82,10 +82,10 @@ def intent_of(record: SessionRecord) -> Intent:
     [
         ((), 2, "say what the agent should do"),
         (("  ", *POLE), 2, "the prompt is empty"),
-        (("x" * 5000, *POLE), 2, "prompt: String should have at most 4000 characters"),
+        (("x" * 5000, *POLE), 2, "PROMPT: String should have at most 4000 characters"),
         (("balance", "--env", "InvertedPendulumm-v5"), 2, "did you mean InvertedPendulum-v5"),
         (("balance", *POLE, "--model", "nosuch:thing"), 2, "providers: anthropic, openai, google"),
-        (("balance", *POLE, "--vlm", "nosuch:thing"), 2, "nobody knows the model 'nosuch:thing'"),
+        (("balance", *POLE, "--vlm", "nosuch:thing"), 2, "the model 'nosuch:thing'"),
         (("balance", *POLE, "--vlm", "builtin"), 2, "cannot see"),
         (("balance", *POLE, "--model", "gpt-6.1-sol"), 6, "set OPENAI_API_KEY"),
         (("balance", *POLE, "--vlm", "google:gemini-3.8-flash"), 6, "set GEMINI_API_KEY"),
@@ -93,19 +93,19 @@ def intent_of(record: SessionRecord) -> Intent:
         (("balance", *POLE, "--seeds", "one"), 2, "--seeds one: write a number"),
         (("balance", *POLE, "--seeds", "0"), 2, "at least one is needed"),
         (("balance", *POLE, "--seeds", "1,2,1"), 2, "seeds: 1, 2, 1: each of them only once"),
-        (("balance", *POLE, "--configs", "9"), 2, "configs=9: 1 to 5"),
-        (("balance", *POLE, "--configs", "0"), 2, "configs=0: 1 to 5"),
+        (("balance", *POLE, "--configs", "9"), 2, "--configs: 9 is not 1 to 5"),
+        (("balance", *POLE, "--configs", "0"), 2, "--configs: 0 is not 1 to 5"),
         (("balance", *POLE, "--threshold", "7"), 2, "--threshold: Input should be less than"),
         (("balance", *POLE, "--threshold", "nan"), 2, "--threshold: Input should be a finite"),
         (("balance", *POLE, "--budget-usd", "-1"), 2, "--budget-usd: Input should be greater"),
         (("balance", *POLE, "--max-minutes", "0"), 2, "--max-minutes: Input should be greater"),
         (("balance", *POLE, "--max-minutes", "inf"), 2, "--max-minutes: Input should be a finite"),
         (("balance", *POLE, "--iterations", "0"), 2, "--iterations: Input should be greater"),
-        (("balance", *POLE, "--timesteps", "-5"), 2, "--timesteps: Input should be greater"),
+        (("balance", *POLE, "--timesteps", "-5"), 2, "--steps: Input should be greater"),
         (("balance", *POLE, "--set", "lerning_rate=1"), 2, "did you mean learning_rate"),
-        (("balance", *POLE, "--set", "seed=3"), 2, "say which with --seeds"),
+        (("balance", *POLE, "--set", "seed=3"), 2, "choose them with --seeds"),
         (("balance", *POLE, "--set", "env_id=Nothing-v1", "--set", "gamma=7"), 2, "gamma: Input"),
-        (("balance", *POLE, "--set", "total_timesteps=-3"), 2, "--timesteps: Input should be"),
+        (("balance", *POLE, "--set", "total_timesteps=-3"), 2, "--steps: Input should be"),
         (("balance", *POLE, "--set", "gamma"), 2, "write it as FIELD=VALUE"),
         (("balance", *POLE, "--set", "gamma=7"), 2, "gamma: Input should be less than"),
         (("balance", *POLE, "--criteria", "nowhere.toml"), 2, "nowhere.toml does not exist"),
@@ -153,7 +153,7 @@ def ended(outcome: Outcome, folder: Path) -> tuple[SessionRecord, str]:
     record = last(folder / "runs")
     status = record.read_status()
     assert status is not None
-    assert f"go on with: p2p resume {record.session_id}" in outcome.err
+    assert f"resume with: p2p resume {record.session_id}" in outcome.err
     (line,) = [line for line in outcome.out.splitlines() if line.startswith(status.status)]
     return record, line
 
@@ -445,7 +445,7 @@ def test_control_c_during_training_cancels_and_resume_finishes(tmp_path: Path) -
     assert "Traceback" not in err
     assert not any(map(is_there, family))
     record = last(tmp_path / "runs")
-    assert f"go on with: p2p resume {record.session_id}" in err
+    assert f"resume with: p2p resume {record.session_id}" in err
     assert "cancelled cancelled by user" in out
     assert result_of(record).status == "cancelled"
     done = start("resume", "last", "--json", cwd=tmp_path)
@@ -534,7 +534,7 @@ def test_criteria_are_looked_over_in_a_terminal_and_control_c_ends_it(tmp_path: 
         if terminal.process.poll() is None:
             terminal.process.kill()
     assert terminal.process.returncode == 130, told
-    assert "go on with: p2p resume" in told
+    assert "resume with: p2p resume" in told
     assert "Traceback" not in told
     wait_until(lambda: not any(map(is_there, family)), 10)
     criteria = intent_of(record).criteria

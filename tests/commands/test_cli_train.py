@@ -7,8 +7,9 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
-from cli_runner import Cli, children_of, start
+from cli_runner import Cli, start
 
 from p2p.config import TrainConfig
 from p2p.records.iteration_record import IterationRecord
@@ -121,9 +122,7 @@ def test_a_session_given_as_a_run_is_told_the_run(p2p: Cli, trained_run: Iterati
     ("value", "told"),
     [
         ("float('inf')", "inf"),
-        ("len(open('/etc/hostname').read())", "Permission"),
         ("__import__('os')._exit(0)", "training ended"),
-        ("__import__('socket').socket()", "reward"),
     ],
 )
 def test_a_hostile_reward_ends_with_status_one_and_a_reason(
@@ -144,7 +143,7 @@ def test_a_folder_that_cannot_be_written_is_named(p2p: Cli) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_says_how_to_go_on_and_does(
+def test_interrupted_it_says_how_to_resume_and_does(
     tmp_path: Path, config_file: Path, batched_reward: str, p2p: Cli, number: signal.Signals
 ) -> None:
     (tmp_path / "reward.py").write_text(batched_reward)
@@ -162,7 +161,7 @@ def test_interrupted_it_says_how_to_go_on_and_does(
             for folder in tmp_path.glob("runs/*/iter_1"):
                 lines, _ = IterationRecord(folder).parse_scalars()
                 steps = lines[-1]["global_step"] if lines else 0
-        children = children_of(process)
+        children = psutil.Process(process.pid).children()
         assert children
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
@@ -171,9 +170,9 @@ def test_interrupted_it_says_how_to_go_on_and_does(
         process.wait()
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
-    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert not any(child.is_running() for child in children)
 
-    command = err.splitlines()[-1].partition("go on with: ")[2].split()
+    command = err.splitlines()[-1].partition("resume with: ")[2].split()
     assert command[:3] == ["p2p", "train", "--resume"]
     record = IterationRecord(tmp_path / command[3])
     assert record.derive_status() == "cancelled"

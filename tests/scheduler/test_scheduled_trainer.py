@@ -15,7 +15,7 @@ from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.scheduled_trainer import ScheduledTrainer, make_trainer
 from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store
-from p2p.session.session_config import loop_config
+from p2p.session.request import loop_config
 from p2p.session.stopping import StopSwitch
 from p2p.training.trainer import LocalTrainer
 

@@ -14,7 +14,7 @@ from p2p.contracts import SessionResult, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
 from p2p.session.clock import Clock, time_exhausted, worked_s
-from p2p.session.session_config import loop_config, minutes_to_go_on, with_changes
+from p2p.session.request import loop_config, minutes_to_resume, with_changes
 from p2p.session.stopping import StopSwitch, heartbeat
 
 
@@ -72,16 +72,16 @@ def test_time_in_which_the_user_is_asked_does_not_count() -> None:
 
 def test_out_of_time_it_is_given_as_much_again_as_at_first() -> None:
     asked = config(10)
-    assert minutes_to_go_on(asked, 9 * 60) == 10
-    assert minutes_to_go_on(asked, 10 * 60) == 20
+    assert minutes_to_resume(asked, 9 * 60) == 10
+    assert minutes_to_resume(asked, 10 * 60) == 20
     longer = with_changes(asked, {"max_minutes": 20})
-    assert minutes_to_go_on(longer, 20 * 60) == 30, "not twice what it has by now"
+    assert minutes_to_resume(longer, 20 * 60) == 30, "not twice what it has by now"
     longest = with_changes(longer, {"max_minutes": 100})
-    assert minutes_to_go_on(longest, 100 * 60) == 110
-    assert minutes_to_go_on(asked, 12.001 * 60) == 22.01, "a bound that leaves it all of it"
-    assert minutes_to_go_on(config(None), 1e9) is None
+    assert minutes_to_resume(longest, 100 * 60) == 110
+    assert minutes_to_resume(asked, 12.001 * 60) == 22.01, "a bound that leaves it all of it"
+    assert minutes_to_resume(config(None), 1e9) is None
     # One that had no bound at first has that of later.
-    assert minutes_to_go_on(with_changes(config(None), {"max_minutes": 5}), 300) == 10
+    assert minutes_to_resume(with_changes(config(None), {"max_minutes": 5}), 300) == 10
     assert with_changes(asked, {"max_minutes": 10}) == asked
 
 

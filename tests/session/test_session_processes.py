@@ -286,7 +286,7 @@ def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
         ((), 2, "say what the agent should do"),
         (("--prompt", " ", "--env", "InvertedPendulum-v5"), 2, "the prompt is empty"),
         (("--prompt", "balance", "--env", "Antt-v5"), 2, "did you mean Ant-v5"),
-        (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "'seeds'"),
+        (("--prompt", "x", "--loop-config", '{"sedes": 3}', "--env", "Ant-v5"), 2, "mean seeds"),
         (("--prompt", "x", "--loop-config", "none.json"), 2, "none.json does not exist"),
         (("--prompt", "x", "--env", "Ant-v5", "--loop-config", '{"max_minutes": 0}'), 2,
          "max_minutes: Input should be greater than 0"),

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from p2p.contracts import Criterion, Intent
+from p2p.contracts import Criterion, Intent, describe_errors
 
 _HEAD = """\
 # What the policy is judged by. Change, delete or add [[criteria]]; at least one is a `task`.
@@ -77,9 +77,7 @@ def _criterion(number: int, entry: object, problems: list[str]) -> Criterion | N
     try:
         return Criterion.model_validate(entry)
     except ValidationError as error:
-        for each in error.errors():
-            field = ".".join(map(str, each["loc"]))
-            problems.append(f"{where}: {field + ': ' if field else ''}{each['msg']}")
+        problems.append(f"{where}: {describe_errors(error)}")
         return None
 
 
@@ -87,5 +85,4 @@ def _checked(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
     try:
         return Intent(prompt="", env_id="", criteria=criteria, author="user").criteria
     except ValidationError as error:
-        messages = (each["msg"].removeprefix("Value error, ") for each in error.errors())
-        raise CriteriaError("; ".join(messages)) from None
+        raise CriteriaError(describe_errors(error)) from None

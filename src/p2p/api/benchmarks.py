@@ -17,7 +17,7 @@ from pydantic import Field
 from p2p.api.problems import NotFound
 from p2p.api.schemas import JobRun, Name, Video
 from p2p.api.views import video_at
-from p2p.benchmark.measuring import NOT_YET, measured, truth_path
+from p2p.benchmark.measuring import NOT_YET, truth_path
 from p2p.benchmark.planning import REPORT_FOLDER
 from p2p.benchmark.records import (
     BENCHMARK_ID,
@@ -26,16 +26,18 @@ from p2p.benchmark.records import (
     Mode,
     case_id,
     case_record,
+    case_status,
     gate_folder,
+    live_score,
     read_benchmark,
 )
 from p2p.benchmark.report import CaseReport, Findings, Group, case_report, findings
-from p2p.benchmark.standing import live_score, standing
 from p2p.benchmark.suite import Case, Difficulty
 from p2p.contracts import EntityMetadata, Record, Score
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import Outcome
 from p2p.scheduler.records import BackendName, Id
+from p2p.session.request import SessionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,35 +142,23 @@ class BenchmarkOptionsResponse(Record):
 Names = Annotated[tuple[Name, ...], Field(max_length=100)]
 
 
-class StartBenchmarkRequest(Record):
-    """What `p2p benchmark` takes, as JSON. What is not given is chosen as there."""
+class StartBenchmarkRequest(SessionOptions):
+    """The options of `p2p benchmark`, as JSON, with the same defaults."""
 
     suite: Annotated[str, Field(min_length=1, max_length=200)] = "mujoco_prompts"
     """A suite of ours; with `csv`, what to call it."""
     csv: Annotated[str, Field(max_length=900_000)] | None = None
     """The text of a CSV file."""
-    model: Name | None = None
-    vlm_model: Name | None = None
     mode: Mode = "flat"
     num_stages: Annotated[int, Field(ge=1, le=1000)] = 5
     gate_threshold: Score = 0.5
     filter_envs: Names = ()
     filter_categories: Names = ()
     filter_difficulties: tuple[Difficulty, ...] = ()
-    total_timesteps: int | None = None
-    max_iterations: int | None = None
-    pass_threshold: float | None = None
-    budget_usd: float | None = None
-    """For each prompt."""
-    max_minutes: float | None = None
-    """For each prompt."""
-    num_configs: int | None = None
     num_envs: int | None = None
-    seeds: tuple[int, ...] | None = None
     side_info: bool | None = None
     hp_tuning: bool | None = None
     use_code_judge: bool | None = None
-    videos: bool = True
     max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
     cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
     nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
@@ -285,8 +275,8 @@ class BenchmarkReader:
         stamp = (there, _changed(truth_path(folder, number)), *gates)
         before, report = kept.cases.get(number, (None, None))
         if report is None or before != stamp or report.status == "running":  # it may have died
-            now = standing(kept.benchmark, folder, number)
-            report = case_report(folder, now, measured)
+            now = case_status(kept.benchmark, folder, number)
+            report = case_report(folder, now, play=False)
             kept.cases[number] = (stamp, report)
         return report
 

@@ -33,6 +33,7 @@ from p2p.contracts import (
 )
 from p2p.records.loop_files import SteeringTaken
 from p2p.scheduler.records import NodeConfig
+from p2p.session.request import SessionRequest
 
 RunMetricsResponse = RunMetricsDetail
 MeanStdArray = MeanStdSeries
@@ -201,24 +202,9 @@ class StopResponse(Record):
     status: Literal["cancelled", "deleted", "restored", "removed"]
 
 
-class StartSessionRequest(Record):
-    """What `p2p run` takes, as JSON, with the same defaults."""
+class StartSessionRequest(SessionRequest):
+    """The options of `p2p run`, as JSON, with the same defaults."""
 
-    prompt: Prompt
-    env_id: Name | None = None
-    model: str | None = None
-    vlm_model: str | None = None
-    max_iterations: int | None = None
-    total_timesteps: int | None = None
-    configs: int | None = None
-    seeds: int | tuple[int, ...] | None = None
-    pass_threshold: float | None = None
-    budget_usd: float | None = None
-    max_minutes: float | None = None
-    videos: bool | None = None
-    criteria: tuple[Criterion, ...] | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Fields of TrainConfig to fix."""
     priority: int = 0
 
 

@@ -25,7 +25,7 @@ from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import SessionView
 from p2p.records.statuses import RESUMABLE
 from p2p.session.clock import worked_s
-from p2p.session.session_config import minutes_to_go_on
+from p2p.session.request import minutes_to_resume
 from p2p.session.steering import merge, not_taken
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | No
         lineage=record.lineage.read(),
         orders=tuple(pending.values()),
         resumable=asked is not None and is_resumable(view.status, pending),
-        minutes_to_go_on=minutes_to_go_on(asked, worked_s(record)) if asked else None,
+        minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked) if asked else "",
     )
 

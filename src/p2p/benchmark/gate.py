@@ -13,11 +13,11 @@ from pathlib import Path
 from p2p.benchmark.records import (
     Benchmark,
     GateResult,
+    best_score,
     case_record,
     gate_folder,
     read_benchmark,
 )
-from p2p.benchmark.standing import best_score
 from p2p.files import save_model
 
 MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2
@@ -31,8 +31,8 @@ def decide(benchmark: Benchmark, folder: Path, stage: int) -> GateResult:
         record = case_record(folder, number)
         scores[number] = best_score(record)
         if scores[number] is None:
-            told = record.read_status()
-            why = (told.error or told.status) if told else "it has left no status"
+            status = record.read_status()
+            why = (status.error or status.status) if status else "it has left no status"
             missing[number] = why
     mean = sum(score or 0.0 for score in scores.values()) / len(scores)
     return GateResult(
@@ -51,22 +51,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--benchmark-id", required=True)
     parser.add_argument("--stage", type=int, required=True, help="the stage looked at, from 0")
-    given = parser.parse_args(argv)
-    folder = given.runs_dir.absolute() / given.benchmark_id
+    arguments = parser.parse_args(argv)
+    folder = arguments.runs_dir.absolute() / arguments.benchmark_id
     benchmark = read_benchmark(folder)
-    if benchmark is None or not 0 <= given.stage < len(benchmark.stages):
-        _tell(f"error: {folder} has no benchmark.json that can be read, or no such stage")
+    if benchmark is None or not 0 <= arguments.stage < len(benchmark.stages):
+        _print_err(f"error: {folder} has no benchmark.json that can be read, or no such stage")
         return CANNOT_SAY
-    result = decide(benchmark, folder, given.stage)
-    save_model(folder / gate_folder(given.stage) / "gate.json", result)
+    result = decide(benchmark, folder, arguments.stage)
+    save_model(folder / gate_folder(arguments.stage) / "gate.json", result)
     for number, why in result.missing.items():
-        _tell(f"case {number} has no score and counts as 0: {why}")
+        _print_err(f"case {number} has no score and counts as 0: {why}")
     verdict = "the next stage may begin" if result.passed else "no further stage is begun"
-    _tell(f"mean score {result.mean_score:.3f}, threshold {result.threshold:g}: {verdict}")
+    _print_err(f"mean score {result.mean_score:.3f}, threshold {result.threshold:g}: {verdict}")
     return MAY if result.passed else MAY_NOT
 
 
-def _tell(text: str) -> None:
+def _print_err(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
 
 

@@ -1,25 +1,40 @@
-"""The ground truth of a case: its session's policy, played and measured; kept beside the cases.
+"""The ground truth of a case: its session's policy, played in plain Gymnasium and measured.
 
-It lies outside of the session's folder, which is all that agents are shown.
+Only the policy's safetensors file is read, whose every value is checked; no code of a session runs.
+The environment is the one that is registered, whatever the session trained with. What is measured
+lies outside of the session's folder, which is all that agents are shown.
 """
 
 from __future__ import annotations
 
 import hashlib
 import statistics
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from p2p.benchmark.records import case_record
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
-from p2p.benchmark.truth.playing import SEEDS, NotPlayable, play_policy
+from p2p.benchmark.truth.episode import Episode
 from p2p.contracts import Record, SessionResult
 from p2p.files import read_model, save_model
 
 NOT_YET = "not measured yet"
+EPISODES = 10
+FIRST_SEED = 70_000
+"""Far from the seeds of training, judging and confirming."""
+SEEDS = tuple(range(FIRST_SEED, FIRST_SEED + EPISODES))
+
+Act = Callable[[NDArray[np.float64]], NDArray[Any]]
+
+
+class NotPlayable(Exception):
+    """A policy that cannot be measured; the message says why."""
 
 
 class TruthResult(Record):
@@ -53,30 +68,34 @@ def policy_file(session: Path, result: SessionResult | None) -> Path | None:
     path = (session / result.policy).with_name("policy.safetensors")
     # result.json may have come from another machine: it names no file outside of the session.
     if not path.resolve().is_relative_to(session.resolve()):
-        raise NotPlayable(f"{session.name}: its policy is said to lie outside of it")
+        raise NotPlayable(f"{session.name}: its policy lies outside of it")
     return path
 
 
 def measure(
-    folder: Path, case: Case, result: SessionResult | None, seeds: tuple[int, ...] = SEEDS
+    folder: Path, case: Case, result: SessionResult | None, *, play: bool = True
 ) -> TruthResult | None:
     """Measure a case, or read what was measured of the same policy before.
 
-    None: there is no truth to compare with, or no policy. Raises NotPlayable.
+    None: there is no truth to compare with, or no policy. Raises NotPlayable, also for what is not
+    measured yet where nothing is to be played.
     """
     path = policy_file(case_record(folder, case.number).path, result)
     if path is None or case.truth is None or case.threshold is None:
         return None
     digest = _digest(path)
-    kept = _kept(folder, case, digest, seeds)
-    if kept is not None:
+    kept = read_model(truth_path(folder, case.number), TruthResult)
+    key = (case.truth, case.threshold, SEEDS, digest)
+    if kept is not None and (kept.truth, kept.threshold, kept.seeds, kept.policy) == key:
         return kept
+    if not play:
+        raise NotPlayable(NOT_YET)
     truth = TRUTHS.get(case.truth)
     if truth is None:
         raise NotPlayable(f"there is no truth {case.truth!r} in this version")
-    values = tuple(truth.measure(e) for e in play_policy(case.env_id, path, seeds))
+    values = tuple(truth.measure(e) for e in play_policy(case.env_id, path))
     value = statistics.fmean(values)
-    found = TruthResult(
+    measurement = TruthResult(
         truth=case.truth,
         unit=truth.unit,
         better=truth.better,
@@ -86,24 +105,11 @@ def measure(
         values=values,
         passed=truth.passes(value, case.threshold),
         attained=truth.attained(value, case.threshold),
-        seeds=seeds,
+        seeds=SEEDS,
         policy=digest,
     )
-    save_model(truth_path(folder, case.number), found)
-    return found
-
-
-def measured(
-    folder: Path, case: Case, result: SessionResult | None, seeds: tuple[int, ...] = SEEDS
-) -> TruthResult | None:
-    """As `measure`, but nothing is played: raises NotPlayable for what is not measured yet."""
-    path = policy_file(case_record(folder, case.number).path, result)
-    if path is None or case.truth is None or case.threshold is None:
-        return None
-    kept = _kept(folder, case, _digest(path), seeds)
-    if kept is None:
-        raise NotPlayable(NOT_YET)
-    return kept
+    save_model(truth_path(folder, case.number), measurement)
+    return measurement
 
 
 def _digest(path: Path) -> str:
@@ -113,8 +119,56 @@ def _digest(path: Path) -> str:
         raise NotPlayable(f"{path}: {error.strerror}") from error
 
 
-def _kept(folder: Path, case: Case, digest: str, seeds: tuple[int, ...]) -> TruthResult | None:
-    kept = read_model(truth_path(folder, case.number), TruthResult)
-    asked = (case.truth, case.threshold, seeds, digest)
-    same = kept is not None and (kept.truth, kept.threshold, kept.seeds, kept.policy) == asked
-    return kept if same else None
+# --- playing --------------------------------------------------------------------------------------
+
+
+def play_policy(env_id: str, policy_file: Path, seeds: Sequence[int] = SEEDS) -> list[Episode]:
+    """Deterministic episodes of a saved policy; raises NotPlayable."""
+    from p2p.training.policies.policy import Policy, PolicyFileError
+
+    if policy_file.is_symlink() or not policy_file.is_file():
+        raise NotPlayable(f"{policy_file} is not there")
+    try:
+        policy = Policy.load(policy_file)
+    except (PolicyFileError, OSError) as error:
+        raise NotPlayable(f"{policy_file}: {error}") from error
+    return list(play(env_id, lambda obs: policy.act(obs[None])[0], seeds))
+
+
+def play(env_id: str, act: Act, seeds: Sequence[int]) -> Iterator[Episode]:
+    """One episode for each seed, in the environment as it is registered; raises NotPlayable."""
+    from gymnasium.error import Error
+
+    from p2p.training.envs.registry import make_single
+
+    try:
+        env = make_single(env_id, None, None)
+    except (ValueError, Error) as error:
+        raise NotPlayable(f"{env_id} cannot be made: {error}") from error
+    try:
+        for seed in seeds:
+            yield _episode(env, act, seed)
+    finally:
+        env.close()
+
+
+def _episode(env: Any, act: Act, seed: int) -> Episode:
+    obs, _ = env.reset(seed=seed)
+    model, data = env.unwrapped.model, env.unwrapped.data
+    states = [_state(data)]
+    over = False
+    while not over:
+        try:
+            obs, _, terminated, truncated, _ = env.step(act(obs))
+        except ValueError as error:
+            raise NotPlayable(f"the policy does not fit the environment: {error}") from error
+        states.append(_state(data))
+        over = terminated or truncated
+    qpos, xpos, rotation = (np.stack(part) for part in zip(*states, strict=True))
+    names = tuple(model.body(number).name for number in range(model.nbody))
+    horizon = env.spec.max_episode_steps or len(states) - 1
+    return Episode(qpos, xpos, rotation, names, float(env.unwrapped.dt), horizon)
+
+
+def _state(data: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    return data.qpos.copy(), data.xpos.copy(), data.xmat[1].reshape(3, 3).copy()

@@ -1,8 +1,10 @@
-"""From a suite and options to session folders and one job."""
+"""From a suite and options to stages, session folders and one job."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,14 @@ from p2p.benchmark.records import (
     new_benchmark_id,
     report_id,
 )
-from p2p.benchmark.staging import in_stages
-from p2p.benchmark.suite import Case
-from p2p.contracts import utc_now
+from p2p.benchmark.suite import DIFFICULTIES, Case
+from p2p.contracts import field_error, utc_now
 from p2p.files import save_model
 from p2p.records.statuses import EXIT_CODES
 from p2p.scheduler.controllers import JobOptions, session_run
 from p2p.scheduler.records import JobSpec, RunSpec
+from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
-from p2p.session.session_config import loop_config
 
 WHERE_RESULTS_ARE = "local"
 """The node of a gate: it looks at all cases of a stage, which only the scheduler's machine has."""
@@ -50,9 +51,9 @@ def plan(
 
     Raises ValueError for options that no session can have, before the first one is made.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    settings = {name: value for name, value in options.items() if value is not None}
     for env_id in dict.fromkeys(case.env_id for case in cases):
-        loop_config(env_id, **given)
+        loop_config(env_id, **settings)
     stages = in_stages(cases, num_stages) if mode == "staged" else (tuple(cases),)
     return Benchmark(
         benchmark_id=new_benchmark_id(),
@@ -61,13 +62,47 @@ def plan(
         mode=mode,
         stages=tuple(tuple(case.number for case in stage) for stage in stages),
         gate_threshold=gate_threshold,
-        options=given,
+        options=settings,
         cores_per_run=cores_per_run,
         max_parallel=max_parallel,
         nodes=tuple(nodes),
         created_at=utc_now(),
         version=__version__,
     )
+
+
+def in_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...], ...]:
+    """Every case once, in at most `num_stages` stages whose sizes differ by at most one.
+
+    Difficulties are spread evenly over the stages, and environments take turns inside each
+    difficulty. Raises ValueError for less than one stage.
+    """
+    if num_stages < 1:
+        raise field_error("num_stages", f"{num_stages} is too few: at least one is needed")
+    ordered = _fair_order(cases)
+    stages = min(num_stages, len(ordered))
+    bounds = [len(ordered) * number // stages for number in range(stages + 1)]
+    return tuple(tuple(ordered[a:b]) for a, b in pairwise(bounds))
+
+
+def _fair_order(cases: Sequence[Case]) -> list[Case]:
+    placed: list[tuple[float, int, Case]] = []
+    for rank, difficulty in enumerate(DIFFICULTIES):
+        mine = [case for case in cases if case.difficulty == difficulty]
+        # Each difficulty begins with another environment, else a stage has one in all three.
+        group = _by_turns(mine, first=rank / len(DIFFICULTIES))
+        placed += [((i + 0.5) / len(group), rank, case) for i, case in enumerate(group)]
+    return [case for *_, case in sorted(placed, key=lambda item: item[:2])]
+
+
+def _by_turns(cases: Sequence[Case], first: float) -> list[Case]:
+    by_env: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        by_env[case.env_id].append(case)
+    groups = list(by_env.values())
+    begin = int(first * len(groups))
+    turns = zip_longest(*groups[begin:], *groups[:begin])
+    return [case for turn in turns for case in turn if case is not None]
 
 
 def prepare(benchmark: Benchmark, runs_dir: Path) -> Path:

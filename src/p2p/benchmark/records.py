@@ -1,9 +1,10 @@
-"""benchmark.json: what a benchmark is made of; and where its parts lie."""
+"""benchmark.json, where the parts of a benchmark lie, and how far its cases are."""
 
 from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,15 +12,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from p2p.benchmark.suite import Case
-from p2p.contracts import Record, Score
+from p2p.contracts import Record, Score, SessionResult, StatusLiteral
 from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.statuses import STATUS, Outcome
 from p2p.scheduler.records import Id
 
 BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
 FILE = "benchmark.json"
 
 Mode = Literal["staged", "flat"]
+FINISHED: tuple[Outcome, ...] = ("passed", "not_passed", "error")
+"""Counted in pass rates; the others are only named."""
 
 
 class Benchmark(Record):
@@ -107,3 +111,67 @@ def read_benchmark(folder: Path) -> Benchmark | None:
 def read_gate(folder: Path, stage: int) -> GateResult | None:
     """What the gate behind a stage said."""
     return read_model(folder / gate_folder(stage) / "gate.json", GateResult)
+
+
+@dataclass(frozen=True)
+class CaseStatus:
+    """A case as its files show it."""
+
+    case: Case
+    stage: int
+    status: StatusLiteral
+    outcome: Outcome
+    message: str
+    iterations: int
+    """How many it has begun."""
+    score: float | None
+    """Of its best iteration that is judged; None: nothing is judged yet."""
+    result: SessionResult | None
+
+
+def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
+    """How a case stands."""
+    record = case_record(folder, number)
+    stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
+    status, stored, result = record.derive_status(), record.read_status(), record.result.read()
+    outcome = STATUS[status].outcome
+    message = (result.message if result else "") or (stored.error if stored else None) or ""
+    return CaseStatus(
+        case=benchmark.case(number),
+        stage=stage,
+        status=status,
+        outcome=outcome,
+        message=_why_not(folder, stage) if outcome == "not_run" else message,
+        iterations=len(record.iteration_records()),
+        score=best_score(record, result),
+        result=result,
+    )
+
+
+def best_score(record: SessionRecord, result: SessionResult | None = None) -> float | None:
+    """The best score of a session, also of one that was killed; None: nothing is judged."""
+    result = result or record.result.read()
+    if result is not None and result.status != "running":
+        return result.score
+    judged = (iteration.read_judgment() for iteration in record.iteration_records())
+    scores = [j.intent_score for j in judged if j is not None and j.intent_score is not None]
+    return max(scores, default=None)
+
+
+def live_score(record: SessionRecord) -> float | None:
+    """The last that was said of what is being trained: the newest judged checkpoint's best."""
+    iterations = record.iteration_records()
+    judged = [run.read_streaming() for run in (iterations[-1].runs() if iterations else [])]
+    last = [scores[max(scores)].intent_score for scores in judged if scores]
+    return max((score for score in last if score is not None), default=None)
+
+
+def _why_not(folder: Path, stage: int) -> str:
+    for earlier in range(stage):
+        gate = read_gate(folder, earlier)
+        if gate is not None and not gate.passed:
+            return (
+                f"stage {earlier + 1} had a mean score of {gate.mean_score:.2f}, "
+                f"below {gate.threshold:g}"
+            )
+    return "it has not begun"

@@ -6,16 +6,21 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from p2p.benchmark.measuring import TruthResult, measure
-from p2p.benchmark.records import Benchmark, GateResult, read_gate
-from p2p.benchmark.standing import FINISHED, Standing, standing
-from p2p.benchmark.statistics import spearman, wilson
-from p2p.benchmark.suite import DIFFICULTIES, Case
-from p2p.benchmark.truth.playing import NotPlayable
-from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
-from p2p.records.statuses import Outcome
+import numpy as np
+from numpy.typing import NDArray
 
-TruthOf = Callable[[Path, Case, SessionResult | None], TruthResult | None]
+from p2p.benchmark.measuring import NotPlayable, TruthResult, measure
+from p2p.benchmark.records import (
+    FINISHED,
+    Benchmark,
+    CaseStatus,
+    GateResult,
+    case_status,
+    read_gate,
+)
+from p2p.benchmark.suite import DIFFICULTIES, Case
+from p2p.contracts import Record, StatusLiteral, utc_now
+from p2p.records.statuses import Outcome
 
 
 class Rate(Record):
@@ -110,7 +115,7 @@ class Findings(Record):
     gates: tuple[GateResult, ...] = ()
 
 
-class Report(Findings):
+class BenchmarkReport(Findings):
     """report.json."""
 
     benchmark: Benchmark
@@ -120,15 +125,15 @@ class Report(Findings):
 
 def make_report(
     benchmark: Benchmark, folder: Path, tell: Callable[[Case], None] = lambda _: None
-) -> Report:
+) -> BenchmarkReport:
     """Read all cases, measure what is not measured yet (`tell` is told before each), and count."""
     cases = []
     for case in benchmark.cases:
         tell(case)
-        cases.append(case_report(folder, standing(benchmark, folder, case.number), measure))
-    found = findings(benchmark, folder, cases)
-    fields = {name: getattr(found, name) for name in Findings.model_fields}
-    return Report(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
+        cases.append(case_report(folder, case_status(benchmark, folder, case.number)))
+    results = findings(benchmark, folder, cases)
+    fields = {name: getattr(results, name) for name in Findings.model_fields}
+    return BenchmarkReport(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
 
 
 def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) -> Findings:
@@ -136,20 +141,20 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
     gates = (read_gate(folder, stage) for stage in range(len(benchmark.stages) - 1))
     return Findings(
         overall=_group("all", cases),
-        by_env=_groups(cases, lambda found: found.env_id),
-        by_category=_groups(cases, lambda found: found.category),
-        by_difficulty=_groups(cases, lambda found: found.difficulty, DIFFICULTIES),
+        by_env=_groups(cases, lambda case: case.env_id),
+        by_category=_groups(cases, lambda case: case.category),
+        by_difficulty=_groups(cases, lambda case: case.difficulty, DIFFICULTIES),
         agreement=_agreement(cases),
         gates=tuple(gate for gate in gates if gate is not None),
     )
 
 
-def case_report(folder: Path, now: Standing, truth_of: TruthOf) -> CaseReport:
-    """What came of a case; `truth_of` is `measure`, or `measured` where nothing is to be played."""
+def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseReport:
+    """The result of a case; `play`: its policy is measured if it is not yet."""
     result, truth, note = now.result, None, ""
     if now.outcome in FINISHED:
         try:
-            truth = truth_of(folder, now.case, result)
+            truth = measure(folder, now.case, result, play=play)
         except NotPlayable as error:
             note = str(error)
     name = f"case{now.case.number}"
@@ -177,7 +182,7 @@ def case_report(folder: Path, now: Standing, truth_of: TruthOf) -> CaseReport:
 def _groups(
     cases: Sequence[CaseReport], key: Callable[[Case], str], order: Sequence[str] = ()
 ) -> tuple[Group, ...]:
-    there = {key(found.case) for found in cases}
+    there = {key(each.case) for each in cases}
     names = [name for name in order if name in there] or sorted(there)
     return tuple(_group(name, [c for c in cases if key(c.case) == name]) for name in names)
 
@@ -231,3 +236,37 @@ def _agreement(cases: Sequence[CaseReport]) -> Agreement:
         rank_correlation=spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]),
         correlated=len(pairs),
     )
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+Z = 1.959963984540054
+"""Of a normal distribution: 95 % lie within."""
+
+
+def wilson(passed: int, total: int) -> tuple[float, float] | None:
+    """The 95 % interval of a pass rate by Wilson's score; None of nothing."""
+    if total == 0:
+        return None
+    share, spread = passed / total, Z**2 / total
+    middle = (share + spread / 2) / (1 + spread)
+    half = Z * float(np.sqrt(share * (1 - share) / total + spread / (4 * total))) / (1 + spread)
+    # Rounding must not leave the rate itself outside.
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Rank correlation, ties at their mean rank; None where it is not defined."""
+    if len(one) < 3:
+        return None
+    a, b = _ranks(one), _ranks(other)
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    _, place, count = np.unique(np.asarray(values, float), return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    means: NDArray[np.float64] = (last - (count - 1) / 2)[place]
+    return means

@@ -8,8 +8,17 @@ from itertools import count
 from pathlib import Path
 
 from p2p.benchmark.planning import REPORT_FOLDER, job_of, prepare, report_run
-from p2p.benchmark.records import Benchmark, case_id, case_record, gate_id, report_id
-from p2p.benchmark.standing import Standing, live_score, standing
+from p2p.benchmark.records import (
+    Benchmark,
+    CaseStatus,
+    case_id,
+    case_record,
+    case_status,
+    gate_id,
+    live_score,
+    report_id,
+)
+from p2p.contracts import field_error
 from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
 from p2p.scheduler.service import ensure_scheduler
@@ -56,7 +65,7 @@ def _without_a_verdict(benchmark: Benchmark, folder: Path) -> list[str]:
     cases = [
         case_id(name, case.number)
         for case in benchmark.cases
-        if standing(benchmark, folder, case.number).outcome not in ("passed", "not_passed")
+        if case_status(benchmark, folder, case.number).outcome not in ("passed", "not_passed")
     ]
     gates = (gate_id(name, stage) for stage in range(len(benchmark.stages) - 1))
     return [*cases, *gates, report_id(name)]
@@ -68,8 +77,8 @@ def ask_for_report(benchmark: Benchmark, runs_dir: Path) -> str | None:
     with closing(Store(runs_dir)) as store:
         if store.run_in(f"{name}/{REPORT_FOLDER}") is not None:
             return None
-        taken = {job.job_id for job in store.jobs(prefix=report_id(name))}
-        run_id = next(n for k in count(2) if (n := f"{report_id(name)}.{k}") not in taken)
+        used = {job.job_id for job in store.jobs(prefix=report_id(name))}
+        run_id = next(n for k in count(2) if (n := f"{report_id(name)}.{k}") not in used)
         run = report_run(name, run_id)
         store.submit(one_run_job("command", run, JobOptions(title=f"report of {name}")))
     ensure_scheduler(runs_dir)
@@ -88,7 +97,7 @@ def cancel(benchmark: Benchmark, runs_dir: Path) -> int:
 class CaseNow:
     """A case while the benchmark goes on."""
 
-    standing: Standing
+    status: CaseStatus
     run: RunState
     node: str
     live_score: float | None
@@ -118,20 +127,20 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
         for number in numbers
         if stage and runs[gate_id(name, stage - 1)].state == "pending"
     }
-    found = []
+    cases = []
     for case in benchmark.cases:
         run = runs[case_id(name, case.number)]
         working = run.state in ("starting", "running")
-        found.append(
+        cases.append(
             CaseNow(
-                standing=standing(benchmark, folder, case.number),
+                status=case_status(benchmark, folder, case.number),
                 run=run.state,
                 node=run.node_id or "",
                 live_score=live_score(case_record(folder, case.number)) if working else None,
                 note=run.message or notes.get(case.number, ""),
             )
         )
-    return found
+    return cases
 
 
 def fitting_nodes(
@@ -139,19 +148,19 @@ def fitting_nodes(
 ) -> tuple[str, ...]:
     """The nodes that were named, or all of a backend; empty: all there are.
 
-    Raises ValueError for a name that nobody knows, and where no run would ever fit.
+    Raises ValueError for an unknown name, and where no run would ever fit.
     """
     with closing(Store(runs_dir)) as store:
         known = {node.node_id: node for node in store.nodes()}
     for name in names:
         if name not in known:
             there = ", ".join(known)
-            raise ValueError(f"--nodes: there is no node {name}, only {there}")
+            raise field_error("nodes", f"there is no node {name}, only {there}")
     if backend is not None:
         of_it = tuple(n.node_id for n in known.values() if n.backend == backend and n.enabled)
         names = tuple(name for name in names if name in of_it) if names else of_it
         if not names:
-            raise ValueError(f"--backend: no such node is enabled for {backend}: p2p nodes list")
+            raise field_error("backend", f"no node of {backend} is enabled: p2p nodes list")
     usable = [known[name] for name in names or known]
     _check_room(usable, cores)
     return names
@@ -160,7 +169,7 @@ def fitting_nodes(
 def _check_room(nodes: list[NodeConfig], cores: int) -> None:
     enabled = [node for node in nodes if node.enabled]
     if not enabled:
-        raise ValueError("--nodes: none of them is enabled: p2p nodes list")
+        raise field_error("nodes", "none of them is enabled: p2p nodes list")
     most = max(node.cores for node in enabled)
     if cores > most:
-        raise ValueError(f"--cores-per-run {cores}: the largest node has {most}")
+        raise field_error("cores_per_run", f"{cores} are asked for, the largest node has {most}")

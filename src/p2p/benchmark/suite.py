@@ -12,24 +12,23 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from p2p.benchmark.truth import TRUTHS
-from p2p.contracts import Record
+from p2p.contracts import Record, describe_errors, field_error
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 REQUIRED = ("env_id", "instruction", "category", "difficulty")
 OPTIONAL = ("truth", "threshold")
 SHIPPED = "mujoco_prompts"
-LONGEST_PROMPT, LONGEST_CATEGORY = 4000, 40
+COLUMNS = {name: f"column {name}" for name in (*REQUIRED, *OPTIONAL)}
 MAX_BYTES = 10_000_000
 
 
@@ -39,22 +38,16 @@ class Case(Record):
     number: Annotated[int, Field(ge=0)]
     """Its place in the suite, from 0; the same whatever is filtered out."""
     env_id: str
-    instruction: str
-    category: str
+    instruction: Annotated[str, Field(min_length=1, max_length=4000)]
+    category: Annotated[str, Field(min_length=1, max_length=40)]
     difficulty: Difficulty
     truth: str | None = None
     """The name of a ground truth in `p2p.benchmark.truth`. Agents are not shown it."""
-    threshold: float | None = None
+    threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class SuiteError(ValueError):
     """A suite that cannot be used; the message names every bad row, column and value."""
-
-
-@dataclass(frozen=True)
-class _Row:
-    line: int
-    cells: dict[str, str]
 
 
 def shipped_suites() -> dict[str, str]:
@@ -90,18 +83,19 @@ def load_suite(name_or_file: str) -> tuple[Case, ...]:
 def parse_suite(text: str, name: str) -> tuple[Case, ...]:
     """The prompts in a CSV text; `name` stands in the messages. Raises SuiteError."""
     rows, problems = _rows(text, name)
-    bodies: dict[str, tuple[str, ...] | str] = {}
     first: dict[tuple[str, str], int] = {}
     cases: list[Case] = []
-    for row in rows:
-        wrong = _wrong(row, bodies)
-        asked = (row.cells["env_id"], " ".join(row.cells["instruction"].split()))
-        if asked in first:
-            wrong.append(f"column instruction: the same prompt as in line {first[asked]}")
-        first.setdefault(asked, row.line)
-        problems += [f"{name}, line {row.line}, {text}" for text in wrong]
-        if not problems:
-            cases.append(_case(len(cases), row))
+    for line, cells in rows:
+        prompt = (cells["env_id"], " ".join(cells["instruction"].split()))
+        mistakes = _mistakes(cells)
+        if first.setdefault(prompt, line) != line:
+            mistakes.append(f"column instruction: the same prompt as in line {first[prompt]}")
+        values = {column: cell for column, cell in cells.items() if cell or column in REQUIRED}
+        try:
+            cases.append(Case.model_validate({"number": len(cases), **values}))
+        except ValidationError as error:
+            mistakes.append(describe_errors(error, COLUMNS))
+        problems += [f"{name}, line {line}, {mistake}" for mistake in mistakes]
     if problems:
         raise SuiteError("\n".join(problems))
     if not cases:
@@ -109,7 +103,7 @@ def parse_suite(text: str, name: str) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _rows(text: str, name: str) -> tuple[list[_Row], list[str]]:
+def _rows(text: str, name: str) -> tuple[list[tuple[int, dict[str, str]]], list[str]]:
     """The rows that have a cell for each column, and what is wrong with the others."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows, problems = [], []
@@ -125,8 +119,8 @@ def _rows(text: str, name: str) -> tuple[list[_Row], list[str]]:
                     "(a text with a comma stands in double quotes)"
                 )
                 continue
-            found = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-            rows.append(_Row(reader.line_num, {**dict.fromkeys(OPTIONAL, ""), **found}))
+            values = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+            rows.append((reader.line_num, {**dict.fromkeys(OPTIONAL, ""), **values}))
     except csv.Error as error:
         problems.append(f"{name}, line {reader.line_num}: {error}")
     return rows, problems
@@ -146,48 +140,23 @@ def _check_header(header: Sequence[str], name: str) -> None:
         raise SuiteError(f"{name}, line 1: {'; '.join(wrong)}. Columns: {','.join(allowed)}")
 
 
-def _wrong(row: _Row, bodies: dict[str, tuple[str, ...] | str]) -> list[str]:
-    cells, found = row.cells, []
-    env_id = cells["env_id"]
-    if env_id not in bodies:
-        bodies[env_id] = _bodies(env_id)
-    if isinstance(bodies[env_id], str):
-        found.append(f"column env_id: {bodies[env_id]}")
-    if not 0 < len(cells["instruction"]) <= LONGEST_PROMPT:
-        found.append(f"column instruction: 1 to {LONGEST_PROMPT} characters are allowed")
-    if not 0 < len(cells["category"]) <= LONGEST_CATEGORY:
-        found.append(f"column category: 1 to {LONGEST_CATEGORY} characters are allowed")
-    if cells["difficulty"] not in DIFFICULTIES:
-        allowed = ", ".join(DIFFICULTIES)
-        found.append(f"column difficulty: {cells['difficulty']!r}; allowed are {allowed}")
-    return found + _wrong_truth(cells, bodies[env_id])
-
-
-def _wrong_truth(cells: dict[str, str], bodies: tuple[str, ...] | str) -> list[str]:
-    name, given, found = cells["truth"], cells["threshold"], []
-    truth = TRUTHS.get(name)
+def _mistakes(cells: dict[str, str]) -> list[str]:
+    """What is wrong with a row, beside what a Case checks itself."""
+    env_id, name = cells["env_id"], cells["truth"]
+    bodies, truth, mistakes = _bodies(env_id), TRUTHS.get(name), []
+    if isinstance(bodies, str):
+        mistakes.append(f"column env_id: {bodies}")
+    elif truth is not None and (missing := [body for body in truth.needs if body not in bodies]):
+        needed = f"{name} needs the body {missing[0]}, which {env_id} has not"
+        mistakes.append(f"column truth: {needed}")
     if name and truth is None:
-        found.append(f"column truth: there is no {name!r}{_hint(name, TRUTHS)}")
-    if truth is not None and not isinstance(bodies, str):
-        missing = [body for body in truth.needs if body not in bodies]
-        if missing:
-            found.append(
-                f"column truth: {name} needs the body {missing[0]}, which {cells['env_id']} has not"
-            )
-    if bool(name) != bool(given):
-        found.append("column threshold: it goes with a truth, and a truth with it")
-    elif given and not _is_threshold(given):
-        found.append(f"column threshold: {given!r} is not a number above 0")
-    return found
+        mistakes.append(f"column truth: there is no {name!r}{_hint(name, TRUTHS)}")
+    if bool(name) != bool(cells["threshold"]):
+        mistakes.append("column threshold: it goes with a truth, and a truth with it")
+    return mistakes
 
 
-def _is_threshold(text: str) -> bool:
-    try:
-        return 0 < float(text) < math.inf
-    except ValueError:
-        return False
-
-
+@lru_cache(maxsize=64)
 def _bodies(env_id: str) -> tuple[str, ...] | str:
     """The bodies of an environment, or why there are none."""
     from p2p.training.env_spec import (
@@ -204,18 +173,6 @@ def _bodies(env_id: str) -> tuple[str, ...] | str:
         return " ".join(str(error).split())
 
 
-def _case(number: int, row: _Row) -> Case:
-    cells = row.cells
-    return Case.model_validate(
-        {
-            "number": number,
-            **{column: cells[column] for column in REQUIRED},
-            "truth": cells["truth"] or None,
-            "threshold": float(cells["threshold"]) if cells["threshold"] else None,
-        }
-    )
-
-
 def _hint(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
@@ -230,18 +187,19 @@ def chosen(
 ) -> tuple[Case, ...]:
     """Those that a filter lets through; raises ValueError for a filter that none can match."""
     filters = (
-        ("environment", "env_id", envs),
-        ("category", "category", categories),
-        ("difficulty", "difficulty", difficulties),
+        ("filter_envs", "env_id", envs),
+        ("filter_categories", "category", categories),
+        ("filter_difficulties", "difficulty", difficulties),
     )
     kept = list(cases)
-    for what, field, wanted in filters:
-        there = list(dict.fromkeys(str(getattr(case, field)) for case in cases))
+    for option, column, wanted in filters:
+        values = list(dict.fromkeys(str(getattr(case, column)) for case in cases))
         for value in wanted:
-            if value not in there:
-                raise ValueError(f"no prompt has the {what} {value!r}{_hint(value, there)}")
+            if value not in values:
+                hint = _hint(value, values)
+                raise field_error(option, f"no prompt has the {column} {value!r}{hint}")
         if wanted:
-            kept = [case for case in kept if getattr(case, field) in wanted]
+            kept = [case for case in kept if getattr(case, column) in wanted]
     if not kept:
-        raise ValueError("the filters together leave no prompt: take one of them out")
+        raise ValueError("the filters together leave no prompt: remove one of them")
     return tuple(kept)

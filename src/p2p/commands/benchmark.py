@@ -8,50 +8,46 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from p2p.commands.benchmark_inputs import (
-    models,
-    node_names,
-    numbers,
-    open_benchmark,
-    planned,
-    suite_cases,
+from p2p.commands.arguments import (
+    RunsDirOption,
+    find_name,
+    runs_folder,
+    session_options,
+    session_values,
 )
-from p2p.commands.benchmark_view import watch
 from p2p.commands.console import (
-    CommandError,
     JsonFlag,
     UnsafeFlag,
     UsageError,
     err,
+    flag_names,
+    flags_given,
     out,
     print_json,
     shown,
+    usage_errors,
 )
-from p2p.commands.session_argument import RunsDirOption, runs_folder
+from p2p.commands.scheduler import store_errors
 
 if TYPE_CHECKING:
     from p2p.benchmark.records import Benchmark
+    from p2p.benchmark.suite import Case
 
 benchmark_app = typer.Typer(invoke_without_command=True)
 EXIT_INCOMPLETE = 3
-ListOption = Annotated[str | None, typer.Option(metavar="LIST", help="Only these, with commas.")]
+ListOption = Annotated[
+    str | None, typer.Option(metavar="LIST", help="Only these, comma-separated.")
+]
 
 
 @benchmark_app.callback()
+@session_options("env_id")
 def benchmark(
     context: typer.Context,
+    options: dict[str, Any],
     csv: Annotated[
-        str, typer.Option(metavar="FILE", help="A CSV file, or a suite of ours.")
+        str, typer.Option(metavar="FILE", help="A CSV file, or the name of a built-in suite.")
     ] = "mujoco_prompts",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", metavar="MODEL", help="Who thinks: PROVIDER:MODEL, or builtin."
-        ),
-    ] = None,
-    vlm_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Who looks at the videos.")
-    ] = None,
     mode: Annotated[
         Literal["staged", "flat"],
         typer.Option(metavar="MODE", help="flat, or staged: with gates between stages."),
@@ -64,31 +60,10 @@ def benchmark(
     filter_envs: ListOption = None,
     filter_categories: ListOption = None,
     filter_difficulties: ListOption = None,
-    total_timesteps: Annotated[
-        int | None, typer.Option(metavar="N", help="Environment steps of each training run.")
-    ] = None,
-    max_iterations: Annotated[
-        int | None, typer.Option(metavar="N", help="Iterations of each session.")
-    ] = None,
-    pass_threshold: Annotated[
-        float | None, typer.Option(metavar="0..1", help="The score that passes.")
-    ] = None,
-    budget_usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="Spend at most so much on each prompt.")
-    ] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="Work at most so long on each prompt.")
-    ] = None,
-    num_configs: Annotated[
-        int | None, typer.Option(metavar="N", help="Hyperparameter settings side by side.")
-    ] = None,
     num_envs: Annotated[
         int | None, typer.Option(metavar="N", help="Environments of a training run.")
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="The training seed.")] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Several seeds, such as 1,5,7.")
-    ] = None,
     side_info: Annotated[
         bool | None, typer.Option("--side-info", help="Rewards see the simulator's state.")
     ] = None,
@@ -98,25 +73,24 @@ def benchmark(
     use_code_judge: Annotated[
         bool | None, typer.Option("--use-code-judge/--no-code-judge", help="Judge by code.")
     ] = None,
-    videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
     max_parallel: Annotated[
-        int, typer.Option(metavar="N", help="Prompts at once; 0: as many as fit.")
+        int, typer.Option(metavar="N", help="Prompts in parallel; 0: as many as fit.")
     ] = 0,
     cores_per_run: Annotated[
         int, typer.Option(metavar="N", help="Cores of each prompt; its runs share them.")
     ] = 1,
     nodes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Run there only; see `p2p nodes list`.")
+        str | None, typer.Option(metavar="LIST", help="Only these nodes; see `p2p nodes list`.")
     ] = None,
     backend: Annotated[
         Literal["local", "ssh", "ray", "slurm"] | None,
         typer.Option(metavar="KIND", help="Only nodes of a kind: local, ssh, ray, slurm."),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with one, also to watch it again.")
+        str | None, typer.Option(metavar="ID", help="Resume a benchmark, or watch it again.")
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Start it and return; it goes on by itself.")
+        bool, typer.Option("--detach", help="Start it in the background and return.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, show the plan, start nothing.")
@@ -128,11 +102,11 @@ def benchmark(
     """Run a suite of prompts and report it.
 
     A suite is a CSV file with env_id, instruction, category, difficulty and,
-    if you like, truth and threshold: a measurement on the simulator that no
+    optionally, truth and threshold: a measurement on the simulator that no
     agent is shown. Every row is checked before anything starts.
 
-    The scheduler does the work, so the benchmark goes on when this command is
-    gone. Ctrl-C asks whether to cancel it; --resume ID comes back to it.
+    The scheduler does the work, so the benchmark continues when this command
+    ends. Ctrl-C asks whether to cancel it; --resume ID comes back to it.
 
     Exit status: 0 every prompt has a verdict, 1 error, 2 bad arguments or
     files, 3 some have none, 130 interrupted.
@@ -144,60 +118,65 @@ def benchmark(
       p2p benchmark --resume bm_20260101_120000_0123abcd
       p2p benchmark report last
     """
+    from p2p.benchmark.planning import plan
+    from p2p.benchmark.running import fitting_nodes, start
+    from p2p.benchmark.running import resume as resume_benchmark
+    from p2p.session.request import SessionOptions
+
+    typed = flags_given(context)
     if context.invoked_subcommand is not None:
-        _nothing_before(context)
+        for flag in typed.values():  # of a run, which do nothing for another command
+            raise UsageError(f"{flag}: write flags after `{context.invoked_subcommand}`")
         return
     folder = runs_folder(runs_dir)
     if resume is not None:
-        made = open_benchmark(resume, folder, "--resume")
-        _resume(made, folder)
+        planned = open_benchmark(resume, folder, "--resume")
+        with store_errors():
+            resume_benchmark(planned, folder)
     else:
-        if seed is not None and seeds is not None:
-            raise UsageError("--seed, --seeds: give one of them")
-        options: dict[str, Any] = {
-            "total_timesteps": total_timesteps,
-            "max_iterations": max_iterations,
-            "pass_threshold": pass_threshold,
-            "budget_usd": budget_usd,
-            "max_minutes": max_minutes,
-            "configs": num_configs,
-            "num_envs": num_envs,
-            "seeds": [seed] if seed is not None else numbers(seeds),
-            "side_info": side_info,
-            "hp_tuning": hp_tuning,
-            "use_code_judge": use_code_judge,
-            "videos": videos,
-            "unsafe_local": unsafe_local or None,
-            **models(model, vlm_model),
-        }
-        cases = suite_cases(csv, filter_envs, filter_categories, filter_difficulties)
-        made = planned(
-            cases,
-            Path(csv).name,
+        if seed is not None and "seeds" in typed:
+            raise UsageError("--seed, --seeds: give only one of them")
+        values = session_values(
             options,
-            mode=mode,
-            num_stages=num_stages,
-            gate_threshold=gate_threshold,
-            cores_per_run=cores_per_run,
-            max_parallel=max_parallel,
-            nodes=node_names(folder, nodes, backend, cores_per_run),
+            num_envs=num_envs,
+            side_info=side_info,
+            hp_tuning=hp_tuning,
+            use_code_judge=use_code_judge,
+            unsafe_local=unsafe_local or None,
         )
+        with store_errors(), usage_errors(flag_names(context)):
+            request = SessionOptions.model_validate(
+                {"videos": True, **values, **({} if seed is None else {"seeds": (seed,)})}
+            )
+            planned = plan(
+                _cases(csv, filter_envs, filter_categories, filter_difficulties),
+                Path(csv).name,
+                request.with_models().options(),
+                mode=mode,
+                num_stages=num_stages,
+                gate_threshold=gate_threshold,
+                cores_per_run=cores_per_run,
+                max_parallel=max_parallel,
+                nodes=fitting_nodes(folder, _listed(nodes), backend, cores_per_run),
+            )
         if dry_run:
-            _show_plan(made, as_json=as_json)
+            _show_plan(planned, as_json=as_json)
             return
-        _start(made, folder, report=detach)
-    name = made.benchmark_id
+        with store_errors(), err.status(f"creating {len(planned.cases)} sessions"):
+            start(planned, folder, report=detach)
+    name = planned.benchmark_id
+    again = f"p2p benchmark --resume {name}{f' --runs-dir {runs_dir}' if runs_dir else ''}"
     err.print(f"{escape(shown(folder / name))}", soft_wrap=True)
     if detach:
         if as_json:
             print_json({"benchmark_id": name, "folder": str(folder / name)})
-        err.print(f"it goes on by itself; watch it with: {_again(name, runs_dir)}", soft_wrap=True)
+        err.print(f"running in the background; watch it with: {again}", soft_wrap=True)
         return
-    watch(made, folder, _again(name, runs_dir))
-    incomplete = _report(made, folder / name, as_json=as_json)
-    if incomplete:
-        again = f"try those without a verdict again with: {_again(name, runs_dir)}"
-        err.print(again, soft_wrap=True)
+    from p2p.commands.job_progress import watch
+
+    watch(planned, folder, again)
+    if _report(planned, folder / name, as_json=as_json):
+        err.print(f"retry prompts without a verdict with: {again}", soft_wrap=True)
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
@@ -209,9 +188,9 @@ def report(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure what is not measured yet, and write the report anew.
+    """Measure what is not measured yet, and write the report again.
 
-    It may be asked for at any time; prompts that have not finished are named.
+    It can be run at any time; prompts that have not finished are listed.
 
     [bold]Examples[/]
 
@@ -219,80 +198,81 @@ def report(
       p2p benchmark report bm_20260101_120000_0123abcd --json
     """
     folder = runs_folder(runs_dir)
-    made = open_benchmark(name, folder)
-    _report(made, folder / made.benchmark_id, as_json=as_json)
+    benchmark = open_benchmark(name, folder)
+    _report(benchmark, folder / benchmark.benchmark_id, as_json=as_json)
 
 
-def _nothing_before(context: typer.Context) -> None:
-    """Flags of a run do nothing for another command: say so rather than drop them."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            command = context.invoked_subcommand
-            raise UsageError(f"{name.replace('_', '-')}: write flags behind `{command}`")
+def open_benchmark(text: str, folder: Path, what: str = "BENCHMARK") -> Benchmark:
+    """The benchmark meant; UsageError if there is none, or more than one."""
+    from p2p.benchmark.records import FILE, read_benchmark
+
+    names = sorted(path.parent.name for path in folder.glob(f"bm_*/{FILE}"))
+    name = find_name(text, names, what, folder, noun="benchmark")
+    benchmark = read_benchmark(folder / name)
+    if benchmark is None:
+        raise UsageError(f"{what}: {folder / name / FILE} cannot be read")
+    return benchmark
 
 
-def _again(name: str, runs_dir: Path | None) -> str:
-    where = f" --runs-dir {runs_dir}" if runs_dir else ""
-    return f"p2p benchmark --resume {name}{where}"
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _show_plan(made: Benchmark, *, as_json: bool) -> None:
+def _cases(
+    csv: str, envs: str | None, categories: str | None, difficulties: str | None
+) -> tuple[Case, ...]:
+    """The prompts of --csv that the filters let through."""
+    from p2p.benchmark.suite import SuiteError, chosen, load_suite
+
+    try:
+        cases = load_suite(csv)
+    except SuiteError as error:
+        lines = str(error).splitlines()
+        if len(lines) == 1:
+            raise UsageError(f"--csv: {error}") from error
+        summary = f"--csv: {len(lines)} mistakes; nothing was started"
+        raise UsageError(summary, str(error)) from error
+    return chosen(
+        cases,
+        envs=_listed(envs),
+        categories=_listed(categories),
+        difficulties=_listed(difficulties),
+    )
+
+
+def _show_plan(benchmark: Benchmark, *, as_json: bool) -> None:
     if as_json:
-        print_json(made.model_dump(mode="json"))
+        print_json(benchmark.model_dump(mode="json"))
         return
-    for number, stage in enumerate(made.stages):
-        out.print(f"[bold]stage {number + 1}[/]" if made.mode == "staged" else "[bold]all[/]")
-        for case in map(made.case, stage):
+    for number, stage in enumerate(benchmark.stages):
+        staged = benchmark.mode == "staged"
+        out.print(f"[bold]stage {number + 1}[/]" if staged else "[bold]all[/]")
+        for case in map(benchmark.case, stage):
             line = f"{case.number:>4}  {case.env_id:<26} {case.difficulty:<7} {case.instruction}"
             out.print(escape(line), soft_wrap=True)
 
 
-def _start(made: Benchmark, folder: Path, *, report: bool) -> None:
-    from p2p.benchmark.running import start
-    from p2p.scheduler.store import StoreError
-
-    try:
-        with err.status(f"making {len(made.cases)} sessions"):
-            start(made, folder, report=report)
-    except StoreError as error:
-        raise CommandError(error) from error
-
-
-def _resume(made: Benchmark, folder: Path) -> None:
-    from p2p.benchmark.running import resume
-    from p2p.scheduler.store import StoreError
-
-    try:
-        resume(made, folder)
-    except StoreError as error:
-        raise CommandError(error) from error
-
-
-def _report(made: Benchmark, folder: Path, *, as_json: bool) -> bool:
-    """Make, write and print the report; says whether some prompt has no verdict."""
-    from p2p.benchmark.publishing import publish
+def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
+    """Make, write and print the report; returns whether some prompt has no verdict."""
     from p2p.benchmark.report import make_report
-    from p2p.benchmark.report_text import agreement, rate
+    from p2p.benchmark.report_pages import agreement, publish, rate
 
     with err.status("measuring") as status:
-        found = make_report(
-            made,
+        report = make_report(
+            benchmark,
             folder,
             lambda case: status.update(escape(f"measuring {case.env_id}: {case.instruction}")),
         )
-        files = publish(found, folder)
+        files = publish(report, folder)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(report.model_dump(mode="json"))
     else:
-        group = found.overall
+        group = report.overall
         out.print(f"finished  {group.finished} of {group.cases}, {group.errors} with an error")
-        out.print(
-            f"passed    {rate(group.judged)} by the judge, {rate(group.true)} by the truth",
-            soft_wrap=True,
-        )
-        for line in agreement(found):
+        out.print(f"passed    {rate(group.judged)} by the judge", soft_wrap=True)
+        out.print(f"ground-truth pass rate  {rate(group.true)}", soft_wrap=True)
+        for line in agreement(report):
             out.print(escape(line), soft_wrap=True)
         for path in files:
             out.print(f"[bold]report[/]  {escape(shown(path))}", soft_wrap=True)
-    return any(case.outcome not in ("passed", "not_passed") for case in found.cases)
+    return any(case.outcome not in ("passed", "not_passed") for case in report.cases)

@@ -1,4 +1,4 @@
-"""`p2p envs` and `p2p rewards`: what there is to train with."""
+"""`p2p envs`, `p2p rewards` and `p2p check`: what there is to train with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,24 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from p2p.commands.console import JsonFlag, UsageError, out, print_json
+from p2p.commands.arguments import check_environment
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UnsafeFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    shown,
+)
+from p2p.commands.train import REWARD, EnvOption, open_reward
 
 if TYPE_CHECKING:
     from p2p.training.env_spec import EnvSpec
+    from p2p.training.reward.check import CheckResult
+
+COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def envs(
@@ -130,8 +144,8 @@ def rewards(
         else:
             typer.echo(reward.read(), nl=False)
         return
-    found = list_rewards(env)
-    if env is not None and not found:
+    rewards_listed = list_rewards(env)
+    if env is not None and not rewards_listed:
         near = UnknownEnvironmentError(env, {item.env_id for item in list_rewards()}).near
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"--env: no built-in reward is written for {env!r}{hint}")
@@ -139,15 +153,81 @@ def rewards(
         print_json(
             [
                 {"name": item.name, "env_id": item.env_id, "description": item.description}
-                for item in found
+                for item in rewards_listed
             ]
         )
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
-    for env_id, group in groupby(found, key=lambda item: item.env_id):
+    for env_id, group in groupby(rewards_listed, key=lambda item: item.env_id):
         table.add_row(f"[bold]{env_id}[/]")
         for item in group:
             table.add_row(f"  {item.name}", escape(item.description))
     out.print(table)
     out.print("\np2p rewards NAME prints one to start from; p2p train NAME trains on it")
+
+
+def check(
+    reward: Annotated[str, REWARD],
+    env: EnvOption = None,
+    side_info: Annotated[
+        bool, typer.Option("--side-info", help="Give it mj_model and mj_data in info.")
+    ] = False,
+    unsafe_local: UnsafeFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a reward on its real environment, in the sandbox, and say what is wrong.
+
+    Looks at syntax, signature, what it returns, whether values are finite and
+    terms sum to the total, dead and constant terms, whether one call can serve
+    a whole batch, and microseconds per step.
+    Exit status 1 if it cannot be trained on.
+
+    [bold]Examples[/]
+
+      p2p check reward.py --env Hopper-v5
+      p2p check ant_run_forward --json
+    """
+    from p2p.config import TrainConfig
+    from p2p.sandbox import SandboxUnavailable
+    from p2p.training.reward.check import check_reward
+
+    file = open_reward(reward)
+    env_id = env or file.env_id or TrainConfig().env_id
+    check_environment(env_id)
+    try:
+        with err.status(f"checking on {env_id}"):
+            report = check_reward(file.path, env_id, unsafe_local=unsafe_local, side_info=side_info)
+    except SandboxUnavailable as error:
+        raise CommandError(error) from error
+    if as_json:
+        print_json(report.model_dump(mode="json") | {"ok": report.ok})
+    else:
+        out.print(f"[bold]{escape(shown(file.path))}[/] on {escape(env_id)}", soft_wrap=True)
+        lines = Table.grid(padding=(0, 2))
+        for finding in report.findings:
+            colour = COLOURS[finding.level]
+            lines.add_row(f"[{colour}]{finding.level}[/]", escape(finding.message))
+        if report.findings:
+            out.print(lines)
+        if report.result is not None:
+            _measured(report.result)
+        out.print("[green]fit to train on[/]" if report.ok else "[red]not fit to train on[/]")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _measured(result: CheckResult) -> None:
+    """What values it took, and what it costs."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("per step", "minimum", "mean", "maximum"):
+        table.add_column(title, justify="left" if title == "per step" else "right")
+    for term in (*result.terms, result.total):
+        name = "[bold]total[/]" if term is result.total else escape(term.name)
+        table.add_row(name, *(f"{x:,.4g}" for x in (term.minimum, term.mean, term.maximum)))
+    out.print(table)
+    calls = "once for all environments" if result.batched else "for each environment"
+    out.print(
+        f"{result.steps} steps of {result.num_envs} environments, random and zero actions; called "
+        f"{calls}, {result.us_per_step:.2f} µs per environment step"
+    )

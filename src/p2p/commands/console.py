@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
-
     from p2p.inference.question import InferenceError
 
 out = Console(highlight=False)
@@ -44,9 +42,10 @@ class CommandError(Exception):
 
     status = 1
 
-    def __init__(self, message: object, detail: str = "") -> None:
+    def __init__(self, message: object, detail: str = "", status: int | None = None) -> None:
         super().__init__(str(message))
         self.detail = detail
+        self.status = self.status if status is None else status
 
 
 class UsageError(CommandError):
@@ -60,9 +59,7 @@ def no_answer(error: InferenceError) -> CommandError:
     from p2p.records.statuses import EXIT_CODES
     from p2p.session.endings import status_of
 
-    failure = CommandError(error)
-    failure.status = EXIT_CODES[status_of(error)]
-    return failure
+    return CommandError(error, status=EXIT_CODES[status_of(error)])
 
 
 def complain(error: CommandError) -> None:
@@ -83,12 +80,6 @@ def shown(path: Path) -> str:
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint to append to a message about an unknown name; empty where nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
-
-
 def read_text(path: Path, what: str) -> str:
     """The text of a file that the user named."""
     try:
@@ -103,15 +94,39 @@ def read_text(path: Path, what: str) -> str:
         raise UsageError(f"{what}: {path} cannot be read: {error.strerror}") from error
 
 
-def field_errors(error: ValidationError, where: str) -> str:
-    """Every bad field of a configuration, in one line."""
-    from p2p.config import TrainConfig
+def flag_names(context: typer.Context) -> dict[str, str]:
+    """The flags of a command, by the names of its parameters."""
+    names = {
+        str(parameter.name): max(parameter.opts, key=len) for parameter in context.command.params
+    }
+    return {name: flag if flag[0] == "-" else flag.upper() for name, flag in names.items()}
 
-    problems = []
-    for item in error.errors():
-        name = ".".join(map(str, item["loc"]))
-        text = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            text = "no such field" + did_you_mean(name, TrainConfig.model_fields)
-        problems.append(f"{name}: {text}" if name else text)
-    return f"{where}: " + "; ".join(problems)
+
+def flags_given(context: typer.Context) -> dict[str, str]:
+    """Those of them that were typed."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+    return {name: flag for name, flag in flag_names(context).items() if name in typed}
+
+
+@contextmanager
+def usage_errors(
+    names: Mapping[str, str] | None = None,
+    where: str = "",
+    formats: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Turn what is wrong with arguments into a UsageError; see `describe_errors`."""
+    from p2p.config import TrainConfig
+    from p2p.contracts import describe_errors
+    from p2p.inference.question import InferenceError, RequestRejected
+
+    try:
+        yield
+    except RequestRejected as error:
+        raise UsageError(f"--model, --vlm: {error}") from error
+    except InferenceError as error:
+        raise no_answer(error) from error
+    except ValueError as error:
+        known = TrainConfig.model_fields
+        message = describe_errors(error, names, known=known, formats=formats)
+        raise UsageError(f"{where}: {message}" if where else message) from error

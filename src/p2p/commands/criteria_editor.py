@@ -1,4 +1,4 @@
-"""`--interactive`: a person looks over the criteria before anything is trained for them."""
+"""`--interactive`: the user edits the criteria before anything is trained for them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
 from rich.markup import escape
 from rich.prompt import Confirm, Prompt
 
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
 from p2p.commands.session_progress import target
+from p2p.contracts import describe_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,30 +23,27 @@ if TYPE_CHECKING:
     from p2p.contracts import Criterion, Intent
 
 HELP = (
-    "[bold]enter[/] take them   [bold]drop 3[/]   [bold]threshold 3 2.5[/]   [bold]weight 3 0.5[/]"
+    "[bold]enter[/] accept   [bold]drop 3[/]   [bold]threshold 3 2.5[/]   [bold]weight 3 0.5[/]"
     "   [bold]edit[/] all of them, or add some, in your editor   [bold]quit[/]"
 )
 
 
 def edit_criteria(intent: Intent) -> Intent:
-    """Show the criteria, change them as told, and give those that count.
+    """Show the criteria, apply the user's changes, and return the result.
 
-    Raises KeyboardInterrupt where the person would rather not.
+    Raises KeyboardInterrupt where the user quits.
     """
     while True:
         _show(intent.criteria)
-        given = Prompt.ask("criteria", console=err, default="", show_default=False).split()
-        if not given:
+        command = Prompt.ask("criteria", console=err, default="", show_default=False).split()
+        if not command:
             return intent
-        if given[0] in ("quit", "q"):
+        if command[0] in ("quit", "q"):
             raise KeyboardInterrupt
         try:
-            intent = with_criteria(intent, apply(intent.criteria, given))
-        except ValidationError as error:
-            problems = (item["msg"].removeprefix("Value error, ") for item in error.errors())
-            err.print(f"[yellow]{escape('; '.join(problems))}[/]")
-        except (ValueError, IndexError) as error:
-            err.print(f"[yellow]{escape(str(error))}[/]")
+            intent = with_criteria(intent, apply(intent.criteria, command))
+        except ValueError as error:
+            err.print(f"[yellow]{escape(describe_errors(error))}[/]")
 
 
 def _show(criteria: tuple[Criterion, ...]) -> None:
@@ -96,7 +93,7 @@ def _set(field: str) -> Callable[[tuple[Criterion, ...], list[str]], tuple[Crite
 
 
 def _edit(criteria: tuple[Criterion, ...], _: list[str]) -> tuple[Criterion, ...]:
-    """In the person's editor; criteria that do not read stay in its file, to be mended there."""
+    """In the user's editor; criteria that do not read stay in its file, to be fixed there."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="p2p-criteria-") as folder:
         path = Path(folder) / "criteria.toml"

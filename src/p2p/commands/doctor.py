@@ -18,7 +18,7 @@ PACKAGES = ("mujoco", "gymnasium", "jax", "torch", "stable-baselines3", "av")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -28,7 +28,7 @@ class Finding:
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Say whether training, the sandbox and rendering work here, and how to mend what does not.
+    """Check that training, the sandbox and rendering work here, and say how to fix what does not.
 
     Exit status 1 if something that training needs is missing.
 
@@ -37,8 +37,8 @@ def doctor(as_json: JsonFlag = False) -> None:
       p2p doctor
       p2p doctor --json
     """
-    with err.status("looking around"):
-        findings = [examine() for examine in EXAMINATIONS]
+    with err.status("checking"):
+        findings = [check() for check in CHECKS]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -56,14 +56,14 @@ def doctor(as_json: JsonFlag = False) -> None:
 def _packages() -> Finding:
     from importlib.metadata import PackageNotFoundError, version
 
-    found: list[str] = [f"python {platform.python_version()}"]
+    versions: list[str] = [f"python {platform.python_version()}"]
     missing: list[str] = []
     for name in PACKAGES:
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    details = [", ".join(found)]
+    details = [", ".join(versions)]
     if missing:
         details.append(f"pip install {' '.join(missing)}")
     return Finding("packages", not missing, tuple(details))
@@ -72,8 +72,8 @@ def _packages() -> Finding:
 def _sandbox() -> Finding:
     from p2p.sandbox import layers
 
-    found = layers()
-    return Finding("sandbox", found.available, tuple(found.describe()))
+    sandbox = layers()
+    return Finding("sandbox", sandbox.available, tuple(sandbox.describe()))
 
 
 def _rendering() -> Finding:
@@ -104,7 +104,7 @@ def _folder() -> Finding:
     return Finding("runs", ok, (f"{folder}{advice}",))
 
 
-EXAMINATIONS: tuple[Callable[[], Finding], ...] = (
+CHECKS: tuple[Callable[[], Finding], ...] = (
     _packages,
     _machine,
     _sandbox,

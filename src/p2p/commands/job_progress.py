@@ -1,69 +1,50 @@
-"""The live view of a job."""
+"""The live views of jobs and benchmarks: what the scheduler's runs are doing."""
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.live import Live
+import typer
+from rich.console import Group
 from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 
 from p2p.commands.console import err
-from p2p.commands.progress import clock
+from p2p.commands.live import Bar, LiveView, bars, clock, plain_table, state_text
 from p2p.scheduler.records import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from p2p.benchmark.records import Benchmark
+    from p2p.benchmark.running import CaseNow
     from p2p.scheduler.records import JobKind, JobRow, RunRow, RunState
     from p2p.scheduler.store import Store
 
-COLOURS = {
-    "pending": "dim",
-    "starting": "cyan",
-    "running": "cyan",
-    "succeeded": "green",
-    "cancelled": "yellow",
-    "skipped": "yellow",
-    "failed": "red",
-}
 POLL_S = 0.5
 SHOWN = 15
 """Runs in the live view; there may be thousands."""
+HEADER_LINES = 4
 ORDER: tuple[RunState, ...] = (
-    "succeeded",
-    "failed",
-    "cancelled",
-    "skipped",
-    "starting",
-    "running",
-    "pending",
-)
-
-
-def state_text(state: str) -> str:
-    """A state in its colour."""
-    return f"[{COLOURS[state]}]{state}[/]"
+    "succeeded", "failed", "cancelled", "skipped", "starting", "running", "pending",
+)  # fmt: skip
+EXIT_INTERRUPTED = 130
 
 
 def counts_text(job: JobRow) -> str:
     """`3 succeeded, 1 running`."""
-    known = [(state, job.counts.get(state, 0)) for state in ORDER]
-    return ", ".join(f"{count} {state}" for state, count in known if count)
-
-
-def took(run: RunRow) -> str:
-    """How long it has run, or ran."""
-    if run.started_at is None:
-        return ""
-    return clock((run.ended_at or time.time()) - run.started_at)
+    counts = [(state, job.counts.get(state, 0)) for state in ORDER]
+    return ", ".join(f"{count} {state}" for state, count in counts if count)
 
 
 def exit_text(run: RunRow, kind: JobKind) -> str:
-    """What its exit code says."""
+    """What its exit code means."""
     if not run.exit_code:
         return ""
     if kind in ("session", "benchmark"):
@@ -77,67 +58,163 @@ def exit_text(run: RunRow, kind: JobKind) -> str:
 
 def runs_table(runs: Sequence[RunRow], kind: JobKind) -> Table:
     """A line for each run."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for title in ("run", "state", "node", "time", "attempt"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
+    table = plain_table("run", "state", "node", "time", "attempt", wide=" ")
     for run in runs:
-        told = "asked to end" if run.cancel_requested and run.state not in ENDED else run.message
+        cancelling = run.cancel_requested and run.state not in ENDED
+        seconds = (run.ended_at or time.time()) - run.started_at if run.started_at else None
         table.add_row(
             run.run_id,
             state_text(run.state),
             run.node_id or "",
-            took(run),
+            "" if seconds is None else clock(seconds),
             str(run.attempt) if run.attempt > 1 else "",
-            escape(told or exit_text(run, kind)),
+            escape("cancelling" if cancelling else run.message or exit_text(run, kind)),
         )
     return table
 
 
+class JobProgress(LiveView):
+    """The runs of a job."""
+
+    def __init__(self, console: Console, job: JobRow) -> None:
+        self.job = job
+        self.runs: Sequence[RunRow] = ()
+        super().__init__(console)
+
+    def update(self, job: JobRow, runs: Sequence[RunRow]) -> None:
+        """Show what has changed."""
+        self.job, self.runs = job, runs
+        for run in () if self.console.is_terminal else runs:
+            if run.state != "pending":
+                node = f" on {run.node_id}" if run.node_id else ""
+                text = f"{run.run_id}: {run.state}{node} {escape(run.message)}".rstrip()
+                self.line(f"{run.run_id} {run.attempt} {run.state}", text)
+
+    def region(self) -> RenderableType:
+        done = sum(run.state in ENDED for run in self.runs)
+        active = [run for run in self.runs if run.state in ("starting", "running")]
+        waiting = [run for run in self.runs if run.state == "pending"]
+        return Group(
+            f"[bold]{escape(self.job.title or self.job.job_id)}[/]",
+            bars([Bar("", done / max(1, len(self.runs)))]),
+            counts_text(self.job),
+            runs_table((active + waiting)[:SHOWN], self.job.kind),
+        )
+
+
 def follow(store: Store, job_id: str) -> None:
-    """Show the job until it has ended; Ctrl-C leaves off watching, and the job goes on."""
-    said: dict[str, str] = {}
-    live = Live(console=err, transient=True, refresh_per_second=4)
-    if err.is_terminal:
-        live.start()
+    """Show a job until it has ended; Ctrl-C stops watching, and the job continues."""
+    job = store.job(job_id)
+    if job is None:
+        return
     try:
-        while True:
-            runs = store.runs(job_id)
-            job = store.job(job_id)
-            if job is None:
-                return
-            if err.is_terminal:
-                live.update(_view(job, runs))
-            else:
-                _say(runs, said)
-            if all(run.state in ENDED for run in runs):
-                return
-            time.sleep(POLL_S)
+        with JobProgress(err, job) as view:
+            while True:
+                runs = store.runs(job_id)
+                job = store.job(job_id) or job
+                view.update(job, runs)
+                if all(run.state in ENDED for run in runs):
+                    return
+                time.sleep(POLL_S)
     finally:
-        live.stop()
-        err.print(f"{job_id}: {counts_text(job) if job else ''}", soft_wrap=True)
+        err.print(f"{job_id}: {counts_text(job)}", soft_wrap=True)
 
 
-def _view(job: JobRow, runs: Sequence[RunRow]) -> RenderableType:
-    done = sum(run.state in ENDED for run in runs)
-    bar = ProgressBar(total=max(1, len(runs)), completed=done, width=40)
-    live = [run for run in runs if run.state in ("starting", "running")]
-    waiting = [run for run in runs if run.state == "pending"]
-    chosen = (live + waiting)[:SHOWN]
-    return Group(
-        f"[bold]{escape(job.title or job.job_id)}[/]",
-        bar,
-        counts_text(job),
-        runs_table(chosen, job.kind),
-    )
+def _case_state(now: CaseNow) -> str:
+    if now.ended:
+        return state_text(now.status.outcome, now.status.outcome.replace("_", " "))
+    return state_text(now.run)
 
 
-def _say(runs: Sequence[RunRow], said: dict[str, str]) -> None:
-    """In a file or a pipe: a line for each change."""
-    for run in runs:
-        if said.get(run.run_id, "pending") != run.state:
-            said[run.run_id] = run.state
-            where = f" on {run.node_id}" if run.node_id else ""
-            err.print(
-                f"{run.run_id}: {run.state}{where} {escape(run.message)}".rstrip(), soft_wrap=True
+def _case_score(now: CaseNow) -> str:
+    """The best score so far; in brackets that of what is being trained."""
+    best = "" if now.status.score is None else f"{now.status.score:.2f}"
+    live = "" if now.live_score is None else f"({now.live_score:.2f})"
+    return f"{best} {live}".strip()
+
+
+class BenchmarkProgress(LiveView):
+    """The cases of a benchmark."""
+
+    cases: Sequence[CaseNow] = ()
+
+    def update(self, cases: Sequence[CaseNow]) -> None:
+        """Show what has changed; in a terminal, only what has ended stays as a line."""
+        self.cases = cases
+        for now in cases:
+            if now.ended or not self.console.is_terminal:
+                self._print_case(now)
+
+    def _print_case(self, now: CaseNow) -> None:
+        case, status = now.status.case, now.status
+        if now.run == "pending":
+            if now.note:  # many may wait for the same
+                self.line(now.note, escape(f"case {case.number} waits: {now.note}"))
+            return
+        what = escape(f"{case.env_id}: {case.instruction}")
+        step = _case_state(now) if now.ended else f"iteration {status.iterations or 1}"
+        score = _case_score(now) if now.ended else ""
+        reason = escape(status.message) if status.outcome == "error" else ""
+        text = f"case {case.number}  {what}  {step} {score} {reason}".rstrip()
+        self.line(f"{case.number} {step}", text)
+
+    def region(self) -> RenderableType:
+        """As many cases as fit: first what runs, then what ended last in line, then what waits."""
+        ended = [now for now in self.cases if now.ended]
+        active = [now for now in self.cases if not now.ended and now.run != "pending"]
+        waiting = [now for now in self.cases if now.run == "pending"]
+        table = plain_table("case", "state", "iteration", "score", "environment", wide="prompt")
+        room = max(1, self.console.height - HEADER_LINES)
+        for now in [*active, *reversed(ended), *waiting][:room]:
+            case = now.status.case
+            table.add_row(
+                str(case.number),
+                _case_state(now),
+                str(now.status.iterations or ""),
+                _case_score(now),
+                escape(case.env_id),
+                f"{escape(case.instruction)}  [dim]{'' if now.ended else escape(now.note)}[/]",
             )
+        passed = sum(now.status.outcome == "passed" for now in ended)
+        counts = (
+            f"{len(ended)} of {len(self.cases)} ended, {passed} passed, "
+            f"{len(active)} running, {len(waiting)} waiting"
+        )
+        return Group(bars([Bar("", len(ended) / max(1, len(self.cases)))]), counts, table)
+
+
+def watch(benchmark: Benchmark, folder: Path, again: str) -> None:
+    """Show a benchmark until every case has ended; Ctrl-C cancels or leaves it."""
+    from p2p.benchmark.running import cancel, look
+    from p2p.scheduler.service import ensure_scheduler, is_running
+    from p2p.scheduler.store import Store
+
+    try:
+        with closing(Store(folder)) as store, BenchmarkProgress(err) as view:
+            while True:
+                cases = look(store, benchmark, folder / benchmark.benchmark_id)
+                view.update(cases)
+                if all(now.ended for now in cases):
+                    return
+                if not is_running(folder):  # it was killed
+                    ensure_scheduler(folder)
+                time.sleep(2 * POLL_S)
+    except KeyboardInterrupt:
+        if _wants_cancel():
+            runs = cancel(benchmark, folder)
+            err.print(f"cancelled {runs} runs; resume with: {again}", soft_wrap=True)
+        else:
+            err.print(f"the benchmark continues; watch it with: {again}", soft_wrap=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _wants_cancel() -> bool:
+    """Ask where somebody can answer; elsewhere, to end the command is to end its work."""
+    if not (sys.stdin.isatty() and err.is_terminal):
+        return True
+    try:
+        return typer.confirm(
+            "cancel the benchmark? otherwise it continues", default=False, err=True
+        )
+    except (typer.Abort, KeyboardInterrupt):
+        return False

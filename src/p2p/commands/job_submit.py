@@ -8,30 +8,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from p2p.commands.console import CommandError, JsonFlag, UnsafeFlag, out, print_json
-from p2p.commands.job_inputs import Asked, make_job
-from p2p.commands.scheduler_store import open_store
-from p2p.commands.session_argument import RunsDirOption
-from p2p.commands.session_inputs import read_seeds
-from p2p.commands.session_options import (
-    BudgetOption,
-    ConfigsOption,
-    EnvOption,
-    IterationsOption,
-    MinutesOption,
-    ModelOption,
-    SeedsOption,
-    SettingOption,
-    ThresholdOption,
-    TimestepsOption,
-    VideosOption,
-    VlmOption,
+from p2p.commands.arguments import RunsDirOption, make_request, session_options
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UnsafeFlag,
+    UsageError,
+    flag_names,
+    flags_given,
+    out,
+    print_json,
+    usage_errors,
 )
+from p2p.commands.scheduler import FORMATS, open_store, store_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from p2p.scheduler.controllers import JobOptions
     from p2p.scheduler.records import JobSpec
+    from p2p.scheduler.store import Store
 
 COMMAND = "p2p.command"
+ANY_KIND = {
+    "cores", "gpus", "node", "priority", "attempts", "time_limit", "title", "watch", "runs_dir",
+    "as_json",
+}  # fmt: skip
+"""Parameters of every job."""
+OF_REWARD = {
+    "reward", "env_id", "total_timesteps", "total_timesteps_0", "total_timesteps_1", "settings",
+    "config", "preset", "videos", "unsafe_local",
+}  # fmt: skip
+NAMES = {
+    "job_id": "--name",
+    "run_id": "--name",
+    "folder": "--name",
+    "nodes": "--node",
+    "max_attempts": "--attempts",
+    "time_limit_s": "--time-limit",
+    "command": "--",
+}
+"""Fields of a job that no parameter is named after."""
 
 
 class WithCommand(TyperCommand):
@@ -46,8 +63,10 @@ class WithCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@session_options()
 def submit(
     context: typer.Context,
+    options: dict[str, Any],
     prompt: Annotated[
         str | None,
         typer.Argument(help="What an agent should do, as for `p2p run`; `-` reads it."),
@@ -58,51 +77,39 @@ def submit(
     selfplay: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Self-play, as `unstable train` does.")
     ] = None,
-    cores: Annotated[int, typer.Option(metavar="N", help="Cores of its own.")] = 1,
-    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs of its own.")] = 0,
+    cores: Annotated[int, typer.Option(metavar="N", help="Cores to reserve.")] = 1,
+    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs to reserve.")] = 0,
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NODE", help="Where it may run (default: anywhere); repeatable."),
+        typer.Option(metavar="NODE", help="Allowed node (default: any); repeatable."),
     ] = None,
-    priority: Annotated[int, typer.Option(metavar="-100..100", help="Higher ones go first.")] = 0,
+    priority: Annotated[int, typer.Option(metavar="-100..100", help="Higher goes first.")] = 0,
     attempts: Annotated[
-        int, typer.Option(metavar="N", help="Begin at most so often, if it gets lost.")
+        int, typer.Option(metavar="N", help="Maximum attempts, if it gets lost.")
     ] = 3,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="End it after so long.")
+        float | None, typer.Option(metavar="MINUTES", help="Maximum run time.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a command's job and folder.")
+        str | None, typer.Option(metavar="NAME", help="Name of a command's job and folder.")
     ] = None,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="For people.")] = "",
-    env: EnvOption = None,
-    model: ModelOption = None,
-    vlm: VlmOption = None,
-    iterations: IterationsOption = None,
-    timesteps: TimestepsOption = None,
-    configs: ConfigsOption = None,
-    seeds: SeedsOption = None,
-    threshold: ThresholdOption = None,
-    budget_usd: BudgetOption = None,
-    max_minutes: MinutesOption = None,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Shown in lists.")] = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --reward: TrainConfig as JSON.")
     ] = None,
     preset: Annotated[
         bool, typer.Option("--preset", help="With --reward: the environment's tuned preset.")
     ] = False,
-    setting: SettingOption = None,
-    videos: VideosOption = True,
     unsafe_local: UnsafeFlag = False,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Stay and watch until it ends.")
+        bool, typer.Option("--watch", "-w", help="Show progress until it ends.")
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give the scheduler a session, a training, a self-play run or a command.
+    """Submit a session, a training, a self-play run or a command.
 
-    It comes back at once; a scheduler in the background goes on. In a command
+    Returns at once; a scheduler in the background runs it. In a command
     {python}, {runs_dir} and {folder} become what they are on its node.
 
     [bold]Examples[/]
@@ -112,56 +119,68 @@ def submit(
       p2p jobs submit --selfplay my_run.toml --gpus 1 --priority 5
       p2p jobs submit --cores 4 -- {python} -c "print(1)"
     """
-    from p2p.scheduler.controllers import JobOptions
+    from p2p.scheduler.controllers import JobOptions, command_job
+    from p2p.scheduler.service import ensure_scheduler
 
-    options = {
-        "model": model,
-        "vlm_model": vlm,
-        "max_iterations": iterations,
-        "total_timesteps": timesteps,
-        "configs": configs,
-        "seeds": read_seeds(seeds),
-        "pass_threshold": threshold,
-        "budget_usd": budget_usd,
-        "max_minutes": max_minutes,
-        "videos": videos,
-        "unsafe_local": unsafe_local or None,
-    }
-    flags = {
-        "--env": env,
-        "--model": model,
-        "--vlm": vlm,
-        "--iterations": iterations,
-        "--timesteps": timesteps,
-        "--configs": configs,
-        "--seeds": seeds,
-        "--threshold": threshold,
-        "--budget-usd": budget_usd,
-        "--max-minutes": max_minutes,
-        "--set": setting,
-        "--no-videos": not videos,
-        "--unsafe-local": unsafe_local,
-        "--config": config,
-        "--preset": preset,
-    }
     command = tuple(context.meta.get(COMMAND, ()))
-    asked = Asked(
-        prompt, reward, selfplay, command, name, env, tuple(setting or ()), options, flags
-    )
-    told = title or prompt or reward or (selfplay.name if selfplay else " ".join(command))
-    chosen = JobOptions(
+    text = title or prompt or reward or (selfplay.name if selfplay else " ".join(command))
+    job_options = JobOptions(
         cores=cores,
         gpus=gpus,
         priority=priority,
         nodes=tuple(node or ()),
         max_attempts=attempts,
         time_limit_s=None if time_limit is None else time_limit * 60,
-        title=" ".join(told.split()),
+        title=" ".join(text.split()),
     )
+
+    def session(folder: Path) -> JobSpec:
+        from p2p.scheduler.controllers import session_job
+
+        request = make_request(context, prompt, options, unsafe_local=unsafe_local or None)
+        return session_job(request, folder, job_options)
+
+    def training(folder: Path) -> JobSpec:
+        from p2p.commands.train import new_run
+        from p2p.scheduler.controllers import training_job
+
+        chosen, code = new_run(reward, options, config=config, preset=preset)
+        flags = ["--no-videos"] if options.get("videos") is False else []
+        flags += ["--unsafe-local"] if unsafe_local else []
+        return training_job(chosen, code, folder, job_options, flags=flags)
+
+    def self_play(folder: Path) -> JobSpec:
+        from p2p.scheduler.controllers import selfplay_job
+        from unstable.config import ConfigError, load_config
+
+        assert selfplay is not None
+        try:
+            run_config = load_config(selfplay)
+        except ConfigError as error:
+            raise UsageError(f"--selfplay: {error}") from error
+        return selfplay_job(run_config, folder, job_options)
+
+    every = set(flag_names(context))
+    kinds: dict[str, tuple[object, set[str], Callable[[Path], JobSpec]]] = {
+        "PROMPT": (prompt, every - {"config", "preset", "name"}, session),
+        "--reward": (reward, OF_REWARD, training),
+        "--selfplay": (selfplay, {"selfplay"}, self_play),
+        "-- COMMAND": (
+            command or None,
+            {"name"},
+            lambda _: command_job(command, job_options, name or ""),
+        ),
+    }
+    kind = _only([kind for kind, (value, _, _) in kinds.items() if value is not None])
+    _, allowed, make = kinds[kind]
+    extra = {n: flag for n, flag in flags_given(context).items() if n not in allowed | ANY_KIND}
+    if extra:
+        raise UsageError(f"{', '.join(extra.values())}: not with {kind}")
     with open_store(runs_dir) as store:
-        job = make_job(asked, chosen, store)
+        job = _make_job(make, job_options, store, flag_names(context) | NAMES)
         store.submit(job)
-        _start_scheduler(store.runs_dir)
+        with store_errors("; the job is kept, start a scheduler with: p2p scheduler run"):
+            ensure_scheduler(store.runs_dir)
         if watch:
             from p2p.commands.job_progress import follow
 
@@ -176,16 +195,40 @@ def submit(
         raise typer.Exit(130 if state.state == "cancelled" else 1)
 
 
-def _start_scheduler(runs_dir: Path) -> None:
-    from p2p.scheduler.service import ensure_scheduler
-    from p2p.scheduler.store import StoreError
+def _only(kinds: list[str]) -> str:
+    if len(kinds) == 1:
+        return kinds[0]
+    problem = f"{' and '.join(kinds)} are given" if kinds else "nothing is given"
+    raise UsageError(f"{problem}: say one of a PROMPT, --reward, --selfplay or -- COMMAND")
 
+
+def _make_job(
+    make: Callable[[Path], JobSpec], options: JobOptions, store: Store, names: dict[str, str]
+) -> JobSpec:
+    """The job, with its folder made; nothing is made where an argument is wrong."""
+    from p2p.scheduler.controllers import command_job
+
+    _check_room(options, store)
     try:
-        ensure_scheduler(runs_dir)
-    except StoreError as error:
-        raise CommandError(
-            f"{error}; the job is kept, start one with: p2p scheduler run"
-        ) from error
+        with usage_errors(names, formats=FORMATS):
+            command_job(["-"], options)  # raises what any job would, before it has a folder
+            return make(store.runs_dir)
+    except OSError as error:
+        raise CommandError(f"--runs-dir: {store.runs_dir} cannot be written: {error}") from error
+
+
+def _check_room(options: JobOptions, store: Store) -> None:
+    known = {node.node_id: node for node in store.nodes()}
+    for name in options.nodes:
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"--node: there is no node {name[:100]}, only {names}")
+    allowed = [known[name] for name in options.nodes or known]
+    if not any(n.enabled and n.cores >= options.cores and n.gpus >= options.gpus for n in allowed):
+        raise UsageError(
+            f"--cores {options.cores} --gpus {options.gpus}: no node has as many; see "
+            "`p2p nodes list`, or add one with `p2p nodes add`"
+        )
 
 
 def _as_json(job: JobSpec, state: str) -> dict[str, object]:

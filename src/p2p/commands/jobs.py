@@ -1,4 +1,4 @@
-"""`p2p jobs`: what is to run, what runs, and what became of it."""
+"""`p2p jobs`: what is queued, running and done."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from p2p.commands.console import CommandError, JsonFlag, UsageError, did_you_mean, out, print_json
+from p2p.commands.arguments import RunsDirOption
+from p2p.commands.console import CommandError, JsonFlag, UsageError, out, print_json
 from p2p.commands.job_submit import WithCommand, submit
-from p2p.commands.scheduler_store import find_job, open_store
-from p2p.commands.session_argument import RunsDirOption
+from p2p.commands.live import plain_table, state_text
+from p2p.commands.scheduler import find_job, open_store
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import JobRow, RunRow
@@ -34,7 +34,7 @@ SHOWN = 50
 
 @app.callback()
 def jobs() -> None:
-    """Jobs on this machine and others: give, look, end, try again.
+    """Jobs on this machine and others: submit, show, cancel, retry.
 
     [bold]Examples[/]
 
@@ -46,10 +46,10 @@ def jobs() -> None:
 @app.command("list")
 def list_jobs(
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest so many.")
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number to list.")
     ] = 20,
     unended: Annotated[
-        bool, typer.Option("--open", help="Only those with something left to do.")
+        bool, typer.Option("--open", help="Only jobs with unfinished runs.")
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
@@ -61,47 +61,42 @@ def list_jobs(
       p2p jobs list
       p2p jobs list --open --json
     """
-    from p2p.commands.job_progress import state_text
     from p2p.scheduler.job_files import when
     from p2p.scheduler.service import is_running
 
     with open_store(runs_dir) as store:
-        found = store.jobs(limit, unended=unended)
+        listed = store.jobs(limit, unended=unended)
         idle = not is_running(store.runs_dir)
     if as_json:
-        print_json([_as_json(job) for job in found])
+        print_json([_as_json(job) for job in listed])
         return
-    if not found:
+    if not listed:
         out.print('no jobs yet: p2p jobs submit "run forward fast"')
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    # A name that is cut cannot be typed again: what it is gives way.
-    table.add_column("job", no_wrap=True, min_width=max(len(job.job_id) for job in found))
-    for title in ("state", "runs", "since"):
-        table.add_column(title, no_wrap=True, min_width=5)
-    table.add_column("what", overflow="ellipsis", no_wrap=True, ratio=1)
-    for job in found:
+    width = max(len(job.job_id) for job in listed)
+    table = plain_table("job", "state", "runs", "since", wide="what", first_width=width)
+    for job in listed:
         left = sum(job.counts.get(state, 0) for state in ("pending", "starting", "running"))
         since = (when(job.created_at) or "")[:16].replace("T", " ")
         runs = f"{job.total - left}/{job.total}"
         table.add_row(job.job_id, state_text(job.state), runs, since, escape(job.title))
     out.print(table)
-    if idle and any(job.state in ("pending", "running") for job in found):
-        out.print("[yellow]no scheduler works on them:[/] start one with: p2p scheduler run")
+    if idle and any(job.state in ("pending", "running") for job in listed):
+        out.print("[yellow]no scheduler is running:[/] start one with: p2p scheduler run")
 
 
 def _as_json(job: JobRow) -> dict[str, Any]:
     from p2p.scheduler.job_files import when
 
-    found = {**asdict(job), "state": job.state, "total": job.total}
-    return {**found, "nodes": list(job.nodes), "created_at": when(job.created_at)}
+    fields = {**asdict(job), "state": job.state, "total": job.total}
+    return {**fields, "nodes": list(job.nodes), "created_at": when(job.created_at)}
 
 
 @app.command()
 def show(
     job: JobArgument,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay and watch until it ends.")
+        bool, typer.Option("--follow", "-f", help="Show progress until it ends.")
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help=f"All runs, not the first {SHOWN} only.")
@@ -116,28 +111,28 @@ def show(
       p2p jobs show last
       p2p jobs show last --follow
     """
-    from p2p.commands.job_progress import counts_text, runs_table, state_text
+    from p2p.commands.job_progress import counts_text, runs_table
     from p2p.commands.job_progress import follow as watch
     from p2p.scheduler.job_files import manifest
 
     with open_store(runs_dir) as store:
-        found = find_job(store, job)
+        chosen = find_job(store, job)
         if follow:
-            watch(store, found.job_id)
-            found = find_job(store, found.job_id)
+            watch(store, chosen.job_id)
+            chosen = find_job(store, chosen.job_id)
         if as_json:
-            print_json(manifest(store, found))
+            print_json(manifest(store, chosen))
             return
-        runs = store.runs(found.job_id)
-    out.print(f"[bold]{found.job_id}[/]  {state_text(found.state)}  {escape(found.title)}")
-    out.print(counts_text(found))
+        runs = store.runs(chosen.job_id)
+    out.print(f"[bold]{chosen.job_id}[/]  {state_text(chosen.state)}  {escape(chosen.title)}")
+    out.print(counts_text(chosen))
     shown = runs if everything else runs[:SHOWN]
-    out.print(runs_table(shown, found.kind))
+    out.print(runs_table(shown, chosen.kind))
     if len(shown) < len(runs):
         out.print(f"and {len(runs) - len(shown)} more: --all")
     failed = next((run for run in runs if run.state == "failed"), None)
     if failed is not None:
-        out.print(f"what went wrong: p2p jobs logs {found.job_id} {failed.run_id}", soft_wrap=True)
+        out.print(f"see why with: p2p jobs logs {chosen.job_id} {failed.run_id}", soft_wrap=True)
 
 
 @app.command()
@@ -147,7 +142,7 @@ def logs(
         str | None, typer.Argument(metavar="[RUN]", help="Which (default: the only one).")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay and print what comes.")
+        bool, typer.Option("--follow", "-f", help="Print output as it comes.")
     ] = False,
     attempt: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="An earlier attempt.")
@@ -188,10 +183,10 @@ def _output(read: Any, store: Store, run: RunRow, attempt: int | None, offset: i
     from p2p.scheduler.backends import BackendError
 
     try:
-        found: bytes = read(store, run, attempt or run.attempt, offset)
+        output: bytes = read(store, run, attempt or run.attempt, offset)
     except (BackendError, ImportError) as error:
         raise CommandError(error) from error
-    return found
+    return output
 
 
 def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
@@ -201,6 +196,8 @@ def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
     if name is None:
         raise UsageError(f"RUN: {job.job_id} has {len(runs)} runs, say which: {_some(runs)}")
     if name not in runs:
+        from p2p.contracts import did_you_mean
+
         hint = did_you_mean(name[:100], runs)
         raise UsageError(f"RUN: {job.job_id} has no run {name[:100]}{hint}")
     return runs[name]
@@ -215,15 +212,13 @@ def _some(runs: dict[str, RunRow]) -> str:
 def cancel(
     job: JobArgument,
     runs: RunsArgument = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Come back only when they have ended.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until they have ended.")] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a job, or some of its runs. What they have done stays.
+    """Cancel a job, or some of its runs. What they have done stays.
 
-    The wish is kept until it is met, also where a node cannot be reached now.
+    A cancel is never lost, also where a node cannot be reached now.
 
     [bold]Examples[/]
 
@@ -240,7 +235,7 @@ def retry(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run again what failed, was cancelled or skipped; it goes on from what is there.
+    """Retry what failed, was cancelled or skipped; each run resumes from what it left.
 
     [bold]Examples[/]
 
@@ -263,21 +258,21 @@ def _change(
     from p2p.scheduler.service import ensure_scheduler
 
     with open_store(runs_dir) as store:
-        found = find_job(store, job)
-        chosen = [_one_run(store, found, name).run_id for name in runs] if runs else None
+        chosen = find_job(store, job)
+        run_ids = [_one_run(store, chosen, name).run_id for name in runs] if runs else None
         change = store.cancel if what == "cancel" else store.retry
-        count = change(found.job_id, chosen)
+        count = change(chosen.job_id, run_ids)
         if count == 0:
             nothing = (
                 "has ended" if what == "cancel" else "has nothing that failed or was cancelled"
             )
-            raise CommandError(f"{found.job_id} {nothing}: it is {found.state}")
+            raise CommandError(f"{chosen.job_id} {nothing}: it is {chosen.state}")
         ensure_scheduler(store.runs_dir)
         if wait:
-            follow(store, found.job_id)
-        after = find_job(store, found.job_id)
+            follow(store, chosen.job_id)
+        after = find_job(store, chosen.job_id)
     if as_json:
-        print_json({"job_id": found.job_id, "runs": count, "state": after.state})
+        print_json({"job_id": chosen.job_id, "runs": count, "state": after.state})
         return
-    told = {"cancel": "asked to end", "retry": "run again"}[what]
-    out.print(f"{found.job_id}: {count} runs {told}", soft_wrap=True)
+    done = {"cancel": "cancelled", "retry": "queued again"}[what]
+    out.print(f"{chosen.job_id}: {count} runs {done}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`p2p nodes`: where runs can go."""
+"""`p2p nodes`: the machines that runs can use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from p2p.commands.console import CommandError, JsonFlag, UsageError, did_you_mean, err, out
-from p2p.commands.console import print_json as print_document
-from p2p.commands.scheduler_store import open_store, wrong_fields
-from p2p.commands.session_argument import RunsDirOption
+from p2p.commands.arguments import RunsDirOption
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    flag_names,
+    out,
+    print_json,
+    usage_errors,
+)
+from p2p.commands.live import plain_table
+from p2p.commands.scheduler import FORMATS, open_store
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import NodeConfig
@@ -19,32 +27,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
-FLAGS = {
-    "node_id": "NODE",
-    "backend": "--backend",
-    "cores": "--cores",
-    "gpus": "--gpus",
-    "host": "--host",
-    "port": "--port",
-    "user": "--user",
-    "base_dir": "--base-dir",
-    "python": "--python",
-    "key_file": "--key-file",
-    "known_hosts": "--known-hosts",
-    "address": "--address",
-    "partition": "--partition",
-    "lease_s": "--lease",
-}
-CHECK_PATIENCE_S = 60.0
+NAMES = {"node_id": "NODE", "lease_s": "--lease"}
+"""Fields of a node that no parameter is named after."""
+CHECK_TIMEOUT_S = 60.0
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
 
 
 @app.callback()
 def nodes() -> None:
-    """Say where runs can go: this machine, and others.
+    """Manage the machines that runs can use.
 
-    This machine is there from the beginning, as `local`.
+    This machine is the node `local` from the start.
 
     [bold]Examples[/]
 
@@ -55,6 +49,7 @@ def nodes() -> None:
 
 @app.command()
 def add(
+    context: typer.Context,
     node: NodeArgument,
     backend: Annotated[
         str, typer.Option(metavar="KIND", help="local, ssh, ray or slurm.")
@@ -63,15 +58,15 @@ def add(
         int | None, typer.Option(metavar="N", help="Cores for runs (local: all there are).")
     ] = None,
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs for runs.")] = 0,
-    host: Annotated[str | None, typer.Option(metavar="HOST", help="ssh: where it is.")] = None,
-    port: Annotated[int, typer.Option(metavar="N", help="ssh: its port.")] = 22,
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="ssh: who to be there.")] = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="ssh: its address.")] = None,
+    port: Annotated[int, typer.Option(metavar="N", help="ssh: port.")] = 22,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="ssh: user name.")] = None,
     base_dir: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="ssh: our folder there; slurm: one all nodes see."),
+        typer.Option(metavar="PATH", help="ssh: working folder there; slurm: a shared one."),
     ] = None,
     python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="An interpreter there with what p2p needs.")
+        str | None, typer.Option(metavar="PATH", help="Python there, with the dependencies of p2p.")
     ] = None,
     key_file: Annotated[
         str | None, typer.Option(metavar="PATH", help="ssh: a private key (default: the usual).")
@@ -80,22 +75,22 @@ def add(
         str | None, typer.Option(metavar="PATH", help="ssh: hosts to trust (default: the usual).")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="ray: of the cluster.")
+        str | None, typer.Option(metavar="ADDRESS", help="ray: address of the cluster.")
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="slurm: which (default: the cluster's).")
+        str | None, typer.Option(metavar="NAME", help="slurm: partition (default: the cluster's).")
     ] = None,
     lease: Annotated[
-        float, typer.Option(metavar="S", help="ssh: runs nobody asks after for so long end.")
+        float, typer.Option(metavar="S", help="ssh: seconds without contact after which runs end.")
     ] = 600.0,
     enabled: Annotated[bool, typer.Option(help="Whether new runs may go there.")] = True,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of the node of that name.")
+        bool, typer.Option("--replace", help="Replace the node of that name.")
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take in a node, or change one with --replace.
+    """Add a node, or change one with --replace.
 
     [bold]Examples[/]
 
@@ -104,8 +99,6 @@ def add(
       p2p nodes add cluster --backend ray --address 10.0.0.1:6379 --cores 256
       p2p nodes add hpc --backend slurm --base-dir /shared/p2p --cores 512
     """
-    from pydantic import ValidationError
-
     from p2p.scheduler.records import NodeConfig
 
     if cores is None:
@@ -114,8 +107,8 @@ def add(
         from p2p.training.cpu_manager import default_pool
 
         cores = len(default_pool())
-    try:
-        made = NodeConfig.model_validate(
+    with usage_errors(flag_names(context) | NAMES, formats=FORMATS):
+        config = NodeConfig.model_validate(
             {
                 "node_id": node,
                 "backend": backend,
@@ -134,21 +127,19 @@ def add(
                 "lease_s": lease,
             }
         )
-    except ValidationError as error:
-        raise wrong_fields(error, FLAGS) from error
     with open_store(runs_dir) as store:
         if not replace and store.node(node) is not None:
-            raise UsageError(f"NODE: {node} is there already: choose another name, or --replace")
-        store.add_node(made, replace=replace)
+            raise UsageError(f"NODE: {node} exists: choose another name, or --replace")
+        store.add_node(config, replace=replace)
     if as_json:
-        print_document(made.model_dump(mode="json"))
+        print_json(config.model_dump(mode="json"))
         return
-    out.print(f"{made.node_id} is a node now; try it with: p2p nodes check {made.node_id}")
+    out.print(f"added {node}; test it with: p2p nodes check {node}")
 
 
 @app.command("list")
 def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> None:
-    """List the nodes, and what of them is in use.
+    """List the nodes, and how much of them is in use.
 
     [bold]Examples[/]
 
@@ -158,14 +149,12 @@ def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> Non
     with open_store(runs_dir) as store:
         rows = [_row(node, store.in_use()) for node in store.nodes()]
     if as_json:
-        print_document(rows)
+        print_json(rows)
         return
     if not rows:
         out.print("no nodes: add this machine with: p2p nodes add local")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for title in ("node", "kind", "runs", "cores", "GPUs", "where"):
-        table.add_column(title, no_wrap=title != "where")
+    table = plain_table("node", "kind", "runs", "cores", "GPUs", "where")
     for row in rows:
         table.add_row(
             row["node_id"] + ("" if row["enabled"] else " [dim](off)[/]"),
@@ -199,7 +188,7 @@ def check(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Try to reach nodes, and say what is there. Exit status 1 if one cannot be used.
+    """Test nodes, and show what they offer. Exit status 1 if one cannot be used.
 
     [bold]Examples[/]
 
@@ -209,18 +198,20 @@ def check(
     with open_store(runs_dir) as store:
         chosen = [_find(store, name) for name in nodes] if nodes else store.nodes()
         with err.status("asking the nodes"):
-            found = [_ask(node, store) for node in chosen]
+            answers = [_ask(node, store) for node in chosen]
     if as_json:
-        print_document(found)
+        print_json(answers)
     else:
-        for row in found:
+        for row in answers:
             mark = "[green]✓[/]" if row["ok"] else "[red]✗[/]"
             out.print(f"{mark} {row['node_id']}: {escape(row['message'])}", soft_wrap=True)
-    if not all(row["ok"] for row in found):
+    if not all(row["ok"] for row in answers):
         raise typer.Exit(1)
 
 
 def _find(store: Store, name: str) -> NodeConfig:
+    from p2p.contracts import did_you_mean
+
     node = store.node(name)
     if node is None:
         hint = did_you_mean(name[:100], [known.node_id for known in store.nodes()])
@@ -236,14 +227,14 @@ def _ask(node: NodeConfig, store: Store) -> dict[str, Any]:
     async def ask() -> str:
         backend = make_backend(node, store.folder)
         try:
-            return await asyncio.wait_for(backend.check(), CHECK_PATIENCE_S)
+            return await asyncio.wait_for(backend.check(), CHECK_TIMEOUT_S)
         finally:
             await backend.close()
 
     try:
         message, ok = asyncio.run(ask()), True
     except TimeoutError:
-        message, ok = f"no answer within {CHECK_PATIENCE_S:.0f} s", False
+        message, ok = f"no answer within {CHECK_TIMEOUT_S:.0f} s", False
     except (BackendError, ImportError) as error:
         message, ok = str(error), False
     return {"node_id": node.node_id, "backend": node.backend, "ok": ok, "message": message}
@@ -254,12 +245,12 @@ def remove(
     node: NodeArgument,
     give_up: Annotated[
         bool,
-        typer.Option("--give-up", help="Count the runs that are there as failed, and go on."),
+        typer.Option("--give-up", help="Count its runs as failed, and remove it."),
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Forget a node. One with runs on it stays, unless they are given up.
+    """Remove a node. One with runs on it stays, unless they are given up.
 
     [bold]Examples[/]
 
@@ -275,7 +266,7 @@ def remove(
         except StoreError as error:
             raise CommandError(f"{error}: wait for them, cancel them, or add --give-up") from error
     if as_json:
-        print_document({"node_id": node, "given_up": given_up})
+        print_json({"node_id": node, "given_up": given_up})
         return
-    told = f"; given up: {', '.join(given_up)}" if given_up else ""
-    out.print(f"{node} is no node any more{told}", soft_wrap=True)
+    runs = f"; given up: {', '.join(given_up)}" if given_up else ""
+    out.print(f"removed {node}{runs}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`p2p run` and `p2p resume`: a sentence in, a judged policy out."""
+"""`p2p run` and `p2p resume`: a prompt in, a judged policy out."""
 
 from __future__ import annotations
 
@@ -9,88 +9,60 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from p2p.commands.arguments import (
+    RunsDirOption,
+    SessionArgument,
+    make_request,
+    open_session,
+    runs_folder,
+    session_options,
+)
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
     UnsafeFlag,
     UsageError,
     err,
-    field_errors,
+    flag_names,
     print_json,
     shown,
-)
-from p2p.commands.reward_file import check_environment
-from p2p.commands.session_argument import (
-    RunsDirOption,
-    SessionArgument,
-    open_session,
-    runs_folder,
-)
-from p2p.commands.session_inputs import (
-    check_models_named,
-    in_flags,
-    make_loop,
-    read_prompt,
-    read_seeds,
-    read_settings,
-)
-from p2p.commands.session_options import (
-    BudgetOption,
-    ConfigsOption,
-    EnvOption,
-    IterationsOption,
-    MinutesOption,
-    ModelOption,
-    SeedsOption,
-    SettingOption,
-    ThresholdOption,
-    TimestepsOption,
-    VideosOption,
-    VlmOption,
+    usage_errors,
 )
 from p2p.commands.steering import read_criteria
 
 if TYPE_CHECKING:
-    from p2p.config import LoopConfig
+    from collections.abc import Mapping
+
     from p2p.contracts import SessionResult
     from p2p.records.iteration_record import SessionRecord
 
 
+@session_options()
 def run(
+    context: typer.Context,
+    options: dict[str, Any],
     prompt: Annotated[
         str | None,
         typer.Argument(help="What the agent should do; `-` reads it from standard input."),
     ] = None,
-    env: EnvOption = None,
-    model: ModelOption = None,
-    vlm: VlmOption = None,
-    iterations: IterationsOption = None,
-    timesteps: TimestepsOption = None,
-    configs: ConfigsOption = None,
-    seeds: SeedsOption = None,
-    threshold: ThresholdOption = None,
-    budget_usd: BudgetOption = None,
-    max_minutes: MinutesOption = None,
     criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Judge by these criteria; none are asked.")
+        Path | None, typer.Option(metavar="FILE", help="Success criteria (default: generated).")
     ] = None,
-    setting: SettingOption = None,
     runs_dir: RunsDirOption = None,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Edit the criteria before training.")
     ] = False,
-    videos: VideosOption = True,
     trainer: Annotated[
         str | None,
-        typer.Option(metavar="WHO", help="local, or scheduled: over the nodes of `p2p nodes`."),
+        typer.Option(metavar="NAME", help="local, or scheduled: on the nodes of `p2p nodes`."),
     ] = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a policy that does what a sentence says.
+    """Train a policy that does what a prompt says.
 
-    Reads measurable criteria off the sentence, writes a reward and a judge,
-    trains, judges, confirms on fresh starts, and revises until it passes.
+    Derives measurable criteria from the prompt, writes a reward and a judge,
+    trains, judges, confirms on held-out seeds, and revises until it passes.
 
     Without a key for a model it works by a built-in grammar of motion. Keys
     come from the environment or `.env`: ANTHROPIC_API_KEY, OPENAI_API_KEY,
@@ -109,48 +81,40 @@ def run(
       p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
       p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
     """
-    text = read_prompt(prompt)
-    flags: dict[str, Any] = {
-        "model": model,
-        "vlm_model": vlm,
-        "max_iterations": iterations,
-        "total_timesteps": timesteps,
-        "configs": configs,
-        "seeds": read_seeds(seeds),
-        "pass_threshold": threshold,
-        "budget_usd": budget_usd,
-        "max_minutes": max_minutes,
-        "videos": videos,
-        "trainer": trainer,
-        "unsafe_local": unsafe_local or None,
-    }
-    options = read_settings(setting or [])
-    named = options.pop("env_id", None)
-    options |= {name: value for name, value in flags.items() if value is not None}
-    own = read_criteria(criteria)
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
-    check_models_named(model, vlm)
-    env_id = env or named
-    if env_id is not None:
-        check_environment(env_id)
-    to_choose = options if env_id is None else None
-    record = _create(text, make_loop(env_id, options), own, runs_folder(runs_dir), to_choose)
-    parts = (f"[bold]{escape(text)}[/]", escape(env_id or ""), escape(shown(record.path)))
-    err.print("  ".join(filter(None, parts)), soft_wrap=True)
+    request = make_request(
+        context,
+        prompt,
+        options,
+        criteria=read_criteria(criteria),
+        trainer=trainer,
+        unsafe_local=unsafe_local or None,
+    )
+    folder = runs_folder(runs_dir)
+    with usage_errors(flag_names(context)):
+        from p2p.session.run_session import start_session
+
+        try:
+            record = start_session(request, runs_dir=folder)
+        except OSError as error:
+            raise CommandError(f"--runs-dir: {folder} cannot be written: {error}") from error
+    parts = (f"[bold]{escape(request.prompt)}[/]", request.environment or "", shown(record.path))
+    err.print("  ".join((parts[0], *(escape(part) for part in parts[1:] if part))), soft_wrap=True)
     _work(record, as_json=as_json, interactive=interactive)
 
 
 def resume(
+    context: typer.Context,
     session: SessionArgument,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", metavar="N", help="Another limit.")
+    max_iterations: Annotated[
+        int | None, typer.Option("--iterations", "-n", metavar="N", help="A new limit.")
     ] = None,
     budget_usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="Another budget, in all.")
+        float | None, typer.Option(metavar="USD", help="A new budget, in total.")
     ] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="Another time limit, in all.")
+        float | None, typer.Option(metavar="MINUTES", help="A new time limit, in total.")
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="PROVIDER:MODEL", help="Another model.")
@@ -158,9 +122,9 @@ def resume(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with a session that was stopped, paused, killed or ran out of money or time.
+    """Resume a session that was stopped, paused, killed or ran out of budget or time.
 
-    What is done is not done again, and no answer of a model is paid for twice.
+    No finished phase is repeated, and no answer of a model is paid for twice.
 
     [bold]Examples[/]
 
@@ -168,43 +132,25 @@ def resume(
       p2p resume last --budget-usd 10 --iterations 8
       p2p resume last --max-minutes 60
     """
+    from p2p.session.agents import check_models
+
     record = open_session(session, runs_dir)
     if not (record.path / "session.json").is_file():
         raise UsageError(
-            f"SESSION: {record.path} was made by `p2p train`: go on with "
+            f"SESSION: {record.path} was made by `p2p train`: resume it with "
             f"p2p train --resume {shown(record.path)}/iter_1"
         )
-    if model is not None:
-        check_models_named(model, None)
-    err.print(f"{escape(shown(record.path))}", soft_wrap=True)
     changes = {
-        "max_iterations": iterations,
+        "max_iterations": max_iterations,
         "budget_usd": budget_usd,
         "max_minutes": max_minutes,
         "model": model,
     }
-    _work(record, as_json=as_json, resumed=True, changes=changes)
-
-
-def _create(
-    prompt: str,
-    loop: LoopConfig,
-    criteria: Any,
-    folder: Path,
-    to_choose: dict[str, Any] | None,
-) -> SessionRecord:
-    from pydantic import ValidationError
-
-    from p2p.session.run_session import create_session
-
-    try:
-        return create_session(prompt, loop, runs_dir=folder, criteria=criteria, options=to_choose)
-    except ValidationError as error:
-        raise UsageError(field_errors(error, "session")) from error
-    except ValueError as error:
-        raise UsageError(error) from error
-    except OSError as error:
-        raise CommandError(f"--runs-dir: {folder} cannot be written: {error}") from error
+    with usage_errors():
+        if model is not None:
+            check_models(model, "")
+    err.print(escape(shown(record.path)), soft_wrap=True)
+    _work(record, as_json=as_json, resumed=True, changes=changes, names=flag_names(context))
 
 
 def _work(
@@ -213,7 +159,8 @@ def _work(
     as_json: bool,
     interactive: bool = False,
     resumed: bool = False,
-    changes: dict[str, Any] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Run the session in this process, with the live view, and report how it ended."""
     from p2p.commands.criteria_editor import edit_criteria
@@ -224,17 +171,18 @@ def _work(
     from p2p.scheduler.scheduled_trainer import make_trainer
     from p2p.session.context import accept
     from p2p.session.endings import SessionBusy
+    from p2p.session.run_session import open_config
     from p2p.session.run_session import run as run_session
 
     try:
-        _change(record, changes or {})
+        with usage_errors(names):
+            open_config(record, changes)
         with SessionProgress(err, record) as view:
-            review = view.held(edit_criteria) if interactive else accept
+            review = view.paused(edit_criteria) if interactive else accept
             result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
     except SessionBusy as error:
-        failure = CommandError(f"{error}: watch it with `p2p show {record.session_id} --follow`")
-        failure.status = EXIT_BUSY
-        raise failure from error
+        hint = f"watch it with `p2p show {record.session_id} --follow`"
+        raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
     except OSError as error:
         raise CommandError(f"{record.path}: {error}") from error
     if as_json:
@@ -244,40 +192,29 @@ def _work(
         ended = result if record.derive_status() != result.status else None
         report(record, SessionView(record, ended))
     if result.status in RESUMABLE and result.status != "max_iterations":
-        err.print(f"go on with: p2p resume {record.session_id}{_more(record)}", soft_wrap=True)
+        err.print(
+            f"resume with: p2p resume {record.session_id}{_time_flag(record)}", soft_wrap=True
+        )
     status = EXIT_CODES.get(result.status, 1)
     if status:
         raise typer.Exit(status)
 
 
-def _more(record: SessionRecord) -> str:
-    """What a session needs to go on that has used up its time."""
+def _time_flag(record: SessionRecord) -> str:
+    """The flag that a session needs to be resumed which has used up its time."""
     from p2p.session.clock import worked_s
-    from p2p.session.session_config import minutes_to_go_on
+    from p2p.session.request import minutes_to_resume
 
     config = record.config.read()
-    minutes = minutes_to_go_on(config, worked_s(record)) if config else None
+    minutes = minutes_to_resume(config, worked_s(record)) if config else None
     if config is None or minutes == config.loop.max_minutes:
         return ""
     return f" --max-minutes {minutes:g}"
 
 
-def _change(record: SessionRecord, changes: dict[str, Any]) -> None:
-    """Let a session go on under other conditions; what cannot be is the person's mistake."""
-    from pydantic import ValidationError
-
-    from p2p.session.run_session import open_config
-
-    try:
-        open_config(record, changes)
-    except ValidationError as error:
-        raise UsageError(in_flags(field_errors(error, "options"))) from error
-    except ValueError as error:
-        raise UsageError(error) from error
-
-
 def _absolute(record: SessionRecord, result: SessionResult) -> dict[str, Any]:
-    found = result.model_dump(mode="json")
-    found["policy"] = str(record.path / result.policy) if result.policy else None
-    found["videos"] = [str(record.path / video) for video in result.videos]
-    return found
+    return {
+        **result.model_dump(mode="json"),
+        "policy": str(record.path / result.policy) if result.policy else None,
+        "videos": [str(record.path / video) for video in result.videos],
+    }

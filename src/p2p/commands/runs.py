@@ -1,4 +1,4 @@
-"""`p2p evaluate`, `play` and `export`: what to do with a finished run."""
+"""`p2p evaluate`, `play` and `export`: use a finished run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from p2p.commands.console import (
     print_json,
     shown,
 )
-from p2p.commands.train_inputs import read_config
+from p2p.commands.train import read_config
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 RunArgument = Annotated[Path, typer.Argument(help="Directory of a run (an iteration directory).")]
 StepOption = Annotated[
     int | None,
-    typer.Option("--checkpoint", "-c", metavar="STEP", help="Step of the checkpoint to take."),
+    typer.Option("--checkpoint", "-c", metavar="STEP", help="Step of the checkpoint to use."),
 ]
-SEED_HELP = "Block of fresh starts; block 0 is the one that training measures on."
+SEED_HELP = "Block of evaluation seeds; block 0 is the one that training evaluates on."
 
 
 def evaluate(
@@ -44,7 +44,7 @@ def evaluate(
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Play a trained policy on fresh starts and print what it returns.
+    """Evaluate a trained policy on held-out seeds and print its returns.
 
     Equal seeds give equal episodes.
 

@@ -1,16 +1,74 @@
-"""`p2p scheduler`: who gives runs to nodes."""
+"""`p2p scheduler`, and what all commands about jobs and nodes share: the store."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p2p.commands.console import CommandError, JsonFlag, out, print_json
-from p2p.commands.scheduler_store import find_job, open_store
-from p2p.commands.session_argument import RunsDirOption, runs_folder
+from p2p.commands.arguments import RunsDirOption, find_name, runs_folder
+from p2p.commands.console import CommandError, JsonFlag, UsageError, out, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from p2p.scheduler.records import JobRow
+    from p2p.scheduler.store import Store
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+PLAIN_NAME = "letters, digits, `_`, `-` and single dots inside, at most 128 of them"
+FORMATS = {
+    "node_id": PLAIN_NAME,
+    "job_id": PLAIN_NAME,
+    "run_id": PLAIN_NAME,
+    "nodes": PLAIN_NAME,
+    "partition": PLAIN_NAME,
+    "folder": PLAIN_NAME,
+    "host": "a host's name or address: letters, digits, `.`, `:` and `-`",
+    "user": "small letters, digits, `_` and `-`, at most 32 of them",
+    "base_dir": "an absolute path of letters, digits and `._-/`, without `..`",
+    "python": "an absolute path of letters, digits and `._-/`, without `..`",
+    "key_file": "an absolute path of letters, digits and `._-/`, without `..`",
+    "known_hosts": "an absolute path of letters, digits and `._-/`, without `..`",
+    "address": "such as ray-head:6379 or auto",
+}
+"""What may stand in a field that reaches another machine."""
+
+
+@contextmanager
+def store_errors(hint: str = "") -> Iterator[None]:
+    """What the store or its scheduler refuse is one line."""
+    from p2p.scheduler.store import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise CommandError(f"{error}{hint}") from error
+
+
+@contextmanager
+def open_store(runs_dir: Path | None) -> Iterator[Store]:
+    """The store of a runs folder."""
+    from p2p.scheduler.store import Store
+
+    with store_errors(), closing(Store(runs_folder(runs_dir))) as store:
+        yield store
+
+
+def find_job(store: Store, text: str) -> JobRow:
+    """The job meant: by its name, the start of it, or `last`."""
+    if text == "last" and not store.jobs(1):
+        raise UsageError(f"JOB: there are no jobs in {store.runs_dir} yet")
+    job = store.jobs(1)[0] if text == "last" else store.job(text)
+    if job is None:
+        near = store.jobs(6, prefix=text) or store.jobs(200)
+        names = [job.job_id for job in reversed(near)]
+        job = store.job(find_name(text[:100], names, "JOB", store.runs_dir))
+    assert job is not None
+    return job
 
 
 @app.callback()
@@ -27,15 +85,16 @@ def scheduler() -> None:
 def run(
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Work on this job only.")] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End when nothing is left to do.")
+        bool, typer.Option("--until-idle", help="Exit when nothing is left to do.")
     ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give runs to nodes and stay with them, in the foreground.
+    """Start runs on nodes and supervise them, in the foreground.
 
-    It can be ended or killed at any moment: runs go on, and the next one finds
-    them again. Keys that runs need are those of its environment or of `.env`.
+    It can be stopped or killed at any moment: runs continue, and the next
+    scheduler finds them. Keys that runs need come from its environment or
+    `.env`.
 
     [bold]Examples[/]
 
@@ -44,20 +103,17 @@ def run(
     """
     from p2p.scheduler.job_scheduler import log_to_stderr, work
     from p2p.scheduler.service import EXIT_BUSY, SchedulerBusy
-    from p2p.scheduler.store import StoreError
 
     folder = runs_folder(runs_dir)
     with open_store(runs_dir) as store:
         job_id = find_job(store, job).job_id if job is not None else None
     log_to_stderr()
     try:
-        work(folder, job_id=job_id, until_idle=until_idle)
+        with store_errors():
+            work(folder, job_id=job_id, until_idle=until_idle)
     except SchedulerBusy as error:
-        failure = CommandError(f"{error}: watch it with `p2p jobs list`")
-        failure.status = EXIT_BUSY
-        raise failure from error
-    except StoreError as error:
-        raise CommandError(error) from error
+        hint = "watch it with `p2p jobs list`"
+        raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
     with open_store(runs_dir) as store:
         left = len(store.jobs(unended=True))
     if as_json:

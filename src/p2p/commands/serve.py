@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from p2p.commands.arguments import RunsDirOption, runs_folder
 from p2p.commands.console import UsageError, err, out
-from p2p.commands.session_argument import RunsDirOption, runs_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,21 +29,21 @@ GRACE_S = 3
 
 def serve(
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="0: any that is free.")
+        int, typer.Option("--port", "-p", min=0, max=65535, help="0: any free port.")
     ] = 8420,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Other machines may come in by this address.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Show finished work that was recorded, none of yours.")
+        bool, typer.Option("--demo", help="Show recorded example sessions, none of yours.")
     ] = False,
     runs_dir: RunsDirOption = None,
 ) -> None:
     """Open the dashboard: start sessions, watch them learn, compare, steer.
 
     Prints an address with a token that lets a browser in; it is new at every start, unless
-    P2P_TOKEN says one. Sessions go on when the server ends (Ctrl-C).
+    P2P_TOKEN sets one. Sessions continue when the server ends (Ctrl-C).
 
     [bold]Examples[/]
 
@@ -56,7 +56,7 @@ def serve(
             from p2p.api.app import demo_folders
 
             if runs_dir is not None:
-                raise UsageError("--demo, --runs-dir: give one of them")
+                raise UsageError("--demo, --runs-dir: give only one of them")
             folder, outputs = stack.enter_context(demo_folders())
         else:
             folder, outputs = runs_folder(runs_dir), Path("outputs")
@@ -100,7 +100,7 @@ def _serve(
     try:
         _server(app, announce).run(sockets=[listening])
     except KeyboardInterrupt:  # how a server is ended, not how it fails
-        err.print("ended; sessions go on", style="dim")
+        err.print("ended; sessions continue", style="dim")
     finally:
         ending.set()
         if describing.is_alive():  # left alone in the simulator's code it would crash the process
@@ -123,15 +123,15 @@ def _listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
     except socket.gaierror as error:
         raise UsageError(f"--host: {host}: {error.strerror}") from error
     except OSError as error:
         hint = "; --port 0 takes any that is free"
         raise UsageError(f"--port: {host}:{port}: {error.strerror}{hint}") from error
-    return found
+    return listening
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""`p2p sessions` and `p2p show`: what there is, and how it stands."""
+"""`p2p sessions`, `p2p show` and `p2p analyze`: what there is, its state, and why."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
-from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
-from p2p.commands.session_argument import (
+from p2p.commands.arguments import (
     RunsDirOption,
     SessionArgument,
     open_session,
     runs_folder,
     session_names,
 )
+from p2p.commands.console import CommandError, JsonFlag, err, no_answer, out, print_json, shown
+from p2p.commands.live import plain_table, state_text
 
 if TYPE_CHECKING:
-    from p2p.contracts import StatusLiteral
+    from p2p.contracts import SessionAnalysis
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, SessionView
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def sessions(
     runs_dir: RunsDirOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest so many.")
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number to list.")
     ] = 20,
     as_json: JsonFlag = False,
 ) -> None:
@@ -48,29 +48,20 @@ def sessions(
     if not rows:
         out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    # A name that is cut cannot be typed again: the prompt gives way.
-    table.add_column("session", no_wrap=True, min_width=max(len(r["session_id"]) for r in rows))
-    for title in ("status", "score", "environment"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("prompt", overflow="ellipsis", no_wrap=True, ratio=1)
+    width = max(len(row["session_id"]) for row in rows)
+    table = plain_table(
+        "session", "status", "score", "environment", wide="prompt", first_width=width
+    )
     for row in rows:
         score = "" if row["score"] is None else f"{row['score']:.2f}"
         table.add_row(
             row["session_id"],
-            status_text(row["status"]),
+            state_text(row["status"]),
             score,
             row["env_id"],
             escape(row["prompt"]),
         )
     out.print(table)
-
-
-def status_text(status: StatusLiteral) -> str:
-    """A status in its colour."""
-    from p2p.records.statuses import STATUS
-
-    return f"[{STATUS[status].colour}]{status}[/]"
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
@@ -91,7 +82,7 @@ def _row(record: SessionRecord) -> dict[str, Any]:
 def show(
     session: SessionArgument,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay and watch until it ends.")
+        bool, typer.Option("--follow", "-f", help="Show progress until it ends.")
     ] = False,
     criteria: Annotated[
         bool, typer.Option("--criteria", help="Print its criteria, as a file to edit.")
@@ -99,7 +90,7 @@ def show(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a session: criteria, scores, what was changed and why, and where the results lie.
+    """Show a session: criteria, scores, what was changed and why, and the results.
 
     [bold]Examples[/]
 
@@ -140,7 +131,7 @@ def _watch(record: SessionRecord) -> None:
             while record.derive_status() in ("running", "pending", "queued"):
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
-            err.print("the session goes on; `p2p stop` ends it", style="dim")
+            err.print("the session continues; `p2p stop` ends it", style="dim")
             raise typer.Exit(130) from None
 
 
@@ -154,18 +145,18 @@ def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
         "intent": now.intent.model_dump(mode="json") if now.intent else None,
         "iterations": [
             {
-                "iteration": found.number,
-                "runs": [run.run_id for run in found.runs],
+                "iteration": iteration.number,
+                "runs": [run.run_id for run in iteration.runs],
                 **{
                     name: value.model_dump(mode="json") if value else None
                     for name, value in (
-                        ("judgment", found.judgment),
-                        ("confirmation", found.confirmation),
-                        ("revision", found.revision),
+                        ("judgment", iteration.judgment),
+                        ("confirmation", iteration.confirmation),
+                        ("revision", iteration.revision),
                     )
                 },
             }
-            for found in now.iterations.values()
+            for iteration in now.iterations.values()
         ],
         "result": now.result.model_dump(mode="json") if now.result else None,
     }
@@ -177,14 +168,14 @@ def report(record: SessionRecord, now: SessionView) -> None:
 
     if now.prompt:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
-    out.print(f"{status_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
+    out.print(f"{state_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
     best = _best(now)
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
-        for found in now.iterations.values():
-            tree.add(_line(found, best))
+        for iteration in now.iterations.values():
+            tree.add(_line(iteration, best))
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
@@ -196,17 +187,18 @@ def _best(now: SessionView) -> IterationView | None:
     return now.current
 
 
-def _line(found: IterationView, best: IterationView | None) -> str:
+def _line(iteration: IterationView, best: IterationView | None) -> str:
     from p2p.commands.session_progress import score_text
 
-    judged = found.judgment
+    judged = iteration.judgment
     score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
-    is_best = judged is not None and best is not None and found.number == best.number
+    is_best = judged is not None and best is not None and iteration.number == best.number
     star = " [green]best[/]" if is_best else ""
     tags = f"  [dim]{', '.join(judged.failure_tags)}[/]" if judged and judged.failure_tags else ""
-    told = [f"↻ {found.revision.changes}", *found.revision.notes] if found.revision else []
-    change = "".join(f"\n[dim]{escape(line)}[/]" for line in told)
-    return f"iteration {found.number}: {score}{star}{tags}{change}"
+    revision = iteration.revision
+    notes = [f"↻ {revision.changes}", *revision.notes] if revision else []
+    change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
+    return f"iteration {iteration.number}: {score}{star}{tags}{change}"
 
 
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
@@ -228,3 +220,53 @@ def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     if result.cost_usd or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines
+
+
+def analyze(
+    session: SessionArgument,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="PROVIDER:MODEL", help="Model to ask (default: the session's)."
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also if there is a report.")] = False,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Analyze a session: what worked, what did not, why, and what to try.
+
+    The report is kept in the session's analysis.json.
+
+    [bold]Examples[/]
+
+      p2p analyze last
+      p2p analyze last --again --model anthropic:claude-sonnet-4-5
+    """
+    from p2p.inference.question import InferenceError
+    from p2p.session.agents import analyze_session
+
+    record = open_session(session, runs_dir)
+    try:
+        with err.status("analyzing"):
+            analysis = analyze_session(record, model=model or "", again=again)
+    except InferenceError as error:
+        raise no_answer(error) from error
+    except ValueError as error:
+        raise CommandError(f"{record.session_id}: {error}") from error
+    if as_json:
+        print_json(analysis.model_dump(mode="json"))
+        return
+    _show_analysis(analysis)
+
+
+def _show_analysis(analysis: SessionAnalysis) -> None:
+    out.print(escape(analysis.summary), soft_wrap=True)
+    for title, lines in (
+        ("worked", analysis.worked),
+        ("did not", analysis.failed),
+        ("why", analysis.causes),
+        ("try", analysis.suggestions),
+    ):
+        for i, line in enumerate(lines):
+            out.print(f"[bold]{title if i == 0 else '':<8}[/] {escape(line)}", soft_wrap=True)

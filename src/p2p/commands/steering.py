@@ -1,4 +1,4 @@
-"""`p2p stop` and `p2p steer`: a person's word to a session."""
+"""`p2p stop` and `p2p steer`: cancel a session, and give it feedback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from p2p.commands.arguments import (
+    RunsDirOption,
+    SessionArgument,
+    open_session,
+    parse_settings,
+)
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -19,8 +25,6 @@ from p2p.commands.console import (
     read_text,
     shown,
 )
-from p2p.commands.session_argument import RunsDirOption, SessionArgument, open_session
-from p2p.commands.train_inputs import parse_setting
 
 if TYPE_CHECKING:
     from p2p.contracts import Criterion, SteeringOrder
@@ -31,13 +35,11 @@ GRACE_S = 30.0
 
 def stop(
     session: SessionArgument,
-    wait: Annotated[
-        bool, typer.Option(help="Come back only when its processes have ended.")
-    ] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until its processes have ended.")] = True,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a session that runs. What is done stays, and `p2p resume` goes on from there.
+    """Stop a running session. What is done stays, and `p2p resume` continues from there.
 
     [bold]Examples[/]
 
@@ -48,22 +50,22 @@ def stop(
 
     record = open_session(session, runs_dir)
     queued = _cancel_run(record)
-    told = cancel(record)
-    if told is None and not queued:
+    processes = cancel(record)
+    if processes is None and not queued:
         raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
-    for pid, started in (told or ()) if wait else ():
+    for pid, started in (processes or ()) if wait else ():
         _wait_for(pid, started)
     if as_json:
         print_json({"session_id": record.session_id, "status": "cancelled"})
         return
-    out.print(f"stopped; go on with: p2p resume {record.session_id}", soft_wrap=True)
+    out.print(f"stopped; resume with: p2p resume {record.session_id}", soft_wrap=True)
 
 
 def _cancel_run(record: SessionRecord) -> bool:
     """End the scheduler's run of this session, which may be on another machine, or still wait."""
     for runs_dir in record.path.parents[:2]:
         if (runs_dir / "scheduler" / "scheduler.sqlite").is_file():
-            from p2p.commands.scheduler_store import open_store
+            from p2p.commands.scheduler import open_store
             from p2p.scheduler.service import ensure_scheduler
 
             with open_store(runs_dir) as store:
@@ -84,7 +86,7 @@ def _wait_for(pid: int, started: float | None) -> None:
         while process_is_alive(pid, started):
             if time.monotonic() > deadline:
                 raise CommandError(
-                    f"process {pid} has not ended within {GRACE_S:.0f} s: it is told to stop, "
+                    f"process {pid} has not ended within {GRACE_S:.0f} s: it was asked to stop, "
                     f"look again with `p2p show`, or end it with: kill {pid}"
                 )
             time.sleep(0.1)
@@ -93,7 +95,7 @@ def _wait_for(pid: int, started: float | None) -> None:
 def steer(
     session: SessionArgument,
     remark: Annotated[
-        str, typer.Option(metavar="TEXT", help="What to do differently; the revision takes it up.")
+        str, typer.Option(metavar="TEXT", help="What to do differently, for the next revision.")
     ] = "",
     score: Annotated[
         float | None,
@@ -101,7 +103,7 @@ def steer(
     ] = None,
     pause: Annotated[
         bool | None,
-        typer.Option("--pause/--continue", help="Stop after this iteration; or do not."),
+        typer.Option("--pause/--continue", help="Pause after this iteration, or do not."),
     ] = None,
     criteria: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Criteria to judge by from now on.")
@@ -116,7 +118,7 @@ def steer(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what the next iteration should do; it is taken up when the current one ends.
+    """Give feedback; it takes effect when the current iteration ends.
 
     `p2p show SESSION --criteria > criteria.toml` writes the criteria to edit.
 
@@ -141,7 +143,7 @@ def steer(
         return
     status = record.derive_status()
     then = "" if status == "running" else f"; it is {status}: p2p resume {record.session_id}"
-    out.print(f"noted in {escape(shown(path))}{then}", soft_wrap=True)
+    out.print(f"saved as {escape(shown(path))}{then}", soft_wrap=True)
 
 
 def _order(**parts: Any) -> SteeringOrder:
@@ -169,13 +171,13 @@ def _reward(path: Path | None) -> str | None:
 
 
 def _hyperparameters(items: list[str]) -> dict[str, Any]:
-    from p2p.config import TUNABLE
+    from p2p.config import TUNABLE, TrainConfig
 
-    found = dict(parse_setting(item) for item in items)
-    for name in found:
+    changes = parse_settings(items, TrainConfig.model_fields)
+    for name in changes:
         if name not in TUNABLE:
             raise UsageError(f"--set {name}: only {', '.join(TUNABLE)} can be changed on the way")
-    return found
+    return changes
 
 
 def _give(record: SessionRecord, order: SteeringOrder) -> Path:

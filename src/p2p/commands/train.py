@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from p2p.commands.arguments import RunsDirOption, check_environment, parse_settings
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
     UnsafeFlag,
     UsageError,
-    did_you_mean,
     err,
+    flags_given,
     out,
     print_json,
+    read_text,
     shown,
+    usage_errors,
 )
-from p2p.commands.train_inputs import Requested, new_run, stored_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from p2p.config import TrainConfig
     from p2p.contracts import TrainSummary
     from p2p.records.iteration_record import IterationRecord
     from p2p.training.runner import RunOptions
 
+REWARD = typer.Argument(help="Reward file, or a name that `p2p rewards` lists.")
+EnvOption = Annotated[
+    str | None,
+    typer.Option("--env", "-e", metavar="ID", help="Environment; `p2p envs` lists them."),
+]
+WITH_RESUME = ("resume", "videos", "log", "unsafe_local", "as_json", "runs_dir")
+
 
 def train(
-    reward: Annotated[
-        str | None, typer.Argument(help="Reward file, or a name that `p2p rewards` lists.")
-    ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option("--env", "-e", metavar="ID", help="Environment; `p2p envs` lists them."),
-    ] = None,
+    context: typer.Context,
+    reward: Annotated[str | None, REWARD] = None,
+    env: EnvOption = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", "-n", metavar="N", help="Environment steps in all.")
+        int | None, typer.Option("--steps", "-n", metavar="N", help="Environment steps in total.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Seed of everything random.")
@@ -52,12 +61,10 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Set a TrainConfig field; repeatable."),
     ] = None,
-    runs_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where sessions lie (default: runs).")
-    ] = None,
+    runs_dir: RunsDirOption = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Go on with a run that was stopped: its directory."),
+        typer.Option(metavar="RUN", help="Resume a run that was stopped: its directory."),
     ] = None,
     videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
     log: Annotated[
@@ -70,7 +77,7 @@ def train(
     """Train a policy on a reward: a Python file, or the name of a built-in one.
 
     Without --env, the reward's own ENV_ID counts. Ctrl-C stops a run and says how
-    to go on with it; a run that crashed or was killed goes on in the same way.
+    to resume it; a run that crashed or was killed resumes in the same way.
 
     [bold]Examples[/]
 
@@ -84,25 +91,134 @@ def train(
     from p2p.settings import get_settings
     from p2p.training.runner import RunOptions
 
-    options = RunOptions(
+    run_options = RunOptions(
         videos=videos, unsafe_local=unsafe_local, trackers=_check_trackers(log or [])
     )
-    requested = Requested(reward, env, steps, seed, config, preset, tuple(setting or ()))
     if resume is not None:
+        extra = [flag for name, flag in flags_given(context).items() if name not in WITH_RESUME]
+        if extra:
+            raise UsageError(
+                f"--resume continues the run as it was started: leave out {', '.join(extra)}"
+            )
         record = IterationRecord(resume)
-        chosen, code = stored_run(record, requested)
+        chosen, code = _stored_run(record)
     else:
-        chosen, code = new_run(requested)
+        options = {"env_id": env, "total_timesteps": steps, "seed": seed, "settings": setting}
+        chosen, code = new_run(reward, options, config=config, preset=preset)
         base = runs_dir or get_settings().runs_dir
         record = IterationRecord(base / new_session_id() / "iter_1")
-    summary = _follow(chosen, code, record, options)
+    summary = _follow(chosen, code, record, run_options)
     if as_json:
         print_json(_as_json(record.path, summary))
     else:
         _report(record.path, summary)
 
 
+@dataclass(frozen=True)
+class RewardFile:
+    """The reward that a user named: source text, path, and the environment it is written for."""
+
+    path: Path
+    code: str
+    env_id: str | None
+
+
+def open_reward(name: str) -> RewardFile:
+    """Find and read a reward, a file or a built-in one; raises UsageError with near matches."""
+    from p2p.rewards import UnknownRewardError, declared_env, find_reward
+
+    path = Path(name)
+    if not (name.endswith(".py") or path.is_file() or "/" in name):
+        try:
+            builtin = find_reward(name)
+        except UnknownRewardError as error:
+            raise UsageError(f"reward: {error} (or give a Python file)") from error
+        return RewardFile(builtin.path, builtin.read(), builtin.env_id)
+    code = read_text(path, "reward")
+    if not code.strip():
+        raise UsageError(f"reward: {path} is empty (`p2p rewards NAME` prints one to start from)")
+    return RewardFile(path, code, declared_env(code))
+
+
+def _stored_run(record: IterationRecord) -> tuple[TrainConfig, str]:
+    """Configuration and source of the run to resume."""
+    config = read_config(record, "--resume")
+    code = record.read_reward_source()
+    if not code:
+        raise UsageError(f"--resume: {record.path} has no reward_fn.py: it was not made by p2p")
+    return config, code
+
+
+def read_config(record: IterationRecord, what: str) -> TrainConfig:
+    """The configuration in a run's directory; UsageError says why it cannot be read."""
+    from p2p.config import TrainConfig
+
+    if not record.path.is_dir():
+        raise UsageError(f"{what}: {record.path} does not exist")
+    if not record.config_path.exists():
+        runs = sorted(path.parent for path in record.path.glob("*/config.json"))
+        hint = f"; did you mean {runs[-1]}?" if runs else ""
+        raise UsageError(f"{what}: {record.path} is not a run, it has no config.json{hint}")
+    stored = record.read_config()
+    if stored is None:
+        raise UsageError(
+            f"{what}: {record.config_path} is damaged, no JSON object: restore it, or train anew"
+        )
+    with usage_errors(where=f"{what}: {record.config_path}"):
+        return TrainConfig.model_validate(stored)
+
+
+def new_run(
+    reward: str | None, options: Mapping[str, Any], *, config: Path | None, preset: bool
+) -> tuple[TrainConfig, str]:
+    """Configuration and source that the arguments describe.
+
+    A later source wins: defaults, the preset, the reward's own environment, the file, flags.
+    """
+    from p2p.config import TrainConfig
+
+    if reward is None:
+        raise UsageError("name a reward: a Python file, or one that `p2p rewards` lists")
+    file = open_reward(reward)
+    fields = _read_object(config) if config else {}
+    fields |= parse_settings(options.get("settings") or [], TrainConfig.model_fields)
+    fields |= {
+        name: value
+        for name in ("env_id", "total_timesteps", "seed")
+        if (value := options.get(name)) is not None
+    }
+    fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
+    with usage_errors(where=f"--config {config}" if config else "configuration"):
+        chosen = _with_preset(fields) if preset else TrainConfig.model_validate(fields)
+    check_environment(chosen.env_id)
+    return chosen, file.code
+
+
+def _with_preset(fields: dict[str, Any]) -> TrainConfig:
+    from p2p.config import TrainConfig
+    from p2p.training.hp_presets import PRESETS, config_from_preset, preset_for
+
+    # Faults of the given values first: fitting a preset to them would stumble over them.
+    env_id = TrainConfig.model_validate({**fields, "num_minibatches": 1}).env_id
+    if not preset_for(env_id):
+        raise UsageError(
+            f"--preset: there is none for {env_id}, only for {', '.join(PRESETS)}; leave it out"
+        )
+    return config_from_preset(**fields)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(read_text(path, "--config"))
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--config: {path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError(f'--config: {path} must hold a JSON object, such as {{"seed": 3}}')
+    return value
+
+
 def _check_trackers(names: list[str]) -> tuple[str, ...]:
+    from p2p.contracts import did_you_mean
     from p2p.training.metrics import LOCAL, TRACKERS
 
     remote = list(TRACKERS)
@@ -117,8 +233,8 @@ def _check_trackers(names: list[str]) -> tuple[str, ...]:
 def _follow(
     config: TrainConfig, code: str, record: IterationRecord, options: RunOptions
 ) -> TrainSummary:
-    """Train with the live view; Ctrl-C leaves a run that can go on."""
-    from p2p.commands.progress import TrainingView
+    """Train with the live view; Ctrl-C leaves a run that can be resumed."""
+    from p2p.commands.live import TrainingProgress
     from p2p.training.runner import TrainingCancelled, TrainingFailed, run_training
 
     err.print(
@@ -126,14 +242,14 @@ def _follow(
         soft_wrap=True,
     )
     try:
-        with TrainingView(err, config.total_timesteps) as view:
+        with TrainingProgress(err, config.total_timesteps) as view:
             return run_training(config, code, record, options=options, on_message=view)
     except TrainingFailed as failure:
         raise CommandError(failure, failure.detail) from failure
     except OSError as error:
         raise CommandError(f"{record.path} cannot be written: {error}") from error
     except (KeyboardInterrupt, TrainingCancelled) as stop:
-        err.print(f"stopped; go on with: p2p train --resume {shown(record.path)}", soft_wrap=True)
+        err.print(f"stopped; resume with: p2p train --resume {shown(record.path)}", soft_wrap=True)
         raise typer.Exit(130) from stop
 
 

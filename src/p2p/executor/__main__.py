@@ -16,7 +16,7 @@ from types import FrameType
 from pydantic import ValidationError
 
 from p2p.config import TrainConfig
-from p2p.contracts import ScalarsReady, WorkerMessage
+from p2p.contracts import ScalarsReady, WorkerMessage, describe_errors
 from p2p.records.iteration_record import IterationRecord
 from p2p.session.session_id import new_session_id
 from p2p.settings import get_settings
@@ -27,59 +27,52 @@ EXAMPLE = """examples:
   python -m p2p.executor --reward-fn reward.py --config config.json --env-id Ant-v5
   python -m p2p.executor --reward-fn reward.py --runs-dir runs/session_x --iteration-id iter_1
 
-Called again on a directory whose run was killed, it goes on from the last saved state; on one
+Called again on a directory whose run was killed, it resumes from the last saved state; on one
 whose run is complete, it does nothing.
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog="python -m p2p.executor",
         description="Train one policy on one reward file.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--reward-fn", type=Path, required=True, help="Python file with the reward")
-    made.add_argument("--config", type=Path, help="JSON file with TrainConfig fields")
-    made.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs/)")
-    made.add_argument("--env-id", help="environment; overrides env_id of the config file")
-    made.add_argument("--iteration-id", help="name of the iteration directory (default: iter_1)")
-    made.add_argument("--no-videos", action="store_true", help="do not render evaluation videos")
-    made.add_argument("--no-progress", action="store_true", help="do not print progress")
-    made.add_argument(
+    add = arguments.add_argument
+    add("--reward-fn", type=Path, required=True, help="Python file with the reward")
+    add("--config", type=Path, help="JSON file with TrainConfig fields")
+    add("--runs-dir", type=Path, help="folder of the sessions (default: runs/)")
+    add("--env-id", help="environment; overrides env_id of the config file")
+    add("--iteration-id", help="name of the iteration directory (default: iter_1)")
+    add("--no-videos", action="store_true", help="do not render evaluation videos")
+    add("--no-progress", action="store_true", help="do not print progress")
+    add(
         "--unsafe-local",
         action="store_true",
         help="train without a sandbox where the kernel has none: the reward can then read "
         "your files and use the network",
     )
-    return made
-
-
-class BadInput(Exception):
-    """An argument or a file that cannot be used; the message names it."""
+    return arguments
 
 
 def read_inputs(arguments: argparse.Namespace) -> tuple[TrainConfig, str]:
-    """The configuration and the reward's source."""
-    config = TrainConfig()
+    """The configuration and the reward's source; raises ValueError that names a flag."""
+    fields = {}
     if arguments.config is not None:
         try:
-            config = TrainConfig.from_json(_read(arguments.config, "--config"))
+            stored = TrainConfig.from_json(_read(arguments.config, "--config"))
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}"
-                for item in error.errors()
-            )
-            raise BadInput(f"{arguments.config}: {problems}") from error
+            raise ValueError(f"{arguments.config}: {describe_errors(error)}") from error
+        fields = stored.model_dump()
     flags = {"env_id": arguments.env_id, "iteration_id": arguments.iteration_id}
-    for name, value in flags.items():
-        if value is not None:
-            try:
-                config = config.with_updates(**{name: value})
-            except ValidationError as error:
-                flag = f"--{name.replace('_', '-')}"
-                raise BadInput(f"{flag}: {value!r}: {error.errors()[0]['msg']}") from error
+    fields |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        config = TrainConfig.model_validate(fields)
+    except ValidationError as error:
+        names = {"env_id": "--env-id", "iteration_id": "--iteration-id"}
+        raise ValueError(describe_errors(error, names)) from error
     return config, _read(arguments.reward_fn, "--reward-fn")
 
 
@@ -87,9 +80,9 @@ def _read(path: Path, flag: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise BadInput(f"{flag}: {path} does not exist") from error
+        raise ValueError(f"{flag}: {path} does not exist") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{flag}: {path} cannot be read: {error}") from error
+        raise ValueError(f"{flag}: {path} cannot be read: {error}") from error
 
 
 def iteration_directory(runs_dir: Path | None, iteration_id: str) -> Path:
@@ -97,7 +90,7 @@ def iteration_directory(runs_dir: Path | None, iteration_id: str) -> Path:
     base = runs_dir if runs_dir is not None else get_settings().runs_dir
     name = iteration_id or "iter_1"
     if Path(name).name != name or name in ("", ".", ".."):
-        raise BadInput(f"--iteration-id: {name!r} is not a plain directory name")
+        raise ValueError(f"--iteration-id: {name!r} is not a plain directory name")
     inside = base.name.startswith(("session_", "iter_"))
     return (base if inside else base / new_session_id()) / name
 
@@ -109,10 +102,10 @@ def _interrupt(number: int, _: FrameType | None) -> None:
 def _print_progress(message: WorkerMessage) -> None:
     if isinstance(message, ScalarsReady):
         values = message.scalars.values
-        shown = values.get("episodic_return")
+        value = values.get("episodic_return")
         print(  # noqa: T201 - this is a command's output
             f"step {message.scalars.global_step:>10,}  "
-            f"return {'-' if shown is None else f'{shown:.1f}':>9}  "
+            f"return {'-' if value is None else f'{value:.1f}':>9}  "
             f"{values.get('sps', 0):>8,.0f} steps/s",
             file=sys.stderr,
         )
@@ -124,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config, reward_code = read_inputs(arguments)
         folder = iteration_directory(arguments.runs_dir, config.iteration_id)
-    except BadInput as error:
+    except ValueError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     signal.signal(signal.SIGTERM, _interrupt)

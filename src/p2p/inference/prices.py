@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from p2p.contracts import Record
+from p2p.contracts import Record, describe_errors
 from p2p.inference.providers import PROVIDERS, split_model
 from p2p.inference.question import InferenceError, RequestRejected
 from p2p.settings import get_settings
@@ -63,10 +63,8 @@ def read_prices(path: Path) -> dict[str, Price]:
     except OSError as error:
         raise InferenceError(f"cannot read the prices in {path}: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise InferenceError(
-            f"the prices in {path} are not usable: {where + ': ' if where else ''}{first['msg']} "
+            f"the prices in {path} are not usable: {describe_errors(error)} "
             '(expected {"MODEL": {"input": DOLLARS, "output": DOLLARS}} per million tokens)'
         ) from error
 

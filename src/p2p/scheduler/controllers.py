@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from p2p.config import LoopConfig, TrainConfig
-    from p2p.contracts import Criterion
     from p2p.records.iteration_record import SessionRecord
     from p2p.scheduler.records import JobKind
+    from p2p.session.request import SessionRequest
     from unstable.config import RunConfig
 
 SESSION_DONE = tuple(
@@ -113,25 +113,11 @@ def model_variables(loop: LoopConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def session_job(
-    prompt: str,
-    loop: LoopConfig,
-    runs_dir: Path,
-    options: JobOptions,
-    *,
-    criteria: Sequence[Criterion] | None = None,
-    to_choose: Mapping[str, Any] | None = None,
-) -> JobSpec:
-    """Make a session, and a job that runs it.
+def session_job(request: SessionRequest, runs_dir: Path, options: JobOptions) -> JobSpec:
+    """Make a session, and a job that runs it; raises what `start_session` and `with_models` do."""
+    from p2p.session.run_session import start_session
 
-    Arguments and errors are those of `create_session`. Who thinks is settled here: a node may have
-    other keys.
-    """
-    from p2p.inference.providers import choose_model
-    from p2p.session.run_session import create_session
-
-    loop = loop.model_copy(update={"model": choose_model(loop.model)})
-    session = create_session(prompt, loop, runs_dir=runs_dir, criteria=criteria, options=to_choose)
+    session = start_session(request.with_models(), runs_dir=runs_dir)
     return one_run_job("session", session_run(session, runs_dir, options), options)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from p2p.records.loop_files import ClockReading
 from p2p.session.endings import TimeExhausted
-from p2p.session.session_config import minutes_to_go_on
+from p2p.session.request import minutes_to_resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ class Clock:
 
 def time_exhausted(session: SessionRecord, config: SessionConfig, seconds: float) -> TimeExhausted:
     """What to say when the time is used up, and how to go on."""
-    limit, more = config.loop.max_minutes or 0.0, minutes_to_go_on(config, seconds)
+    limit, more = config.loop.max_minutes or 0.0, minutes_to_resume(config, seconds)
     return TimeExhausted(
         f"its time of {limit:g} minute{'' if limit == 1 else 's'} is used up; "
         f"`p2p resume {session.session_id} --max-minutes {more:g}` resumes it"

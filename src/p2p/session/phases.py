@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from p2p.config import TrainConfig
-from p2p.contracts import AuthoredCode, Intent, RewardSpec
+from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import emit, span
 from p2p.files import write_text
 from p2p.records.loop_files import IterationPlan, SteeringTaken
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import NoEnvironment, SessionPaused
-from p2p.session.session_config import in_a_line, with_environment
+from p2p.session.request import with_environment
 from p2p.session.steering import asks_to_pause, merge, not_taken
 from p2p.training.reward_function import best_docstring, parse_docstring
 
@@ -52,7 +52,7 @@ def choose_environment(context: SessionContext) -> SessionContext:
             config = with_environment(config, choice.env_id, reason)
         except ValueError as error:
             raise NoEnvironment(
-                f"{choice.env_id} fits best, but not with these options: {in_a_line(error)}"
+                f"{choice.env_id} fits best, but not with these options: {describe_errors(error)}"
             ) from error
         context.session.config.save(config)
         outcome |= {"env_id": choice.env_id, "reason": reason}

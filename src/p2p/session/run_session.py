@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p import __version__
-from p2p.contracts import utc_now
+from p2p.contracts import describe_errors, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
@@ -23,7 +23,7 @@ from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, accept, local_trainer
 from p2p.session.endings import SessionBusy
 from p2p.session.loop import one_process, run_loop
-from p2p.session.session_config import in_a_line, loop_config, with_changes
+from p2p.session.request import SessionRequest, loop_config, with_changes
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, kill_descendants
 from p2p.settings import get_settings, redact, session_path
@@ -44,42 +44,39 @@ EPILOG = """examples:
 
 exit status: 0 passed, 1 error, 2 bad arguments or files, 3 no pass within the iterations, 4 paused,
 5 rate limited, 6 a key is missing or refused, 7 no reward could be made to run, 8 budget used up,
-9 another process works on the session, 10 time used up, 130 cancelled. All but 0 and 2 go on with
---resume.
+9 another process works on the session, 10 time used up, 130 cancelled. All but 0 and 2 can be
+resumed with --resume.
 """
 
 
 CHANGES = ("max_iterations", "budget_usd", "max_minutes")
-"""What has a flag, for a session that goes on."""
-
-
-class BadInput(Exception):
-    """An argument or a file that cannot be used; the message names it."""
+"""What has a flag, with --resume."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog="python -m p2p.session.run_session",
-        description="Run one session: from a sentence to a policy.",
+        description="Run one session: from a prompt to a policy.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--session-id", help="its name, and that of its folder (default: a new one)")
-    made.add_argument("--prompt", help="what the agent should do; `-` reads it from standard input")
-    made.add_argument("--prompt-file", type=Path, help="a file with the prompt")
-    made.add_argument(
+    add = arguments.add_argument
+    add("--session-id", help="name of the session and its folder (default: a new one)")
+    add("--prompt", help="what the agent should do; `-` reads it from standard input")
+    add("--prompt-file", type=Path, help="a file with the prompt")
+    add(
         "--loop-config",
         metavar="JSON",
         help="fields of LoopConfig and TrainConfig as a JSON object: a file, the text, or `-`",
     )
-    made.add_argument("--env", help="environment (default: that of --loop-config, else chosen)")
-    made.add_argument("--runs-dir", type=Path, help="where sessions lie (default: runs)")
-    made.add_argument("--resume", action="store_true", help="go on with a session that has ended")
-    made.add_argument("--max-iterations", type=int, help="with --resume: another number")
-    made.add_argument("--budget-usd", type=float, help="with --resume: another budget")
-    made.add_argument("--max-minutes", type=float, help="with --resume: another limit, in all")
-    return made
+    add("--env", help="environment (default: that of --loop-config, else chosen)")
+    add("--runs-dir", type=Path, help="folder of the sessions (default: runs)")
+    add("--resume", action="store_true", help="resume a session")
+    add("--max-iterations", type=int, help="with --resume: a new limit")
+    add("--budget-usd", type=float, help="with --resume: a new budget")
+    add("--max-minutes", type=float, help="with --resume: a new limit, in total")
+    return arguments
 
 
 # --- making and opening sessions ------------------------------------------------------------------
@@ -124,6 +121,21 @@ def create_session(
     session.config.save(config)
     session.set_status("pending")
     return session
+
+
+def start_session(
+    request: SessionRequest, *, session_id: str | None = None, runs_dir: Path | None = None
+) -> SessionRecord:
+    """Make the folder of the session that is asked for; raises what `create_session` does."""
+    options, env_id = request.options(), request.environment
+    return create_session(
+        request.prompt,
+        loop_config(env_id, **options),
+        session_id=session_id,
+        runs_dir=runs_dir,
+        criteria=request.criteria,
+        options=options if env_id is None else None,
+    )
 
 
 def open_config(session: SessionRecord, changes: Mapping[str, Any] | None = None) -> SessionConfig:
@@ -172,34 +184,38 @@ def _read(path: Path, flag: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise BadInput(f"{flag}: {path} does not exist") from error
+        raise ValueError(f"{flag}: {path} does not exist") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{flag}: {path} cannot be read: {error}") from error
+        raise ValueError(f"{flag}: {path} cannot be read: {error}") from error
 
 
 def _prompt(arguments: argparse.Namespace) -> str:
     if (arguments.prompt is None) == (arguments.prompt_file is None):
-        raise BadInput("say what the agent should do: --prompt TEXT or --prompt-file FILE")
+        raise ValueError("say what the agent should do: --prompt TEXT or --prompt-file FILE")
     if arguments.prompt_file is not None:
-        return _read(arguments.prompt_file, "--prompt-file").strip()
-    text = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+        text = _read(arguments.prompt_file, "--prompt-file")
+    else:
+        text = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    if not text.strip():
+        raise ValueError("the prompt is empty: say what the agent should do")
     return str(text).strip()
 
 
-def _options(given: str | None) -> dict[str, Any]:
-    if given is None:
+def _settings(source: str | None) -> dict[str, Any]:
+    """The object that --loop-config holds, names or reads."""
+    if source is None:
         return {}
-    if given == "-":
+    if source == "-":
         text = sys.stdin.read()
     else:
-        text = given if given.lstrip().startswith("{") else _read(Path(given), "--loop-config")
+        text = source if source.lstrip().startswith("{") else _read(Path(source), "--loop-config")
     try:
-        found = json.loads(text)
+        settings = json.loads(text)
     except ValueError as error:
-        raise BadInput(f"--loop-config: not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadInput('--loop-config: not a JSON object, such as {"max_iterations": 3}')
-    return found
+        raise ValueError(f"--loop-config: not JSON: {error}") from error
+    if isinstance(settings, dict):
+        return settings
+    raise ValueError('--loop-config: not a JSON object, such as {"max_iterations": 3}')
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -211,28 +227,22 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
     runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
     if arguments.resume:
         if arguments.session_id is None:
-            raise BadInput("--resume: name the session with --session-id")
+            raise ValueError("--resume: name the session with --session-id")
         return SessionRecord(runs_dir / session_path(arguments.session_id))
     if any(value is not None for value in _changes(arguments).values()):
         flags = "--max-iterations, --budget-usd and --max-minutes"
-        raise BadInput(f"{flags} go with --resume; else --loop-config")
+        raise ValueError(f"{flags} go with --resume; else --loop-config")
     if arguments.prompt == arguments.loop_config == "-":
-        raise BadInput("only one of --prompt and --loop-config can come from standard input")
-    prompt, options = _prompt(arguments), _options(arguments.loop_config)
-    train = options.get("train")
-    env_id = arguments.env or options.pop("env_id", None)
-    if env_id is None and isinstance(train, dict):
-        env_id = train.get("env_id")
-    return create_session(
-        prompt,
-        loop_config(env_id, **options),
-        session_id=arguments.session_id,
-        runs_dir=runs_dir,
-        options=options if env_id is None else None,
+        raise ValueError("only one of --prompt and --loop-config can come from standard input")
+    request = SessionRequest(
+        prompt=_prompt(arguments),
+        env_id=arguments.env,
+        settings=_settings(arguments.loop_config),
     )
+    return start_session(request, session_id=arguments.session_id, runs_dir=runs_dir)
 
 
-def _tell(text: str) -> None:
+def _print_err(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
 
 
@@ -246,21 +256,21 @@ def main(argv: list[str] | None = None, trainer: TrainerFactory = local_trainer)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         session = _session(arguments)
-        _tell(f"session: {session.path}")
+        _print_err(f"session: {session.path}")
         result = run(session, resume=arguments.resume, trainer=trainer, **_changes(arguments))
-    except (BadInput, ValueError) as error:
-        _tell(f"error: {in_a_line(error) if isinstance(error, ValueError) else error}")
+    except ValueError as error:
+        _print_err(f"error: {describe_errors(error)}")
         return EXIT_BAD_INPUT
     except SessionBusy as error:
-        _tell(f"error: {error}")
+        _print_err(f"error: {error}")
         return EXIT_BUSY
     except OSError as error:
-        _tell(f"error: {error}")
+        _print_err(f"error: {error}")
         return EXIT_CODES["error"]
     except KeyboardInterrupt:
-        _tell("cancelled")
+        _print_err("cancelled")
         return EXIT_CODES["cancelled"]
-    _tell(f"{result.status}: {result.message}")
+    _print_err(f"{result.status}: {result.message}")
     print(session.path)  # noqa: T201 - the interface: the session's folder, last
     return EXIT_CODES.get(result.status, 1)
 

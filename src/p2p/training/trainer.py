@@ -25,6 +25,7 @@ from p2p.contracts import (
     SeedResult,
     StatusLiteral,
     TrainSummary,
+    describe_errors,
 )
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
@@ -168,10 +169,7 @@ def plan_runs(
             try:
                 config = base_config.with_updates(**entry.params, seed=seed, iteration_id=name)
             except ValidationError as error:
-                problems[name] = "params: " + "; ".join(
-                    f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix(": ")
-                    for item in error.errors()
-                )
+                problems[name] = f"params: {describe_errors(error)}"
             else:
                 jobs.append(RunJob(name, config))
     return jobs, problems

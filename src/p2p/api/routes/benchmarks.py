@@ -22,6 +22,7 @@ from p2p.api.benchmarks import (
 )
 from p2p.api.live import STREAMED, Stamps, stream
 from p2p.api.problems import BadRequest, WrongState
+from p2p.api.routes.starting import check_remote
 from p2p.api.schemas import UpdateMetadataRequest, UpdateMetadataResponse
 from p2p.api.state import AppState, State
 from p2p.benchmark.planning import plan
@@ -38,19 +39,13 @@ from p2p.benchmark.suite import (
     shipped_suites,
 )
 from p2p.benchmark.truth import TRUTHS
-from p2p.inference.providers import choose_model
+from p2p.contracts import describe_errors
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
-from p2p.session.agents import check_models
-from p2p.session.session_config import in_a_line
-from p2p.settings import get_settings
 
 router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])
-OPTIONS = (
-    "total_timesteps", "max_iterations", "pass_threshold", "budget_usd", "max_minutes", "num_envs",
-    "seeds", "side_info", "hp_tuning", "use_code_judge", "videos",
-)  # fmt: skip
-"""Those of every session that have the same name there."""
+OPTIONS = ("num_envs", "side_info", "hp_tuning", "use_code_judge")
+"""Settings of every session that are fields of their own."""
 
 
 @router.get("/options")
@@ -87,12 +82,12 @@ def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmark
             gate_threshold=body.gate_threshold,
             cores_per_run=body.cores_per_run,
             max_parallel=body.max_parallel,
-            nodes=_nodes(state, body),
+            nodes=fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run),
         )
-    except InferenceError as error:  # an unknown name, or a missing key
+    except InferenceError as error:  # an unknown model, or a missing key
         raise BadRequest(f"model, vlm_model: {error}") from error
     except ValueError as error:
-        raise BadRequest(in_a_line(error)) from error
+        raise BadRequest(describe_errors(error)) from error
     start(benchmark, state.runs_dir, report=True)
     name = benchmark.benchmark_id
     return StartBenchmarkResponse(benchmark_id=name, job_id=name, cases=len(benchmark.cases))
@@ -115,22 +110,9 @@ def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
 
 
 def _options(body: StartBenchmarkRequest) -> dict[str, Any]:
-    vlm_model = get_settings().vlm_model if body.vlm_model is None else body.vlm_model
-    check_models(body.model or "", vlm_model)
-    return {
-        **{name: getattr(body, name) for name in OPTIONS},
-        "configs": body.num_configs,
-        "model": choose_model(body.model or ""),
-        "vlm_model": vlm_model,
-    }
-
-
-def _nodes(state: AppState, body: StartBenchmarkRequest) -> tuple[str, ...]:
-    try:
-        return fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores_per_run)
-    except ValueError as error:
-        message = str(error).removeprefix("--").replace("cores-per-run", "cores_per_run")
-        raise BadRequest(message) from error
+    check_remote(body)
+    further = {name: getattr(body, name) for name in OPTIONS}
+    return {"videos": True, **body.with_models().options(), **further}
 
 
 @router.get("")

@@ -27,7 +27,14 @@ from p2p.api.schemas import (
 from p2p.api.state import AppState, State
 from p2p.api.views import loop_iterations, session_detail
 from p2p.config import TUNABLE
-from p2p.contracts import Criterion, Intent, SessionAnalysis, SteeringOrder, utc_now
+from p2p.contracts import (
+    Criterion,
+    Intent,
+    SessionAnalysis,
+    SteeringOrder,
+    describe_errors,
+    utc_now,
+)
 from p2p.event_log import read_event, read_events
 from p2p.files import read_model, read_object
 from p2p.scheduler.service import ensure_scheduler
@@ -140,7 +147,7 @@ def _check_criteria(criteria: tuple[Criterion, ...]) -> None:
     try:
         Intent(prompt="", env_id="", criteria=criteria, author="user")
     except ValidationError as error:
-        raise BadRequest("; ".join(f"criteria: {item['msg']}" for item in error.errors())) from None
+        raise BadRequest(f"criteria: {describe_errors(error)}") from None
 
 
 @router.get("/sessions/{session_id}/events", tags=["events"])

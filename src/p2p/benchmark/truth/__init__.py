@@ -5,7 +5,7 @@ A new one is a small function of an episode and a line in one of the tables.
 
 from __future__ import annotations
 
-from p2p.benchmark.truth.kinds import Truth
+from p2p.benchmark.truth.episode import Truth
 from p2p.benchmark.truth.posture import POSTURE
 from p2p.benchmark.truth.tasks import TASKS
 from p2p.benchmark.truth.travel import TRAVEL

@@ -1,8 +1,10 @@
-"""One episode in plain Gymnasium, as arrays: all that a ground truth may look at."""
+"""What a ground truth is, and the episode in plain Gymnasium that is all it may look at."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,3 +109,31 @@ def laps(points: Floats, centre: Floats, *, nearest: float, farthest: float = np
     turned = np.diff(np.unwrap(np.arctan2(arm[:, 1], arm[:, 0])))
     counts = (far >= nearest) & (far <= farthest)
     return float(turned[counts[1:] & counts[:-1]].sum()) / (2 * np.pi)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A number that says how well a motion is done, read off the simulator."""
+
+    measure: Callable[[Episode], float]
+    better: Literal["at_least", "at_most"]
+    """Which side of its threshold passes."""
+    unit: str
+    says: str
+    """What is measured, for people."""
+    needs: tuple[str, ...] = ()
+    """Bodies that the environment must have, by their names in its model."""
+
+    def passes(self, value: float, threshold: float) -> bool:
+        """Whether a value is on the right side."""
+        return bool(value >= threshold if self.better == "at_least" else value <= threshold)
+
+    def attained(self, value: float, threshold: float) -> float:
+        """How much of the threshold is attained, 0 to 1: the same scale for every truth."""
+        if self.passes(value, threshold):
+            return 1.0
+        if self.better == "at_least":
+            share = value / threshold if threshold > 0 else 0.0
+        else:
+            share = threshold / value if value > 0 else 0.0
+        return min(max(share, 0.0), 1.0)

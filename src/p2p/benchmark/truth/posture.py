@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p2p.benchmark.truth.episode import Episode, Mask
-from p2p.benchmark.truth.kinds import Truth
+from p2p.benchmark.truth.episode import Episode, Mask, Truth
 
 UP, ARM = 1.0, "right_upper_arm"
 LYING_M = 0.3

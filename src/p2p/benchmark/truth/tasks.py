@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p2p.benchmark.truth.episode import Episode, Mask, gap, laps
-from p2p.benchmark.truth.kinds import Truth
+from p2p.benchmark.truth.episode import Episode, Mask, Truth, gap, laps
 
 REACHED_M = 0.03
 PUSHED_M = 0.1

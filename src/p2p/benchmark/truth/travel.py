@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from p2p.benchmark.truth.episode import Episode, laps
-from p2p.benchmark.truth.kinds import Truth
+from p2p.benchmark.truth.episode import Episode, Truth, laps
 
 ROUND_AT_LEAST_M = 0.5
 """A path that stays nearer to its own middle goes round nothing."""

@@ -7,7 +7,8 @@ import pytest
 from p2p.config import TrainConfig
 from p2p.contracts import utc_now
 from p2p.records.loop_files import SessionConfig
-from p2p.session.session_config import loop_config, with_changes
+from p2p.session.options import ALIASES, OPTIONS
+from p2p.session.request import SessionRequest, loop_config, with_changes
 
 
 def test_flat_options_find_their_place_and_what_is_set_is_fixed() -> None:
@@ -46,7 +47,7 @@ def test_what_makes_no_sense_is_named(options: dict[str, object], said: str) -> 
         loop_config("Ant-v5", **options)
 
 
-def test_a_session_goes_on_with_more_money_but_not_with_another_body() -> None:
+def test_a_session_resumes_with_more_money_but_not_in_another_environment() -> None:
     config = SessionConfig(
         session_id="session_x",
         prompt="run",
@@ -58,3 +59,27 @@ def test_a_session_goes_on_with_more_money_but_not_with_another_body() -> None:
     assert with_changes(config, {}) is config
     with pytest.raises(ValueError, match="seeds cannot be changed"):
         with_changes(config, {"seeds": (1, 2)})
+
+
+def test_a_request_takes_every_name_of_an_option_and_settings_give_way() -> None:
+    request = SessionRequest.model_validate(
+        {
+            "prompt": "run",
+            "steps": 5000,
+            "num_configs": 2,
+            "vlm": "ollama:qwen",
+            "settings": {"iterations": 9, "env_id": "Hopper-v5", "model": "builtin", "vlm": "x:y"},
+            "max_iterations": 3,
+        }
+    )
+    assert (request.environment, request.model, request.vlm_model) == (
+        "Hopper-v5", "builtin", "ollama:qwen",
+    )  # fmt: skip
+    loop = loop_config(request.environment, **request.options())
+    assert (loop.max_iterations, loop.train.total_timesteps, len(loop.configs)) == (3, 5000, 2)
+
+
+def test_flags_and_fields_are_those_of_the_request() -> None:
+    fields = set(SessionRequest.model_fields) - {"prompt", "criteria"}
+    assert {option.field for option in OPTIONS} == fields
+    assert set(ALIASES.values()) <= fields

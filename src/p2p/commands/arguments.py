@@ -1,0 +1,215 @@
+"""Arguments that commands share: which session, where it is, and the options of a new one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from p2p.commands.console import UsageError, flag_names, usage_errors
+from p2p.session.options import OPTIONS, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from p2p.contracts import Criterion
+    from p2p.records.iteration_record import SessionRecord
+    from p2p.session.request import SessionRequest
+
+
+SessionArgument = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", help="Its folder, its name or the start of it, or `last`."),
+]
+RunsDirOption = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder of the sessions (default: runs).")
+]
+
+
+def runs_folder(runs_dir: Path | None) -> Path:
+    """The folder named, else the one of the settings."""
+    from p2p.settings import get_settings
+
+    return runs_dir.expanduser().absolute() if runs_dir else get_settings().runs_dir
+
+
+def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str = "") -> str:
+    """The name meant, by all of it, its start, or `last`; UsageError if none or several are."""
+    from p2p.contracts import did_you_mean
+
+    if text == "last" and names:
+        return names[-1]
+    matches = [text] if text in names else [name for name in names if name.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"{what}: {text} may be {', '.join(matches[-5:])}: type more of the name")
+    hint = did_you_mean(text, names)
+    raise UsageError(f"{what}: there is no {noun or what.lower()} {text} in {place}{hint}")
+
+
+def session_names(folder: Path) -> list[str]:
+    """Names of the sessions there, oldest first."""
+    try:
+        return sorted(p.name for p in folder.iterdir() if p.name[0] != "." and _is_session(p))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"--runs-dir: {folder} cannot be read: {error.strerror}") from error
+
+
+def _is_session(path: Path) -> bool:
+    return (path / "session.json").is_file() or any(path.glob("iter_*/"))
+
+
+def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
+    """The session meant; UsageError if there is none, or more than one."""
+    from p2p.records.iteration_record import SessionRecord
+
+    path = Path(text)
+    if ("/" in text or path.is_dir()) and _is_session(path):
+        return SessionRecord(path.absolute())
+    folder = runs_folder(runs_dir)
+    return SessionRecord(folder / find_name(text, session_names(folder), "SESSION", folder))
+
+
+def session_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of a session, but those of the fields `without`.
+
+    They stand in place of the command's parameter `options`, which is then a dictionary of what was
+    typed, by the names of SessionRequest's fields.
+    """
+    flags = {
+        parameter.name: (option.field, parameter)
+        for option in OPTIONS
+        if option.field not in without
+        for parameter in _parameters(option)
+    }
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_options(**values: Any) -> None:
+            typed = [(field, values.pop(name)) for name, (field, _) in flags.items()]
+            options = {field: value for field, value in typed if value not in (None, [])}
+            command(**values, options=options)
+
+        parameters: list[Parameter] = []
+        for parameter in signature(command, eval_str=True).parameters.values():
+            own = [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+            parameters += [p for _, p in flags.values()] if parameter.name == "options" else own
+        with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_options
+
+    return decorate
+
+
+def _parameters(option: Option) -> list[Parameter]:
+    """The flag of an option, and hidden ones of its older names."""
+    kind = list[str] if option.field == "settings" else option.kind
+
+    def parameter(name: str, *flags: str, hidden: bool = False) -> Parameter:
+        info = typer.Option(*flags, metavar=option.metavar or None, help=option.help, hidden=hidden)
+        annotation = Annotated[kind | None, info]  # type: ignore[valid-type]
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    flags = (option.flag, option.short) if option.short else (option.flag,)
+    older = [
+        parameter(f"{option.field}_{number}", flag, hidden=True)
+        for number, flag in enumerate(option.older)
+    ]
+    return [parameter(option.field, *flags), *older]
+
+
+def make_request(
+    context: typer.Context,
+    prompt: str | None,
+    options: dict[str, Any],
+    *,
+    criteria: tuple[Criterion, ...] | None = None,
+    **settings: Any,
+) -> SessionRequest:
+    """What the flags ask for, checked as far as can be without a folder; raises UsageError.
+
+    `settings` are the values of further flags, by the names of fields; None: not given.
+    """
+    from p2p.session.request import SessionRequest, loop_config
+
+    text, values = read_prompt(prompt), session_values(options, **settings)
+    with usage_errors(flag_names(context)):
+        request = SessionRequest(prompt=text, criteria=criteria, **values)
+        request.check_models()
+        if request.environment is not None:
+            check_environment(request.environment)
+        loop_config(request.environment, **request.options())
+    return request
+
+
+def session_values(options: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """The flags as fields of SessionOptions; `settings` as for `make_request`."""
+    from p2p.config import LoopConfig, TrainConfig
+
+    fields = {*TrainConfig.model_fields, *LoopConfig.model_fields} - {"train", "fixed"}
+    of_set = parse_settings(options.get("settings", []), fields)
+    if "seed" in of_set:
+        raise UsageError("--set seed: every run has its own; choose them with --seeds")
+    if "iteration_id" in of_set:
+        raise UsageError("--set iteration_id: runs are named by what they train")
+    of_flags = {name: value for name, value in settings.items() if value is not None}
+    values = {**options, "settings": of_set | of_flags}
+    if "seeds" in values:
+        values["seeds"] = _parse_seeds(values["seeds"])
+    return values
+
+
+def check_environment(env_id: str) -> None:
+    """Raise UsageError, with near matches, for an environment that is not registered."""
+    from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
+    from p2p.training.envs.registry import registered
+
+    try:
+        registered(env_id, list_env_ids())
+    except UnknownEnvironmentError as error:
+        raise UsageError(f"--env: {error}") from error
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The prompt on one line; `-` reads it from standard input."""
+    if prompt is None:
+        raise UsageError('say what the agent should do, as in: p2p run "run forward fast"')
+    text = " ".join((sys.stdin.read() if prompt == "-" else prompt).split())
+    if not text:
+        raise UsageError("the prompt is empty: say what the agent should do")
+    return text
+
+
+def _parse_seeds(text: str) -> int | tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--seeds {text}: write a number, or a list such as 1,5,7") from error
+    return numbers if "," in text else numbers[0]
+
+
+def parse_settings(items: Iterable[str], fields: Collection[str]) -> dict[str, Any]:
+    """`FIELD=VALUE` of --set, each the name of one of these fields and its value in JSON."""
+    from p2p.contracts import did_you_mean
+
+    settings: dict[str, Any] = {}
+    for item in items:
+        name, sign, value = item.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--set {item}: write it as FIELD=VALUE, such as learning_rate=1e-4")
+        if name not in fields:
+            hint = did_you_mean(name, fields)
+            raise UsageError(f"--set {item}: there is no field {name!r}{hint}")
+        try:
+            settings[name] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[name] = value
+    return settings

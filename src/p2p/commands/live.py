@@ -1,0 +1,184 @@
+"""What every live view shares: lines that stay, a region below them that is redrawn, and tables.
+
+In a terminal the region shows what is going on now. In a file or a pipe there are lines only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, RenderableType
+
+    from p2p.contracts import WorkerMessage
+
+PLAIN_INTERVAL_S = 10.0
+"""Between lines about the same thing, where there is no terminal."""
+PHASES = {"compile": "compiling", "eval": "evaluating", "setup": "starting"}
+COLOURS = {
+    "succeeded": "green",
+    "starting": "cyan",
+    "pending": "dim",
+    "not_run": "dim",
+    "skipped": "yellow",
+    "not_passed": "yellow",
+    "unfinished": "yellow",
+}
+"""Of states of jobs and cases; those of sessions are in the table of statuses."""
+
+
+def state_text(state: str, words: str = "") -> str:
+    """A state in its colour."""
+    from p2p.records.statuses import STATUS
+
+    colours = {str(status): row.colour for status, row in STATUS.items()} | COLOURS
+    return f"[{colours.get(state, 'red')}]{words or state}[/]"
+
+
+def clock(seconds: float) -> str:
+    """3725 s is 1:02:05."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def number(value: float | None) -> str:
+    """A return in at most seven characters, as long as it is below a million."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+
+
+def plain_table(*titles: str, wide: str = "", first_width: int = 0, **options: bool) -> Table:
+    """A table without lines; what the column `wide` has no room for is cut."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, **options)  # type: ignore[arg-type]
+    for position, title in enumerate(titles):
+        # A name that is cut cannot be typed again.
+        table.add_column(title, no_wrap=True, min_width=0 if position else first_width)
+    if wide:
+        table.add_column(wide.strip(), no_wrap=True, overflow="ellipsis", ratio=1)
+    return table
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line with a bar that fills its room: what, how much of it, and what else is known."""
+
+    label: str
+    share: float
+    cells: tuple[str, ...] = ()
+
+
+def bars(rows: Sequence[Bar]) -> Table:
+    """The bars below each other."""
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for _ in range(max((len(row.cells) for row in rows), default=0)):
+        table.add_column(no_wrap=True, justify="right")
+    for row in rows:
+        bar = ProgressBar(total=1.0, completed=min(row.share, 1.0))
+        table.add_row(Text(row.label, style="bold"), bar, *(Text(cell) for cell in row.cells))
+    return table
+
+
+class LiveView:
+    """Prints lines once each, and redraws `region` below them while it is open.
+
+    A view sets what its region shows before it calls `__init__` here, which draws it.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.began = time.monotonic()
+        self._printed: set[str] = set()
+        self._next_line = 0.0
+        self.live = Live(
+            get_renderable=self.region, console=console, transient=True, refresh_per_second=4
+        )
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def region(self) -> RenderableType:
+        """What goes on now."""
+        return ""
+
+    def elapsed(self) -> str:
+        return clock(time.monotonic() - self.began)
+
+    def line(self, key: str, *lines: RenderableType) -> None:
+        """Print these above the region, unless something was printed under this key before."""
+        if key not in self._printed:
+            self._printed.add(key)
+            for line in lines:
+                self.console.print(line, soft_wrap=isinstance(line, str))
+
+    def time_for_a_line(self) -> bool:
+        """Whether to print how far it is, where nobody sees the region."""
+        now = time.monotonic()
+        if self.console.is_terminal or now < self._next_line:
+            return False
+        self._next_line = now + PLAIN_INTERVAL_S
+        return True
+
+
+class TrainingProgress(LiveView):
+    """Steps, steps per second, return and remaining time of a training run, in 80 columns."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.total, self.step, self.rate = total, 0, 0.0
+        self.phase, self.returned = "starting", "-"
+        super().__init__(console)
+
+    def region(self) -> RenderableType:
+        eta = clock((self.total - self.step) / self.rate) if self.rate else "-"
+        steps = f"{self.step:,}/{self.total:,}"
+        cells = (steps, f"{self.rate:,.0f}/s", f"return {self.returned}", self.elapsed())
+        return bars([Bar(f"{self.phase:<10}", self.step / self.total, (*cells, f"ETA {eta}"))])
+
+    def __call__(self, message: WorkerMessage) -> None:
+        """Take note of a message of the trainer."""
+        from p2p.contracts import Alive, EvalReady, Finished, ScalarsReady, Started
+
+        match message:
+            case Started():
+                calls = "once per batch" if message.reward_calls == "batch" else "per environment"
+                resumed = f", resumed at step {message.start_step:,}" if message.start_step else ""
+                self.console.print(
+                    f"backend {message.backend}, reward called {calls}{resumed}", style="dim"
+                )
+                if message.note:
+                    self.console.print(message.note, style="yellow", markup=False)
+            case Alive(phase="compile" | "eval" | "setup" as phase):
+                self.phase = PHASES[phase]
+            case ScalarsReady(scalars=scalars):
+                self.phase, self.step = "training", min(scalars.global_step, self.total)
+                self.rate = scalars.values.get("sps", 0.0)
+                self.returned = number(scalars.values.get("episodic_return"))
+                if self.time_for_a_line():
+                    self.console.print(
+                        f"step {self.step:>10,} of {self.total:,}  {self.rate:,.0f} steps/s  "
+                        f"return {self.returned}"
+                    )
+            case EvalReady(result=result):
+                self.console.print(
+                    f"step {result.global_step:>10,}  evaluation over {len(result.all_returns)} "
+                    f"episodes: {result.mean_return:,.1f} ± {result.std_return:,.1f}"
+                )
+            case Finished():
+                self.phase, self.step = "videos", self.total

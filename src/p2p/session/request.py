@@ -1,0 +1,227 @@
+"""What a session is asked to do, and the one place where that becomes a LoopConfig.
+
+The command line, HTTP and the benchmark all fill a `SessionRequest` or its options.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from p2p.config import LoopConfig, TrainConfig
+from p2p.contracts import Criterion, Record, RunConfigEntry, did_you_mean, field_error
+from p2p.session.options import ALIASES
+from p2p.settings import get_settings
+
+if TYPE_CHECKING:
+    from p2p.records.loop_files import SessionConfig
+
+CHANGEABLE = (
+    "max_iterations", "budget_usd", "max_minutes", "model", "vlm_model", "thinking_effort",
+    "pass_threshold", "trainer", "max_parallel", "cores_per_run", "videos",
+)  # fmt: skip
+"""What may be changed when a session is resumed: nothing trained or written depends on it."""
+
+VARIATIONS: tuple[tuple[str, str, Mapping[str, float]], ...] = (
+    ("fast", "three times the learning rate", {"learning_rate": 3.0}),
+    ("careful", "a third of the learning rate", {"learning_rate": 1 / 3}),
+    ("far", "half the distance of gamma to one", {"gamma": 0.5}),
+    ("near", "twice the distance of gamma to one", {"gamma": 2.0}),
+)
+"""What `configs=3` tries beside the base: a field and what it (or 1 - gamma) is multiplied by."""
+
+
+STAND_IN = TrainConfig().env_id
+"""The environment of a LoopConfig while the session's own is still to be chosen."""
+
+
+def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by the names of fields."""
+    return {ALIASES.get(name, name): value for name, value in values.items()}
+
+
+ModelName = Annotated[str, Field(max_length=200)]
+
+
+class SessionOptions(Record):
+    """What may be chosen for every session; None: the default. `ALIASES` are accepted, too."""
+
+    model: ModelName | None = None
+    vlm_model: ModelName | None = None
+    max_iterations: int | None = None
+    total_timesteps: int | None = None
+    configs: int | None = None
+    seeds: int | tuple[int, ...] | None = None
+    pass_threshold: float | None = None
+    budget_usd: float | None = None
+    """For each session."""
+    max_minutes: float | None = None
+    """For each session, over all its processes."""
+    videos: bool | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of TrainConfig and LoopConfig."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_one_name(cls, values: Any) -> Any:
+        """Aliases become fields, and so do the settings that are needed before the others."""
+        if not isinstance(values, dict):
+            return values
+        fields = _fields(values)
+        if isinstance(settings := fields.get("settings"), dict):
+            settings = _fields(settings)
+            early = [n for n in ("model", "vlm_model", "env_id") if n in cls.model_fields]
+            for name in early:
+                if name in settings and fields.get(name) is None:
+                    fields[name] = settings[name]
+            fields["settings"] = {n: v for n, v in settings.items() if n not in early}
+        return fields
+
+    def options(self) -> dict[str, Any]:
+        """As `loop_config` takes them."""
+        names = set(SessionOptions.model_fields) - {"settings"}
+        return self.settings | self.model_dump(include=names, exclude_none=True)
+
+    def check_models(self) -> None:
+        """Raise an InferenceError if a model that is named cannot be asked."""
+        from p2p.session.agents import check_models
+
+        check_models(self.model or "", self.vlm_model or "")
+
+    def with_models(self) -> Self:
+        """With both models by their full names: a node may have other keys and settings.
+
+        Raises an InferenceError if one of them cannot be asked.
+        """
+        from p2p.inference.providers import choose_model
+
+        vlm = get_settings().vlm_model if self.vlm_model is None else self.vlm_model
+        named = self.model_copy(update={"vlm_model": vlm})
+        named.check_models()
+        return named.model_copy(update={"model": choose_model(self.model or "")})
+
+
+class SessionRequest(SessionOptions):
+    """A session that is to be started."""
+
+    prompt: Annotated[str, Field(min_length=1, max_length=4000)]
+    env_id: Annotated[str, Field(max_length=200)] | None = None
+    """None: chosen from the prompt."""
+    criteria: tuple[Criterion, ...] | None = None
+    """None: written by the model."""
+
+    @property
+    def environment(self) -> str | None:
+        """Also where a whole TrainConfig names it; None: it is to be chosen."""
+        train = self.settings.get("train")
+        return self.env_id or (train.get("env_id") if isinstance(train, dict) else None)
+
+
+def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
+    """The LoopConfig for an environment and flat options.
+
+    Where the environment is still to be chosen (None), that of TrainConfig stands in for it.
+
+    Options are fields of LoopConfig, fields of TrainConfig (which are then fixed: no revision moves
+    them) and the names in ALIASES. None means: not given. `seeds` and `configs` may be numbers. The
+    model that judges videos comes from the settings unless it is given.
+    Raises ValueError (pydantic.ValidationError is one) that names what is wrong.
+    """
+    values = {name: value for name, value in _fields(options).items() if value is not None}
+    known = {**LoopConfig.model_fields, **TrainConfig.model_fields}
+    known.pop("env_id")  # which is an argument of its own
+    for name in values.keys() - known.keys():
+        raise field_error(name, f"no such option{did_you_mean(name, (*known, *ALIASES))}")
+    if get_settings().vlm_model:
+        values.setdefault("vlm_model", get_settings().vlm_model)
+    train = {name: values.pop(name) for name in list(values) if name in TrainConfig.model_fields}
+    base = _base(env_id or STAND_IN, train, values.pop("train", None))
+    fixed = {*values.pop("fixed", ()), *train}
+    if "seeds" in values:
+        values["seeds"] = _seeds(values["seeds"])
+    if isinstance(values.get("configs"), int):
+        values["configs"] = variations(base, values["configs"])
+    return LoopConfig.model_validate({**values, "train": base, "fixed": tuple(sorted(fixed))})
+
+
+def _base(env_id: str, fields: Mapping[str, Any], whole: Any) -> TrainConfig:
+    """The base of every run: `whole` if it is given, else what suits the environment."""
+    if whole is not None:
+        base = TrainConfig.model_validate(whole)
+        return base.with_updates(**{**fields, "env_id": env_id})
+    from p2p.training.hp_presets import quick_config
+
+    return quick_config(env_id, **fields)
+
+
+def _seeds(seeds: Any) -> Any:
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        if seeds < 1:
+            raise field_error("seeds", f"{seeds} is too few: at least one is needed")
+        return tuple(range(1, seeds + 1))
+    return seeds
+
+
+def variations(base: TrainConfig, count: int) -> tuple[RunConfigEntry, ...]:
+    """The base and `count - 1` variations of it; raises ValueError for a number we do not have."""
+    if not 1 <= count <= 1 + len(VARIATIONS):
+        most = 1 + len(VARIATIONS)
+        raise field_error("configs", f"{count} is not 1 to {most}, nor a list of configurations")
+    entries = [RunConfigEntry(config_id="base")]
+    for name, label, factors in VARIATIONS[: count - 1]:
+        params = {field: _varied(base, field, factor) for field, factor in factors.items()}
+        entries.append(RunConfigEntry(config_id=name, label=label, params=params))
+    return tuple(entries)
+
+
+def _varied(base: TrainConfig, field: str, factor: float) -> float:
+    value: float = getattr(base, field)
+    varied = 1 - (1 - value) * factor if field == "gamma" else value * factor
+    changed, _ = base.apply_updates({field: float(f"{varied:.6g}")})
+    kept: float = getattr(changed, field)
+    return kept
+
+
+def with_environment(config: SessionConfig, env_id: str, reason: str) -> SessionConfig:
+    """The session on what was chosen for it; raises ValueError where its options do not fit."""
+    loop = loop_config(env_id, **(config.options or {}))
+    # All else may have been changed since the options were given.
+    changes = {"train": loop.train, "configs": loop.configs, "fixed": loop.fixed}
+    return config.model_copy(
+        update={
+            "loop": config.loop.model_copy(update=changes),
+            "options": None,
+            "env_reason": reason,
+        }
+    )
+
+
+def with_changes(config: SessionConfig, changes: Mapping[str, Any]) -> SessionConfig:
+    """A session that is resumed with other limits; raises ValueError for what cannot change."""
+    values = {name: value for name, value in _fields(changes).items() if value is not None}
+    if not values:
+        return config
+    if fixed := sorted(values.keys() - set(CHANGEABLE)):
+        raise ValueError(
+            f"{', '.join(fixed)} cannot be changed in a session that has begun, only "
+            f"{', '.join(CHANGEABLE)}"
+        )
+    loop = LoopConfig.model_validate({**config.loop.model_dump(), **values})
+    first = config.first_minutes
+    if first is None and loop.max_minutes != config.loop.max_minutes:
+        first = config.loop.max_minutes or loop.max_minutes
+    return config.model_copy(update={"loop": loop, "first_minutes": first})
+
+
+def minutes_to_resume(config: SessionConfig, worked_s: float) -> float | None:
+    """The time limit to resume a session with, where none is given.
+
+    While there is time left it stays; then as much is added as the session had at first.
+    """
+    bound, worked = config.loop.max_minutes, worked_s / 60
+    if bound is None or worked < bound:
+        return bound
+    return math.ceil(100 * (worked + (config.first_minutes or bound))) / 100
