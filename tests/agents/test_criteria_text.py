@@ -42,7 +42,7 @@ def test_json_does_as_well() -> None:
         ({"weight": 0}, "criterion 1 (fast): weight: Input should be greater than 0"),
         ({"category": "speed"}, "criterion 1 (fast): category: "),
         ({"comparison": "more"}, "criterion 1 (fast): comparison: "),
-        ({"colour": "red"}, "criterion 1 (fast): colour: Extra inputs"),
+        ({"colour": "red"}, "criterion 1 (fast): colour: no such field"),
         ({"id": "Fast!"}, "criterion 1 (Fast!): id: "),
         ({"category": "gait"}, "no criterion has the category `task`"),
         ({"id": "calm"}, "same id: calm"),

@@ -247,9 +247,9 @@ export interface paths {
         put?: never;
         /**
          * Resume Session
-         * @description Go on with a session that has ended, with other bounds if you like.
+         * @description Resume a session that has ended, with other limits if you like.
          *
-         *     One that is out of time is given as much again as at first. One that has passed needs an order
+         *     One that is out of time gets as much again as at first. One that has passed needs feedback
          *     (steer) that asks for more.
          */
         post: operations["resume_session_api_sessions__session_id__resume_post"];
@@ -1368,7 +1368,7 @@ export interface components {
         };
         /**
          * BenchmarkCase
-         * @description A case: its line in the report, and how it stands now.
+         * @description A case: its line in the report, and its status now.
          */
         BenchmarkCase: {
             case: components["schemas"]["Case"];
@@ -1500,6 +1500,23 @@ export interface components {
              * @default []
              */
             gates: components["schemas"]["GateResult"][];
+            /**
+             * Alias
+             * @default
+             */
+            alias: string;
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
+            /**
+             * Tags
+             * @default []
+             */
+            tags: string[];
+            /** Deleted At */
+            deleted_at?: string | null;
             /** Benchmark Id */
             benchmark_id: string;
             /** Suite */
@@ -1533,6 +1550,15 @@ export interface components {
             measuring: boolean;
             /** Has Job */
             has_job: boolean;
+            benchmark: components["schemas"]["Benchmark"];
+            /** Stages */
+            stages: components["schemas"]["BenchmarkStage"][];
+        };
+        /**
+         * BenchmarkRunSummary
+         * @description A benchmark in a list.
+         */
+        BenchmarkRunSummary: {
             /**
              * Alias
              * @default
@@ -1550,15 +1576,6 @@ export interface components {
             tags: string[];
             /** Deleted At */
             deleted_at?: string | null;
-            benchmark: components["schemas"]["Benchmark"];
-            /** Stages */
-            stages: components["schemas"]["BenchmarkStage"][];
-        };
-        /**
-         * BenchmarkRunSummary
-         * @description A benchmark in a list.
-         */
-        BenchmarkRunSummary: {
             /** Benchmark Id */
             benchmark_id: string;
             /** Suite */
@@ -1593,28 +1610,8 @@ export interface components {
             measuring: boolean;
             /** Has Job */
             has_job: boolean;
-            /**
-             * Alias
-             * @default
-             */
-            alias: string;
-            /**
-             * Starred
-             * @default false
-             */
-            starred: boolean;
-            /**
-             * Tags
-             * @default []
-             */
-            tags: string[];
-            /** Deleted At */
-            deleted_at?: string | null;
         };
-        /**
-         * BenchmarkStage
-         * @description A stage and how far it is.
-         */
+        /** BenchmarkStage */
         BenchmarkStage: {
             /** Stage */
             stage: number;
@@ -1721,7 +1718,7 @@ export interface components {
         };
         /**
          * Criterion
-         * @description One measurable part of what the person asked for.
+         * @description One measurable part of what was asked for.
          */
         Criterion: {
             /** Id */
@@ -1987,10 +1984,7 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /**
-         * Gpu
-         * @description A GPU of this machine.
-         */
+        /** Gpu */
         Gpu: {
             /** Index */
             index: number;
@@ -2046,7 +2040,7 @@ export interface components {
         };
         /**
          * Intent
-         * @description intent.json: the sentence, and the rubric it became. Fixed once training begins.
+         * @description intent.json: the prompt, and the rubric it became. Fixed once training begins.
          */
         Intent: {
             /** Prompt */
@@ -2518,7 +2512,7 @@ export interface components {
         };
         /**
          * LoopConfig
-         * @description How a session goes from a sentence to a policy. Every field is used.
+         * @description How a session goes from a prompt to a policy. Every field is used.
          */
         LoopConfig: {
             /**
@@ -2776,10 +2770,7 @@ export interface components {
              */
             videos: components["schemas"]["Video"][];
         };
-        /**
-         * Match
-         * @description How often two have played.
-         */
+        /** Match */
         Match: {
             /** First */
             first: string;
@@ -2926,10 +2917,7 @@ export interface components {
              */
             gpus_in_use: number;
         };
-        /**
-         * Number
-         * @description A number with its name.
-         */
+        /** Number */
         Number: {
             /** Name */
             name: string;
@@ -2986,10 +2974,7 @@ export interface components {
             /** High */
             high: number | null;
         };
-        /**
-         * RatingRow
-         * @description How strong a player is believed to be.
-         */
+        /** RatingRow */
         RatingRow: {
             /** Uid */
             uid: string;
@@ -3032,10 +3017,7 @@ export interface components {
              */
             gpus: components["schemas"]["GpuInfo"][];
         };
-        /**
-         * ResumeBenchmarkResponse
-         * @description How many runs are begun again.
-         */
+        /** ResumeBenchmarkResponse */
         ResumeBenchmarkResponse: {
             /** Benchmark Id */
             benchmark_id: string;
@@ -3561,9 +3543,33 @@ export interface components {
         };
         /**
          * StartBenchmarkRequest
-         * @description What `p2p benchmark` takes, as JSON. What is not given is chosen as there.
+         * @description The options of `p2p benchmark`, as JSON, with the same defaults.
          */
         StartBenchmarkRequest: {
+            /** Model */
+            model?: string | null;
+            /** Vlm Model */
+            vlm_model?: string | null;
+            /** Max Iterations */
+            max_iterations?: number | null;
+            /** Total Timesteps */
+            total_timesteps?: number | null;
+            /** Configs */
+            configs?: number | null;
+            /** Seeds */
+            seeds?: number | number[] | null;
+            /** Pass Threshold */
+            pass_threshold?: number | null;
+            /** Budget Usd */
+            budget_usd?: number | null;
+            /** Max Minutes */
+            max_minutes?: number | null;
+            /** Videos */
+            videos?: boolean | null;
+            /** Settings */
+            settings?: {
+                [key: string]: unknown;
+            };
             /**
              * Suite
              * @default mujoco_prompts
@@ -3571,10 +3577,6 @@ export interface components {
             suite: string;
             /** Csv */
             csv?: string | null;
-            /** Model */
-            model?: string | null;
-            /** Vlm Model */
-            vlm_model?: string | null;
             /**
              * Mode
              * @default flat
@@ -3606,33 +3608,14 @@ export interface components {
              * @default []
              */
             filter_difficulties: ("easy" | "medium" | "hard")[];
-            /** Total Timesteps */
-            total_timesteps?: number | null;
-            /** Max Iterations */
-            max_iterations?: number | null;
-            /** Pass Threshold */
-            pass_threshold?: number | null;
-            /** Budget Usd */
-            budget_usd?: number | null;
-            /** Max Minutes */
-            max_minutes?: number | null;
-            /** Num Configs */
-            num_configs?: number | null;
             /** Num Envs */
             num_envs?: number | null;
-            /** Seeds */
-            seeds?: number[] | null;
             /** Side Info */
             side_info?: boolean | null;
             /** Hp Tuning */
             hp_tuning?: boolean | null;
             /** Use Code Judge */
             use_code_judge?: boolean | null;
-            /**
-             * Videos
-             * @default true
-             */
-            videos: boolean;
             /**
              * Max Parallel
              * @default 0
@@ -3665,13 +3648,9 @@ export interface components {
         };
         /**
          * StartSessionRequest
-         * @description What `p2p run` takes, as JSON, with the same defaults.
+         * @description The options of `p2p run`, as JSON, with the same defaults.
          */
         StartSessionRequest: {
-            /** Prompt */
-            prompt: string;
-            /** Env Id */
-            env_id?: string | null;
             /** Model */
             model?: string | null;
             /** Vlm Model */
@@ -3692,12 +3671,16 @@ export interface components {
             max_minutes?: number | null;
             /** Videos */
             videos?: boolean | null;
-            /** Criteria */
-            criteria?: components["schemas"]["Criterion"][] | null;
             /** Settings */
             settings?: {
                 [key: string]: unknown;
             };
+            /** Prompt */
+            prompt: string;
+            /** Env Id */
+            env_id?: string | null;
+            /** Criteria */
+            criteria?: components["schemas"]["Criterion"][] | null;
             /**
              * Priority
              * @default 0
@@ -3739,7 +3722,7 @@ export interface components {
         };
         /**
          * SteeringOrder
-         * @description steering/<number>.json: what a person wants changed before the next iteration.
+         * @description steering/<number>.json: feedback, what a user wants changed before the next iteration.
          */
         SteeringOrder: {
             /** Pause */
@@ -3767,7 +3750,7 @@ export interface components {
         };
         /**
          * SteeringTaken
-         * @description steering.json: the orders that were taken up after an iteration, and what they amount to.
+         * @description steering.json: the feedback that was taken up after an iteration, and what it amounts to.
          *
          *     It lies in the iteration's folder; the one in the session's own is from before the first.
          */
@@ -3798,10 +3781,7 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /**
-         * StopBenchmarkResponse
-         * @description How many runs were told to end.
-         */
+        /** StopBenchmarkResponse */
         StopBenchmarkResponse: {
             /** Benchmark Id */
             benchmark_id: string;
@@ -3824,20 +3804,14 @@ export interface components {
              */
             status: "cancelled" | "deleted" | "restored" | "removed";
         };
-        /**
-         * SuiteInfo
-         * @description A suite that comes with the package.
-         */
+        /** SuiteInfo */
         SuiteInfo: {
             /** Name */
             name: string;
             /** Cases */
             cases: components["schemas"]["Case"][];
         };
-        /**
-         * Throughput
-         * @description What an engine does.
-         */
+        /** Throughput */
         Throughput: {
             /** Name */
             name: string;
@@ -4192,10 +4166,7 @@ export interface components {
             /** Url */
             url: string;
         };
-        /**
-         * View
-         * @description Everything the dashboard shows.
-         */
+        /** View */
         View: {
             /** Run Name */
             run_name: string;
