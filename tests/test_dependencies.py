@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-IMPORT_NAMES = {"PIL": "pillow", "pydantic_ai": "pydantic_ai_slim"}
+IMPORT_NAMES = {"PIL": "pillow", "pydantic_ai": "pydantic_ai_slim", "pydantic_core": "pydantic"}
 """Where a distribution is not called as it is imported."""
 
 
