@@ -50,7 +50,7 @@ COMMANDS = {
             str(PROMPTS),
             "--model",
             "builtin",
-            "--max-iterations",
+            "--iterations",
             "2",
         ),
     ),

@@ -50,7 +50,7 @@ def test_a_suite_is_started_from_the_form_stopped_and_moved_to_the_trash(visitor
     page.get_by_label("Parallel sessions").fill("1")
     command = page.locator(".command code").inner_text()
     assert "--filter-envs InvertedPendulum-v5 --filter-difficulties easy" in command
-    assert "--max-iterations 1 --max-parallel 1" in command
+    assert "--iterations 1 --max-parallel 1" in command
     page.get_by_text("Advanced").click()
     page.get_by_label("Timesteps per training run").fill("50000000")
     page.get_by_role("button", name="Start", exact=True).click()

@@ -3,7 +3,7 @@ import { benchmarkCommand, chosen, differ, seenIn } from "./benchmark";
 
 test("the command line names what was asked for, and nothing else", () => {
   const form = { suite: "mujoco_prompts", model: "builtin", filter_envs: ["Hopper-v5", "Ant-v5"], filter_categories: [], max_iterations: 2, max_parallel: Number.NaN };
-  expect(benchmarkCommand(form)).toBe("p2p benchmark --csv mujoco_prompts --model builtin --filter-envs Hopper-v5,Ant-v5 --max-iterations 2");
+  expect(benchmarkCommand(form)).toBe("p2p benchmark --csv mujoco_prompts --model builtin --filter-envs Hopper-v5,Ant-v5 --iterations 2");
   expect(benchmarkCommand({ suite: "my prompts.csv" })).toBe("p2p benchmark --csv 'my prompts.csv'");
 });
 

@@ -7,12 +7,12 @@ export type Filters = Pick<StartBenchmarkRequest, "filter_envs" | "filter_catego
 
 const FLAGS: readonly (readonly [keyof StartBenchmarkRequest, string])[] = [
   ["model", "--model"],
-  ["vlm_model", "--vlm-model"],
+  ["vlm_model", "--vlm"],
   ["filter_envs", "--filter-envs"],
   ["filter_categories", "--filter-categories"],
   ["filter_difficulties", "--filter-difficulties"],
-  ["max_iterations", "--max-iterations"],
-  ["total_timesteps", "--total-timesteps"],
+  ["max_iterations", "--iterations"],
+  ["total_timesteps", "--steps"],
   ["budget_usd", "--budget-usd"],
   ["max_minutes", "--max-minutes"],
   ["max_parallel", "--max-parallel"],

@@ -6,7 +6,7 @@ const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
   ["model", "--model"],
   ["vlm_model", "--vlm"],
   ["max_iterations", "--iterations"],
-  ["total_timesteps", "--timesteps"],
+  ["total_timesteps", "--steps"],
   ["configs", "--configs"],
   ["seeds", "--seeds"],
   ["pass_threshold", "--threshold"],

@@ -168,7 +168,9 @@ def report(record: SessionRecord, now: SessionView) -> None:
 
     if now.prompt:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
-    out.print(f"{state_text(now.status)} {escape(now.error)}".rstrip(), soft_wrap=True)
+    # "cancelled by user" says its status itself.
+    reason = now.error.removeprefix(now.status).strip()
+    out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
     best = _best(now)
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
