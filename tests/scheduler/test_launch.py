@@ -226,13 +226,17 @@ def test_it_waits_while_the_cores_are_taken_and_can_be_cancelled_then(
     machine: Machine, own_cores: Path
 ) -> None:
     manager = CPUManager(folder=own_cores)
-    with manager.try_allocate(len(manager.pool)) or pytest.fail("the cores are taken"):
+    lease = manager.try_allocate(len(manager.pool))
+    assert lease is not None, "the cores are taken"
+    try:
         waits = machine.start(COUNTS, launch_id="waits.1")
         given_up = machine.start(COUNTS, launch_id="given_up.1")
         assert machine.status(waits).state == "waiting"
         machine.at(given_up).cancel()
         assert machine.end(given_up).state == "cancelled"
         assert machine.status(waits).state == "waiting"
+    finally:
+        lease.release()
     assert machine.end(waits).exit_code == 0
     assert not (machine.folder(given_up) / "count").exists()
 

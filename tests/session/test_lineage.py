@@ -89,7 +89,7 @@ def test_it_reads_back_as_it_was(tmp_path):
     [
         ('{"nodes": [', "not JSON"),
         ("[]", "not a JSON object"),
-        ('{"iterations": {}}', "iterations: Extra inputs"),
+        ('{"iterations": {}}', "iterations: no such field"),
         ('{"nodes": [{"iteration": 1}, {"iteration": 1}]}', "iteration 1 twice"),
         (
             '{"nodes": [{"iteration": 1, "parent": 2}, {"iteration": 2, "parent": 1}]}',
