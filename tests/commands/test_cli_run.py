@@ -446,7 +446,7 @@ def test_control_c_during_training_cancels_and_resume_finishes(tmp_path: Path) -
     assert not any(map(is_there, family))
     record = last(tmp_path / "runs")
     assert f"resume with: p2p resume {record.session_id}" in err
-    assert "cancelled cancelled by user" in out
+    assert "\ncancelled by user" in f"\n{out}"
     assert result_of(record).status == "cancelled"
     done = start("resume", "last", "--json", cwd=tmp_path)
     out, err = done.communicate(timeout=240)

@@ -27,7 +27,10 @@ class ProcessUse:
     memory_bytes: int
     threads: int
     headless: bool = False
-    """Its main thread has ended while others run on: the kernel then shows no memory."""
+    """Its main thread has ended while others run on: the kernel then shows no memory.
+
+    Every process with threads passes through this on its way out.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +157,6 @@ def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
         return None
     if use.memory_bytes > sandbox.memory_bytes:
         return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
-    if use.headless:
-        return "threads", "its main thread ended while others ran on, which hides its memory"
     if use.threads > sandbox.max_threads:
         return "threads", f"it started more than {sandbox.max_threads} threads"
     return None
