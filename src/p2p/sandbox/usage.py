@@ -80,12 +80,13 @@ def _deleted_bytes(pid: int) -> int:
     return total
 
 
-def _mapped_deleted_bytes(pid: int, most: int) -> int:
-    """Disk space of files that the process keeps mapped after deleting and closing them.
+def _mapped_deleted_bytes(folder: Path, pid: int, most: int) -> int:
+    """Disk space of the folder's files that the process keeps mapped after deleting them.
 
     Only a privileged parent may ask for their sizes. Another one counts each as the largest file
-    there can be: honest code keeps none.
+    there can be: honest code keeps none. Libraries that were replaced meanwhile lie elsewhere.
     """
+    inside = os.fsencode(folder.resolve()) + b"/"
     try:
         lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
     except OSError:
@@ -93,8 +94,9 @@ def _mapped_deleted_bytes(pid: int, most: int) -> int:
     areas: dict[tuple[bytes, bytes], bytes] = {}
     for line in lines:
         if line.endswith(b" (deleted)"):
-            area, _, _, device, inode = line.split(maxsplit=5)[:5]
-            areas[device, inode] = area
+            area, _, _, device, inode, path = line.split(maxsplit=5)
+            if path.startswith(inside):
+                areas[device, inode] = area
     total = 0
     for area in areas.values():
         try:
@@ -111,7 +113,7 @@ def folder_use(folder: Path, pid: int, *, max_files: int, max_bytes: int) -> Fol
 
     What the process has deleted and still holds open or mapped counts as well.
     """
-    disk, files = _deleted_bytes(pid) + _mapped_deleted_bytes(pid, max_bytes), 0
+    disk, files = _deleted_bytes(pid) + _mapped_deleted_bytes(folder, pid, max_bytes), 0
     todo = [(str(folder), 0)]
     while todo:
         path, depth = todo.pop()
