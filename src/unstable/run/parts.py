@@ -47,11 +47,7 @@ class Parts:
 
 
 def make_parts(
-    config: RunConfig,
-    folder: RunFolder,
-    model: str,
-    resume_step: int,
-    make: Callable[[Any, str, dict[str, Any]], Any],
+    config: RunConfig, folder: RunFolder, model: str, resume_step: int, make: Callable[..., Any]
 ) -> Parts:
     """All parts but the engines.
 
@@ -65,50 +61,41 @@ def make_parts(
     tracker = make(
         Tracker,
         "Tracker",
-        {
-            "run_name": config.name,
-            "wandb_project": config.wandb_project,
-            "trackio_project": config.trackio_project,
-            "run_dir": folder.path,
-            "resume_step": resume_step,
-        },
+        run_name=config.name,
+        wandb_project=config.wandb_project,
+        trackio_project=config.trackio_project,
+        run_dir=folder.path,
+        resume_step=resume_step,
     )
     buffer = make(
         StepBuffer,
         "StepBuffer",
-        {
-            "tracker": tracker,
-            "max_buffer_size": config.buffer.max_size,
-            "final_reward_transformation": ComposeFinalRewardTransforms(
-                transforms(config.buffer.final, "buffer.final")
-            ),
-            "step_reward_transformation": ComposeStepRewardTransforms(
-                transforms(config.buffer.step, "buffer.step")
-            ),
-            "sampling_reward_transformation": ComposeSamplingRewardTransforms(
-                transforms(config.buffer.sampling, "buffer.sampling")
-            ),
-            "buffer_strategy": config.buffer.strategy,
-            "group_size": config.games.group_size,
-            "write_csv": config.buffer.write_csv,
-            "seed": config.seed,
-        },
+        tracker=tracker,
+        max_buffer_size=config.buffer.max_size,
+        final_reward_transformation=ComposeFinalRewardTransforms(
+            transforms(config.buffer.final, "buffer.final")
+        ),
+        step_reward_transformation=ComposeStepRewardTransforms(
+            transforms(config.buffer.step, "buffer.step")
+        ),
+        sampling_reward_transformation=ComposeSamplingRewardTransforms(
+            transforms(config.buffer.sampling, "buffer.sampling")
+        ),
+        buffer_strategy=config.buffer.strategy,
+        group_size=config.games.group_size,
+        write_csv=config.buffer.write_csv,
+        seed=config.seed,
     )
     pool = make(
         ModelPool,
         "ModelPool",
-        {
-            "tracker": tracker,
-            "sample_mode": config.pool.sample_mode,
-            "max_active_lora": config.pool.max_active_lora,
-            "lag_range": config.pool.lag_range,
-            "ratings": config.pool.ratings,
-            "seed": config.seed,
-        },
+        tracker=tracker,
+        seed=config.seed,
+        **config.pool.model_dump(exclude={"fixed"}),
     )
     shared = {"tracker": tracker, "step_buffer": buffer, "model_pool": pool}
-    collector = make(Collector, "Collector", shared | collector_arguments(config, model))
-    learner = make(StandardLearner, "Learner", shared | learner_arguments(config, model))
+    collector = make(Collector, "Collector", **shared, **collector_arguments(config, model))
+    learner = make(StandardLearner, "Learner", **shared, **learner_arguments(config, model))
     return Parts(tracker, buffer, pool, collector, learner)
 
 
@@ -132,17 +119,11 @@ def refusals_are_mistakes() -> Iterator[None]:
 
 def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
     """The `vllm_config` of the collector."""
-    memory = config.engine.gpu_memory_utilization
     return {
-        **({} if memory is None else {"gpu_memory_utilization": memory}),
         "model_name": model,
         "engine": _engine_kind(config),
-        "device": config.engine.device,
-        "dtype": config.engine.dtype,
-        "max_parallel_seq": config.engine.max_parallel_seq,
-        "max_model_len": config.engine.max_model_len,
-        "max_loras": config.engine.max_loras,
         "lora_config": config.lora.model_dump(),
+        **config.engine.model_dump(exclude={"kind", "num_actors"}),
         **config.sampling.model_dump(),
     }
 
@@ -172,12 +153,8 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
         "evaluation_envs": config.games.evaluated,
         "evaluation_opponent": config.games.opponent,
         "max_eval_games_per_ckpt": config.eval_games,
-        "filter_opponent_invalid": config.games.filter_opponent_invalid,
-        "action_extraction": config.games.action_extraction,
-        "compact_views": config.games.compact_views,
-        "random_opening_moves": config.games.random_opening_moves,
-        "group_size": config.games.group_size,
         "seed": config.seed,
+        **config.games.model_dump(exclude={"train", "evaluate", "opponent"}),
     }
 
 
