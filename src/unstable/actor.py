@@ -136,13 +136,9 @@ class VLLMActor:
 
 
 class AdapterCache:
-    """Finds adapters here, or fetches them from the model pool into a folder of its own.
+    """Finds adapters here, or fetches them from the model pool into a folder of its own."""
 
-    Args:
-        pool: has the files of adapters that were saved on other machines; None: look here only.
-    """
-
-    def __init__(self, pool: ModelPool | None = None) -> None:
+    def __init__(self, pool: ModelPool | None) -> None:
         self._pool = pool
         self._folder: Path | None = None
         self._fetched: dict[str, asyncio.Future[str]] = {}

@@ -162,7 +162,6 @@ class Collector:
         games_per_env: int,
         num_workers: int = 256,
         ckpt_uid: str | None = None,
-        both_seats: bool = True,
     ) -> list[dict[str, Any]]:
         """Play a checkpoint against the evaluation opponent, in turn from each seat.
 
@@ -177,8 +176,7 @@ class Collector:
         rows = []
         for env in self.matches.evaluation_envs:
             jobs = [
-                await self.matches.evaluation(uid, env, number, both_seats=both_seats)
-                for number in range(games_per_env)
+                await self.matches.evaluation(uid, env, number) for number in range(games_per_env)
             ]
             opponent = self.matches.evaluation_opponent if env[1] > 1 else ""
             evaluation = Evaluation(uid, env[0], opponent)

@@ -186,11 +186,6 @@ class ModelPool:
         """A difference in mu that matters."""
         return self._system.beta
 
-    @locked
-    def get_models(self) -> dict[str, Opponent]:
-        """Everybody, by uid: a copy, for callers elsewhere."""
-        return dict(self._models)
-
     def lag(self, uid: str) -> int:
         """How many checkpoints came after this one."""
         return len(self._checkpoints) - 1 - self._checkpoints[uid]
@@ -230,14 +225,9 @@ class ModelPool:
         final_reward: float,
         action_seq: Sequence[str],
         env_id: str,
-        opp_reward: float | None = None,
     ) -> None:
-        """Take the outcome of a game for two.
-
-        Without `opp_reward` the sign of `final_reward` is the outcome; with it, who has more.
-        """
-        rewards = (final_reward, 0.0 if opp_reward is None else opp_reward)
-        self.push_outcome((uid_me, uid_opp), rewards, action_seq, env_id)
+        """Take the outcome of a game for two: the sign of `final_reward`."""
+        self.push_outcome((uid_me, uid_opp), (final_reward, 0.0), action_seq, env_id)
 
     @locked
     def push_outcome(

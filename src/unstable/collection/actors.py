@@ -40,11 +40,8 @@ class NoActorLeftError(RuntimeError):
 class ActorPool:
     """Gives each game a line to one of the actors, round robin.
 
-    Args:
-        actors: VLLMActor objects, or handles of Ray actors.
-        make: makes the actor of a slot anew after it died; without it, dead ones stay away.
-        restarts: how often an actor is made anew, all slots together.
-        timeouts: how long actors may take.
+    `make` makes the actor of a slot anew after it died, `restarts` times all slots together;
+    without it, dead ones stay away.
     """
 
     def __init__(

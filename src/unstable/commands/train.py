@@ -176,7 +176,6 @@ def resume(
 
 def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
     from unstable.commands.tiny import base_model
-    from unstable.commands.train import TrainingBar
     from unstable.config import ConfigError
     from unstable.run.start import RUN_ERRORS, start
 

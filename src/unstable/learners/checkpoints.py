@@ -124,7 +124,7 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ValueError: there is no state, or it is not one of a learner.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     path = folder / STATE_FILE
     if not path.is_file():

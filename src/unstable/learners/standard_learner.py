@@ -435,9 +435,6 @@ class StandardLearner:
                 (Path(folder) / name).write_bytes(content)
             self.load_state(folder)
 
-    def get_step(self) -> int:
-        return self._step
-
     # --- parts --------------------------------------------------------------------------------
 
     def _trained(self) -> dict[str, dict[str, Tensor]]:
