@@ -24,11 +24,6 @@ from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 LORA = {"lora_rank": 4, "target_modules": "all-linear"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
-
-
 def policy(folder: str) -> tuple[Any, Any]:
     torch.manual_seed(3)
     model, tokenizer = load_policy(folder, torch.device("cpu"), torch.float32, LORA)

@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from learner_parts import make_model, make_steps
+from learner_parts import make_steps
 
 from unstable import algorithms
 from unstable.algorithms import A2C, GRPO, PPO, RLOO, DrGRPO, Reinforce
 from unstable.algorithms.samples import Sample
 from unstable.core import Step
 from unstable.learners.policy import load_policy
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def ready(algorithm: Any, folder: str, **options: Any) -> Any:

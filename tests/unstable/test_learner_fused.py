@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_parts import make_model, make_steps
+from learner_parts import make_steps
 from peft import LoraConfig, get_peft_model
 from transformers import (
     Gemma2Config,
@@ -162,11 +162,6 @@ def test_a_copy_computes_with_its_own_weights(kind):
 
 
 # --- the last layer only where it is asked for ----------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def policy(folder: str, **options: Any) -> tuple[Any, Any]:

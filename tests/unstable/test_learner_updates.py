@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_parts import ENV, make_game, make_model
+from learner_parts import ENV, make_game
 
 from unstable.algorithms import A2C, GRPO, Reinforce
 from unstable.buffer import StepBuffer
@@ -21,11 +21,6 @@ from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 
 LORA = {"lora_rank": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def filled(games: int = 12, *, size: int = 1000, **options: Any) -> StepBuffer:
