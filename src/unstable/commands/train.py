@@ -43,7 +43,6 @@ class TrainingBar:
         )
         self._task = self._bar.add_task("starting", total=None, now="")
         self._seen: set[tuple[str, str, str]] = set()
-        self._first: int | None = None
 
     def __enter__(self) -> Self:
         if self._live:
