@@ -100,7 +100,6 @@ class VLLMActor:
         return {**self.engine.stats(), "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
-        """Report once more, free the engine and what it fetched."""
         if self._report_task is not None:
             self._report()  # a run may be over before the first report was due
             self._report_task.cancel()

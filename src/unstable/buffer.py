@@ -245,7 +245,6 @@ class StepBuffer:
         return self._store.size
 
     def room(self) -> int:
-        """How many steps fit before some are dropped."""
         return max(0, self.max_buffer_size - self._store.size)
 
     @locked
@@ -364,7 +363,6 @@ C = TypeVar("C", bound=Stack[Any])
 
 
 def _stacked(kind: type[C], transform: Any) -> C:
-    """Several transforms as they are; one alone, or none, as a stack."""
     if isinstance(transform, kind):
         return transform
     return kind([] if transform is None else [transform])

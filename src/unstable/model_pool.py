@@ -128,7 +128,6 @@ class ModelPool:
         return next(reversed(self._checkpoints), None)
 
     def latest_ckpt(self) -> str | None:
-        """The same, by its other name."""
         return self.current_uid()
 
     def ckpt_path(self, uid: str) -> tuple[str | None, str] | None:
@@ -183,15 +182,12 @@ class ModelPool:
 
     @property
     def rating_scale(self) -> float:
-        """A difference in mu that matters."""
         return self._system.beta
 
     def lag(self, uid: str) -> int:
-        """How many checkpoints came after this one."""
         return len(self._checkpoints) - 1 - self._checkpoints[uid]
 
     def quality(self, uid: str, other: str) -> float:
-        """How open a game between the two is: 0 to 1."""
         return self._system.quality(self._models[uid].rating, self._models[other].rating)
 
     def novelty(self, uid: str) -> float:
@@ -339,7 +335,6 @@ class ModelPool:
             self._novelty[uid] = NOVELTY_DECAY * before + (1.0 - NOVELTY_DECAY) * new
 
     def _maintain_active_pool(self) -> None:
-        """Flag the current checkpoint and the best others active, the rest not."""
         current = self.current_uid()
         others = [uid for uid in self._checkpoints if uid not in (current, *self._retired)]
         others.sort(key=lambda uid: self._sampler.keep(self, uid), reverse=True)

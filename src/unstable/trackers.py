@@ -194,7 +194,6 @@ class Tracker(BaseTracker):
 
     @locked
     def log_scalars(self, values: Mapping[str, float]) -> None:
-        """Take further numbers, averaged like all others."""
         for name, value in values.items():
             self._put(name, value)
         self._flush_if_due()
@@ -246,7 +245,6 @@ class Tracker(BaseTracker):
 
     @locked
     def flush(self) -> None:
-        """Write the means of everything that changed."""
         self._last_flush = time.monotonic()
         for prefix in sorted(self._changed):
             self._buffer.update(self._agg(f"{prefix}/"))
@@ -266,7 +264,6 @@ class Tracker(BaseTracker):
 
     @locked
     def state_dict(self) -> dict[str, Any]:
-        """Windows, counters and evaluations, as JSON can hold them."""
         return {
             "windows": {name: list(values) for name, values in self._m.items()},
             "counts": dict(self._n),
@@ -294,7 +291,6 @@ class Tracker(BaseTracker):
         self._changed.add(key.split("/", 1)[0])
 
     def _agg(self, prefix: str) -> dict[str, float]:
-        """The mean of every key that begins so."""
         return {
             name: fmean(values)
             for name, values in self._m.items()

@@ -22,13 +22,9 @@ from unstable.utils.files import to_json, write_whole
 class MetricsWriter(Protocol):
     """Takes numbers by name, in the order they come."""
 
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Take the values that hold at a step."""
-        ...
+    def write(self, values: Mapping[str, float], step: int) -> None: ...
 
-    def close(self) -> None:
-        """No more will come."""
-        ...
+    def close(self) -> None: ...
 
 
 class MissingExtraError(ImportError):
@@ -51,7 +47,6 @@ class JsonlWriter:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, values: Mapping[str, Any], step: int) -> None:
-        """Append a line; it has left this process when this returns."""
         record = {"time": round(time.time(), 3), "step": step, **values}
         self._file.write(to_json(record) + "\n")
         self._file.flush()
@@ -83,7 +78,6 @@ class TensorBoardWriter:
             self._write(step=resume_step + 1, session_log=started)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Write one event with all finite values, flushed."""
         entries = [
             self._summary.Value(tag=name, simple_value=value)
             for name, value in _finite(values).items()
@@ -122,7 +116,6 @@ class WandbWriter:
         self._run.log({self._step_metric: step, **values})
 
     def close(self) -> None:
-        """Finish the run, which waits until it is uploaded."""
         self._run.finish()
 
 

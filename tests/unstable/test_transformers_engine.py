@@ -53,9 +53,7 @@ def answer_all(engine: TransformersEngine, requests: list[Any], late: bool = Tru
     return asyncio.run(everybody())
 
 
-def check(
-    models: Any, requests: list[Any], answers: list[Any], abs_tolerance: float = 1e-5
-) -> None:
+def check(models: Any, requests: list[Any], answers: list[Any], within: float = 1e-5) -> None:
     """Each answer has the log-probabilities of its model, or of the one of its adapter."""
     for (prompt, _, folder), answer in zip(requests, answers, strict=True):
         model = models[folder] if isinstance(models, dict) else models

@@ -31,15 +31,11 @@ DROP_TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class Job:
-    """A game to be played, and what it is for."""
-
     spec: PlaySpec
     meta: TaskMeta
 
 
 class GamesInFlight:
-    """The games in flight, and those that have finished."""
-
     def __init__(self) -> None:
         self._jobs: dict[Episode, Job] = {}
         self._running: defaultdict[str, set[Episode]] = defaultdict(set)
@@ -213,7 +209,6 @@ class Matchmaker:
 
 
 def _checked(envs: Sequence[Sequence[Any]], name: str) -> tuple[Env, ...]:
-    """The environments as triples; raises ValueError where one is not."""
     checked: list[Env] = []
     for env in envs:
         if isinstance(env, str) or len(env) != 3:

@@ -111,7 +111,6 @@ class PlayerFactory:
         return lambda env, seat, text: board(env, seat, text) if short[seat] else text
 
     def costs(self) -> dict[str, float]:
-        """What remote models have cost so far, by name, in USD."""
         return {name: model.cost_usd for name, model in self._remote.items()}
 
     async def close(self) -> None:

@@ -38,8 +38,6 @@ REMOTE_TIMEOUT = 300.0
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How a model answers; None: as fits the model."""
-
     temperature: float
     max_tokens: int
     template: str | None = None

@@ -227,7 +227,6 @@ def _troubles(counts: Mapping[str, Any]) -> str:
 
 
 def _recipe(model: str | None) -> Path:
-    """What is trained without a configuration."""
     recipes = Path(__file__).parent.parent / "recipes"
     return recipes / ("smollm2.toml" if model == "smollm2" else "tictactoe.toml")
 

@@ -58,7 +58,6 @@ STATE_KEY = "state"
 def gather_tensors(
     named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
-    """Trained weights, and what the optimiser keeps about each."""
     tensors = {}
     for key, parameter in named.items():
         tensors[f"weight/{key}"] = parameter

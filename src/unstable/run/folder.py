@@ -102,10 +102,8 @@ class RunFolder:
 
 
 def state_step(path: Path) -> int:
-    """The learner's step at which a state was taken."""
     return int(path.name.removeprefix(_STATE))
 
 
 def read_json(path: Path) -> Any:
-    """A file that this module's writers made."""
     return json.loads(path.read_text(encoding="utf-8"))

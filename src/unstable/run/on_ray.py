@@ -185,7 +185,6 @@ def _await_parts(parts: Parts) -> None:
 def _supervise(
     config: RunConfig, folder: RunFolder, parts: Parts, step: int, report: ReportProgress
 ) -> RunResult:
-    """Wait for update after update; whatever else ends is a failure."""
     import ray
 
     learned: dict[str, float] = {}

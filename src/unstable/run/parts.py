@@ -39,7 +39,6 @@ class Parts:
     learner: StandardLearner
 
     def with_json_state(self) -> dict[str, Tracker | StepBuffer | ModelPool | Collector]:
-        """By name, the parts whose state is JSON."""
         return {
             "tracker": self.tracker, "buffer": self.buffer, "pool": self.pool,
             "collector": self.collector,
@@ -100,7 +99,6 @@ def make_parts(
 
 
 def begin(config: RunConfig, parts: Parts) -> None:
-    """Register who plays at the beginning of a new run."""
     call(parts.pool.add_checkpoint, None, BASE_ITERATION)
     for name in config.pool.fixed:
         call(parts.pool.add_fixed, name)
@@ -118,7 +116,6 @@ def refusals_are_mistakes() -> Iterator[None]:
 
 
 def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
-    """The `vllm_config` of the collector."""
     return {
         "model_name": model,
         "engine": _engine_kind(config),
@@ -141,7 +138,6 @@ def _engine_kind(config: RunConfig) -> str:
 
 
 def trains_whole_model(config: RunConfig) -> bool:
-    """Whether checkpoints are whole models instead of adapters."""
     return bool(config.learner.options.get("full_parameters"))
 
 
@@ -181,7 +177,6 @@ def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
 
 
 def make_algorithm(config: RunConfig) -> BaseAlgo:
-    """The algorithm by its name; raises ConfigError with those that are known."""
     name = config.learner.algorithm
     if name not in algorithms.ALGORITHMS:
         known = ", ".join(algorithms.ALGORITHMS)
@@ -194,7 +189,6 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
 
 
 def transforms(named: Iterable[TransformConfig], field: str) -> list[Any]:
-    """Reward transforms by the names of their classes; raises ConfigError."""
     instances = []
     for transform in named:
         kind = getattr(reward_transformations, transform.type, None)
