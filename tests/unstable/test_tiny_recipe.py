@@ -17,7 +17,7 @@ RECIPES = sorted((Path(unstable.__file__).parent / "recipes").glob("*.toml"))
 
 @pytest.mark.parametrize(
     ("recipe", "env_id"),
-    zip(RECIPES, ("Nim-v0-train", "TicTacToe-v0-train"), strict=True),
+    list(zip(RECIPES, ("Nim-v0-train", "TicTacToe-v0-train"), strict=True)),
     ids=lambda value: getattr(value, "stem", value),
 )
 def test_a_recipe_plays_learns_and_is_measured(recipe, env_id, tmp_path):
