@@ -26,10 +26,10 @@ from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.records.statuses import RESUMABLE
-from p2p.session.clock import worked_s
 from p2p.session.options import OPTIONS
 from p2p.session.request import minutes_to_resume
 from p2p.session.steering import merge, not_taken
+from p2p.session.stopping import worked_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -47,11 +47,10 @@ from p2p.inference.question import InferenceError
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import ensure_scheduler
 from p2p.session.agents import check_models
-from p2p.session.clock import worked_s
 from p2p.session.request import SessionOptions, minutes_to_resume
 from p2p.session.run_session import open_config
 from p2p.session.steering import give_feedback
-from p2p.session.stopping import cancel
+from p2p.session.stopping import cancel, worked_s
 from p2p.settings import session_path
 
 router = APIRouter(prefix="/api", tags=["sessions"])

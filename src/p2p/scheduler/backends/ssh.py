@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from p2p.scheduler import copying
-from p2p.scheduler.backends import BackendError, described
+from p2p.scheduler.backends import Backend, BackendError, described
 from p2p.scheduler.backends.ssh_connection import SSHConnection
 from p2p.scheduler.launch import GRACE_S, LaunchFolder, RunStatus, launch_file
 from p2p.scheduler.records import Launch, NodeConfig
@@ -25,13 +25,12 @@ LEASE_MARGIN_S = 60.0
 DISTRIBUTION = "prompt2policy"
 
 
-class SSHBackend:
+class SSHBackend(Backend):
     """A node with an SSH server; connects when it has to."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:  # noqa: ARG002
-        self.node = node
         self.connection = SSHConnection(node)
-        self.base = self.connection.base
+        super().__init__(node, self.connection.base)
         self._asking = asyncio.Lock()
         self._statuses: dict[str, RunStatus] = {}
         self._asked_at = float("-inf")
@@ -39,22 +38,16 @@ class SSHBackend:
 
     async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         async with self.connection.errors():
-            launch_id, spec = launch.launch_id, launch.spec
+            launch_id, call = launch.launch_id, self.connection.call
             self._statuses.pop(launch_id, None)  # what is known of it changes
-            status = RunStatus(**await self.connection.call("prepare", launch_id=launch_id))
+            status = RunStatus(**await call("prepare", launch_id=launch_id))
             if status.state != "absent":
                 return status  # what its folder there holds is newer than ours
             await copying.send(_Folder(self.connection, launch), launch.folder)
-            runs_dir = LaunchFolder(self.base, launch_id).runs_dir
-            file = launch_file(spec, runs_dir, self.connection.python(), lease_s=self.node.lease_s)
-            return RunStatus(
-                **await self.connection.call(
-                    "start",
-                    launch_id=launch_id,
-                    launch=asdict(file),
-                    secrets={name: secrets[name] for name in spec.secrets if name in secrets},
-                )
-            )
+            runs_dir, python = self.folder(launch).runs_dir, self.connection.python
+            file = launch_file(launch.spec, runs_dir, python, lease_s=self.node.lease_s)
+            fields = {"launch": asdict(file), "secrets": secrets, "python": python}
+            return RunStatus(**await call("start", launch_id=launch_id, **fields))
 
     async def status(self, launch: Launch) -> RunStatus:
         """Its status; lost once the node must have ended it by itself."""
@@ -102,7 +95,7 @@ class SSHBackend:
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
         async with self.connection.errors():
-            return await self.connection.read(LaunchFolder(self.base, launch.launch_id).log, offset)
+            return await self.connection.read(self.folder(launch).log, offset)
 
     async def collect(self, launch: Launch) -> None:
         async with self.connection.errors():

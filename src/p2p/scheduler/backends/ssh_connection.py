@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncssh
-from pydantic import TypeAdapter, ValidationError
 
 from p2p.scheduler.backends import BackendError
 from p2p.scheduler.package import Package, build_package, package_folder
-from p2p.scheduler.records import AbsolutePath, NodeConfig
+from p2p.scheduler.records import NodeConfig
 
 CONNECT_S = 20.0
 REQUEST_S = 120.0
@@ -37,7 +36,6 @@ BROKEN = (
     asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection,
 )  # fmt: skip
 """What is raised when a connection is gone."""
-_ABSOLUTE_PATH: TypeAdapter[str] = TypeAdapter(AbsolutePath)
 
 
 class Link(NamedTuple):
@@ -55,6 +53,7 @@ class SSHConnection:
         assert node.base_dir is not None
         self.node = node
         self.base = Path(node.base_dir)
+        self.python = node.python or sys.executable
         self._link: Link | None = None
         self._connecting = asyncio.Lock()
         self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE)
@@ -103,8 +102,7 @@ class SSHConnection:
         self, connection: asyncssh.SSHClientConnection, words: list[str], text: str = ""
     ) -> str:
         """Run its Python; the output. No part of the command has a meaning to a shell there."""
-        python = self.python()
-        command = shlex.join([python, "-P", *words])
+        command = shlex.join([self.python, "-P", *words])
         process = await connection.run(command, input=text, timeout=REQUEST_S, errors="replace")
         if process.exit_status is None and process.exit_signal is None:
             raise ConnectionError("it was cut off")
@@ -112,9 +110,9 @@ class SSHConnection:
             self._drop()  # perhaps our package is gone there: connect anew
             complaint = str(process.stderr or "").strip()[-1500:]
             raise self._error(
-                f"our program does not start with {python} (exit status {process.exit_status}). "
-                f"{complaint}\nThere must be a Python 3.11 or newer with this program's "
-                "dependencies: see `python` of the node"
+                f"our program does not start with {self.python} (exit status "
+                f"{process.exit_status}). {complaint}\nThere must be a Python 3.11 or newer with "
+                "this program's dependencies: see `python` of the node"
             )
         return str(process.stdout or "")
 
@@ -163,15 +161,6 @@ class SSHConnection:
     def _error(self, text: str) -> BackendError:
         where = f"{self.node.host}:{self.node.port}"
         return BackendError(f"node {self.node.node_id} ({where}): {text}")
-
-    def python(self) -> str:
-        path = self.node.python or sys.executable
-        try:
-            return _ABSOLUTE_PATH.validate_python(path)
-        except ValidationError as error:
-            raise self._error(
-                f"{path!r} cannot be the path of its Python; set `python` of the node"
-            ) from error
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
         node = self.node
