@@ -208,15 +208,17 @@ class StepBuffer:
             self._evicted += len(self._store.draw(excess, self._random))
 
     @locked
-    def get_batch(self, batch_size: int) -> list[Step]:
+    def get_batch(self, batch_size: int, *, whole_games: bool = False) -> list[Step]:
         """Take steps out, chosen uniformly without replacement.
 
         Whole episodes or groups where those are kept: then the batch has them one after the other,
         each in order, and may be longer by what the last one has too much.
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: there are fewer, or `whole_games` are asked for that are not kept so.
         """
+        if whole_games and self.buffer_strategy == "random":
+            raise ValueError("games are not kept whole: use buffer_strategy='episodes'")
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}")
         if self._store.size < batch_size:
@@ -231,15 +233,6 @@ class StepBuffer:
             numbers = {"size": self._store.size, "evicted": self._evicted, "drawn": len(batch)}
             send(self._tracker.log_scalars, {f"buffer/{k}": float(v) for k, v in numbers.items()})
         return batch
-
-    def get_episodes(self, batch_size: int) -> list[list[Step]]:
-        """A batch as whole games, each in order; for the strategies that keep them whole."""
-        if self.buffer_strategy == "random":
-            raise ValueError("games are not kept whole: use buffer_strategy='episodes'")
-        episodes: dict[int, list[Step]] = {}
-        for step in self.get_batch(batch_size):
-            episodes.setdefault(step.episode, []).append(step)
-        return list(episodes.values())
 
     def size(self) -> int:
         return self._store.size
