@@ -40,12 +40,8 @@ from p2p.training.reward.runner import RewardRunner
 
 
 def train(ctx: TrainContext) -> None:
-    """Train to the end, continuing from a state in ctx.folder. Raises RewardError and others."""
-    trainer = FastTrainer(ctx)
-    try:
-        trainer.run()
-    finally:
-        trainer.close()
+    """Train to the end, continuing from a state in ctx.folder."""
+    FastTrainer(ctx).run()
 
 
 class FastTrainer(BaseTrainer):
@@ -75,11 +71,9 @@ class FastTrainer(BaseTrainer):
             self._restore(self.saved[0])
         self._use_parameters()
 
-    def run(self) -> None:
-        self.send_started()
+    def learn(self) -> None:
         while self.iteration < self.config.num_iterations:
             self._iterate()
-        self.send_finished()
 
     def _iterate(self) -> None:
         config = self.config
