@@ -56,24 +56,18 @@ class ScheduledTrainer:
     """Runs as a job of the scheduler; see LocalTrainer for what it has in common with it.
 
     Args:
-        runs_dir: whose scheduler to ask; by default that of the folder the session lies in.
         max_parallel: runs at once; 0: as many as there is room for.
         cores_per_run: cores of each run; 0: one.
-        nodes: where they may run; empty: anywhere.
         videos: render the evaluation episodes.
         unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between looks; True stops all runs, which end as cancelled.
-        on_progress: told of each run's share done, 0 to 1.
     """
 
-    runs_dir: Path | None = None
     max_parallel: int = 0
     cores_per_run: int = 0
-    nodes: tuple[str, ...] = ()
     videos: bool = True
     unsafe_local: bool = False
     cancelled: Callable[[], bool] = field(default=lambda: False)
-    on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
     def train(
         self,
@@ -87,7 +81,7 @@ class ScheduledTrainer:
         """See Trainer. A job that an earlier, killed caller has left is waited for first."""
         planned, problems = plan_runs(configs, seeds, base_config)
         reward_code = reward_path.read_text(encoding="utf-8")
-        runs_dir = self.runs_dir or _runs_dir_of(iteration_dir)
+        runs_dir = _runs_dir_of(iteration_dir)
         folder = iteration_dir.absolute().relative_to(runs_dir.absolute()).as_posix()
         with closing(Store(runs_dir)) as store:
             name = f"train_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
@@ -119,7 +113,6 @@ class ScheduledTrainer:
             job_id=job_id,
             kind="training",
             title=folder[-200:],
-            nodes=self.nodes,
             max_parallel=self.max_parallel,
             runs=tuple(runs),
             created_at=utc_now(),
@@ -138,20 +131,11 @@ class ScheduledTrainer:
                     store.cancel(job_id)
                     ensure_scheduler(store.runs_dir)
                 time.sleep(POLL_S)
-                self._report_progress(store, job_id)
         except BaseException:
             store.cancel(job_id)
             ensure_scheduler(store.runs_dir)
             raise
         self._note_ends(store, job_id)
-
-    def _report_progress(self, store: Store, job_id: str) -> None:
-        shares = {}
-        for run in store.runs(job_id):
-            record = IterationRecord(store.runs_dir / run.folder)
-            ended = run.ended_at is not None
-            shares[record.path.name] = 1.0 if ended else record.compute_progress() or 0.0
-        self.on_progress(shares)
 
     def _note_ends(self, store: Store, job_id: str) -> None:
         """A run whose process is gone is not running, whatever its last word was."""

@@ -22,7 +22,7 @@ from p2p.api.benchmarks import (
 )
 from p2p.api.live import STREAMED, Stamps, stream
 from p2p.api.problems import BadRequest, WrongState
-from p2p.api.routes.starting import check_remote
+from p2p.api.routes.sessions import check_remote
 from p2p.api.schemas import UpdateMetadataRequest, UpdateMetadataResponse
 from p2p.api.state import AppState, State
 from p2p.benchmark.planning import plan

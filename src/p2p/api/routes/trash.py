@@ -23,7 +23,7 @@ router = APIRouter(prefix="/api", tags=["trash"])
 @router.get("/trash")
 def list_trash(state: State) -> list[TrashItem]:
     """What is in the trash, the latest first."""
-    rows, _ = state.index.find(SessionQuery(deleted=True, limit=500))
+    rows, _ = state.index.find(SessionQuery(limit=500), deleted=True)
     items = [
         TrashItem(
             id=row.session_id,
