@@ -130,7 +130,7 @@ def test_past_its_time_limit_it_is_ended(recorded, tmp_path):
 def test_without_rendering_nothing_is_started_and_the_outcome_says_why(
     recorded, tmp_path, monkeypatch
 ):
-    none = RenderSupport(ok=False, missing=("libegl1",), reason="egl: no library")
+    none = RenderSupport(missing=("libegl1",), reason="egl: no library")
     monkeypatch.setattr(rendering, "rendering_available", lambda: none)
     outcome = render(job(recorded, tmp_path / "v.mp4"))
     assert not outcome.ok

@@ -93,12 +93,12 @@ def ask(model: RemoteModel, **sampling: Any) -> RemoteReply:
 
 def test_the_request_says_how_to_sample_and_the_answer_what_it_cost(endpoint: Endpoint):
     endpoint.replies = [
-        completion("[4]", prompt_tokens=12, completion_tokens=3, cost=0.25),
+        completion("[4]", cost=0.25),
         completion(None),
     ]
     model = RemoteModel("some/model")
     reply = ask(model, temperature=0.6, top_p=0.5, max_tokens=7, seed=3)
-    assert reply == RemoteReply("[4]", 12, 3, 0.25)
+    assert reply == RemoteReply("[4]", 0.25)
     assert endpoint.asked == [
         {
             "model": "some/model", "messages": CHAT, "temperature": 0.6, "top_p": 0.5,
@@ -108,8 +108,7 @@ def test_the_request_says_how_to_sample_and_the_answer_what_it_cost(endpoint: En
     ((path, headers),) = endpoint.headers
     assert path == "/v1/chat/completions"
     assert headers["authorization"] == f"Bearer {KEY}"
-    assert ask(model) == RemoteReply("", 0, 0, None)
-    assert (model.requests, model.input_tokens, model.output_tokens) == (2, 12, 3)
+    assert ask(model) == RemoteReply("", None)
     assert model.cost_usd == 0.25
 
 
@@ -130,10 +129,10 @@ def test_it_gives_up(endpoint: Endpoint):
     assert len(endpoint.asked) == 3
 
 
-def test_nobody_is_there():
-    model = RemoteModel("m", base_url="http://127.0.0.1:9/v1", tries=1)
+def test_nobody_is_there(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(EngineError, match="ConnectError"):
-        ask(model)
+        ask(RemoteModel("m", tries=1))
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])

@@ -51,11 +51,15 @@ class Writer:
 
     def close(self) -> None:
         """Let go of all jobs; others may take them at once."""
-        with transaction(self.store.connection) as connection:
-            connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (self.owner,))
-            connection.execute("DELETE FROM schedulers WHERE owner = ?", (self.owner,))
+        with transaction(self.store.connection):
+            self._forget(self.owner)
         (self._locks / self.owner).unlink(missing_ok=True)
         self._held.close()
+
+    def _forget(self, owner: str) -> None:
+        connection = self.store.connection
+        connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (owner,))
+        connection.execute("DELETE FROM schedulers WHERE owner = ?", (owner,))
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -76,8 +80,7 @@ class Writer:
             return
         with transaction(connection):
             for owner in gone:
-                connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (owner,))
-                connection.execute("DELETE FROM schedulers WHERE owner = ?", (owner,))
+                self._forget(owner)
             connection.execute(
                 "UPDATE jobs SET owner = ? "
                 "WHERE unended > 0 AND owner IS NULL AND (? IS NULL OR job_id = ?)",

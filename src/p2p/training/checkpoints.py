@@ -9,7 +9,6 @@ written last.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -37,11 +35,7 @@ def checkpoint_dir(record: IterationRecord, step: int) -> Path:
 
 
 def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: EvalReady) -> None:
-    """Check what the trainer left in its folder, and write it down as this checkpoint.
-
-    Raises:
-        UntrustedResultError: a file is not what it claims to be.
-    """
+    """Check what the trainer left, and write it down as this checkpoint; UntrustedResultError."""
     step = message.result.global_step
     folder = checkpoint_dir(record, step)
     try:
@@ -97,10 +91,7 @@ def save_state(
         metadata={"meta": json.dumps(meta)},
     )
     name = f"state_{step}.safetensors"
-    with (folder / name).open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    files.write_bytes(folder / name, data)
     return name
 
 

@@ -74,20 +74,10 @@ def evaluate(
     The result depends on nothing but its arguments: environment and reward are started anew. Each
     row plays one episode per round; what a row does after its episode ended is ignored.
 
-    Args:
-        env: An environment of its own, not the one that training steps.
-        reward: A reward of its own, for as many rows as env has.
-        act: Observations (N, D) to actions (N, A), deterministic.
-        rounds: How many episodes each row plays.
-        seed: Episode e = round * num_envs + row is seeded with seed + e.
-        step: The training step of this policy.
-        stride: Keep every stride-th step of the recorded episodes, and the last.
-        alive: Called about once a second.
-        record_bytes: See RECORD_BYTES.
-        episodes: Count only so many of them, the first; None counts all.
-
-    Returns:
-        The result and the trajectory of each label. With fewer than three episodes, labels share.
+    `env` and `reward` are of their own, not those that training steps; `act` turns observations
+    (N, D) into actions (N, A). Episode e = round * num_envs + row is seeded with seed + e. Every
+    stride-th step of the recorded episodes is kept, and the last. `alive` is called about once a
+    second. `episodes` counts only so many, the first. With fewer than three, labels share one.
     """
     n = env.num_envs
     beat = _Beat(alive)

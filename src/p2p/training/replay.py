@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2p.config import TrainConfig
-from p2p.contracts import (
-    ROLLOUT_LABELS,
-    EvalReady,
-    EvalResult,
-    Failed,
-)
+from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.envs.registry import own_folders
-from p2p.training.runner import TrainingFailed, parse_message
+from p2p.training.runner import (
+    WORKER_ENVIRONMENT,
+    WORKER_MODULE,
+    TrainingFailed,
+    parse_message,
+)
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
-from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
-from p2p.training.worker import MODULE as WORKER_MODULE
 
 
 @dataclass(frozen=True)

@@ -106,10 +106,7 @@ class RayBackend(Backend):
             await self._ask("remove", launch.launch_id)
         except ActorGone as error:
             reason = str(error)[:500]
-        cancelled = folder.cancel_requested()
-        end = RunStatus("cancelled") if cancelled else RunStatus("lost", message=reason)
-        folder.write_end(end)
-        return end
+        return folder.write_end(RunStatus("lost", message=reason))
 
     async def _begin(self, launch: Launch, folder: LaunchFolder) -> RunStatus:
         """Start it, if there is room for its actor by now."""

@@ -266,9 +266,7 @@ class SlurmBackend(Backend):
         job = await self._job_of(folder) if end.state == "lost" else None
         if job is None or job.state != "CANCELLED":
             return None
-        end = replace(end, state="cancelled", message=f"{job}, by scancel")
-        folder.write_end(end)
-        return end
+        return folder.write_end(replace(end, state="cancelled", message=f"{job}, by scancel"))
 
     def _after_the_job(self, folder: LaunchFolder, job: SlurmJob | None) -> RunStatus:
         """The job is over; its folder has the last word, or will have it in a moment."""
