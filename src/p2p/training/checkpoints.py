@@ -22,7 +22,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
-from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
+from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,9 @@ def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: Ev
         data = read_result(record.work_dir, message.policy_file, MAX_FILE_BYTES)
         policy = Policy.from_bytes(data, message.policy_file)
         trajectories = {
-            label: Trajectory.from_arrays(read_arrays(record.work_dir, name, max_bytes=MAX_BYTES))
+            label: RecordedEpisode.from_arrays(
+                read_arrays(record.work_dir, name, max_bytes=MAX_BYTES)
+            )
             for label, name in message.trajectory_files.items()
         }
     except (PolicyFileError, TrajectoryFileError) as error:
