@@ -7,8 +7,8 @@ from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.agents.session_text import criteria_of, history
 from p2p.contracts import SessionAnalysis
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, Question
-from p2p.prompts import build
+from p2p.inference.question import AskAgain
+from p2p.prompts import question
 from p2p.records.session_view import SessionView
 
 MAX_TOOL_CALLS = 24
@@ -20,13 +20,12 @@ def analyze(
     client: LLMClient, view: SessionView, *, max_tool_calls: int = MAX_TOOL_CALLS
 ) -> SessionAnalysis:
     """What worked, what did not, and why; raises an InferenceError."""
-    instructions, prompt = build("session_analyzer", analysis_request(view))
     answer = client.ask(
-        Question(
-            role="session_analyzer",
-            instructions=instructions,
-            prompt=prompt,
-            output=SessionAnalysis,
+        question(
+            "session_analyzer",
+            analysis_request(view),
+            SessionAnalysis,
+            {},
             tools=SessionTools(view).reading(),
             max_tool_calls=max_tool_calls,
             check=_says_something,

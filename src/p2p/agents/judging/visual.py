@@ -20,9 +20,9 @@ from p2p.agents.requests import (
 )
 from p2p.contracts import Criterion, CriterionScore, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, BudgetExhausted, InferenceError, Question
+from p2p.inference.question import AskAgain, BudgetExhausted, InferenceError
 from p2p.inference.vlm import media_for
-from p2p.prompts import build
+from p2p.prompts import question
 from p2p.prompts.env_facts import body_facts, listing, overview, tags_text
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import camera_text
@@ -36,9 +36,9 @@ MAX_CALLS = 3
 
 
 def look(
-    vlm: LLMClient, intent: Intent, video: Path, *, seconds: float, question: str = ""
+    vlm: LLMClient, intent: Intent, video: Path, *, seconds: float, look_at: str = ""
 ) -> VisualVerdict:
-    """What the model sees in a video; `question`: what to look at. Raises InferenceError."""
+    """What the model sees in a video, asked about `look_at`. Raises InferenceError."""
     spec = get_env_spec(intent.env_id)
     media = media_for(vlm.model, video, max_frames=MAX_FRAMES, fps=FPS)
     pictures = sum(each.media_type.startswith("image/") for each in media)
@@ -49,19 +49,17 @@ def look(
         camera=camera_text(spec),
         seconds=round(seconds, 2),
         frames=pictures or max(1, min(MAX_FRAMES, round(seconds * FPS))),
-        question=question,
+        question=look_at,
     )
-    instructions, text = build(
-        "visual_judge", request, environment=overview(spec), tags=tags_text()
-    )
-    visual_question = Question(
-        role="visual_judge",
-        instructions=instructions,
-        prompt=(text, *media),
-        output=VisualVerdict,
+    asked = question(
+        "visual_judge",
+        request,
+        VisualVerdict,
+        {"environment": overview(spec), "tags": tags_text()},
+        media=media,
         check=lambda verdict: check_ids(verdict.criteria, intent.criteria),
     )
-    return vlm.ask(visual_question).value
+    return vlm.ask(asked).value
 
 
 def check_ids(seen: Sequence[SeenCriterion], criteria: Sequence[Criterion]) -> None:
@@ -98,23 +96,21 @@ def synthesise(client: LLMClient, vlm: LLMClient, case: Disagreement) -> Verdict
         vlm=case.vlm,
         calls_left=MAX_CALLS,
     )
-    instructions, prompt = build(
+    sections = {
+        "environment": body_facts(spec),
+        "columns": listing(trajectory_columns(spec)),
+        "tags": tags_text(),
+    }
+    asked = question(
         "synthesiser",
         request,
-        environment=body_facts(spec),
-        columns=listing(trajectory_columns(spec)),
-        tags=tags_text(),
-    )
-    question = Question(
-        role="synthesiser",
-        instructions=instructions,
-        prompt=prompt,
-        output=Synthesis,
+        Synthesis,
+        sections,
         tools=tools(vlm, case),
         max_tool_calls=MAX_CALLS,
         check=lambda answer: check_ids(answer.criteria, case.intent.criteria),
     )
-    return _verdict(client.ask(question).value, case)
+    return _verdict(client.ask(asked).value, case)
 
 
 def tools(vlm: LLMClient, case: Disagreement) -> tuple[Callable[..., str], ...]:
@@ -163,7 +159,7 @@ def look_again(
         if problem := film(case.intent.env_id, [source], [video])[0]:
             return f"It cannot be shown: {problem}"
         seconds = float(part["timestamp"][-1] - part["timestamp"][0])
-        verdict = look(vlm, case.intent, video, seconds=seconds, question=question)
+        verdict = look(vlm, case.intent, video, seconds=seconds, look_at=question)
     return verdict.model_dump_json()
 
 
