@@ -30,7 +30,7 @@ from p2p.inference.ledger import (
     request_key,
     tokens_in,
 )
-from p2p.inference.providers import PROVIDERS, split_model
+from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
 from p2p.inference.question import RequestRejected
 from p2p.inference.retrying import (
     as_inference_error,
@@ -60,8 +60,11 @@ _MONEY_POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request as it is kept."""
+    """A request: as the library makes it, and as it is kept."""
 
+    messages: list[ModelMessage]
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters
     key: str
     content: dict[str, Any]
     tokens: int
@@ -104,14 +107,19 @@ class MeteredModel(WrapperModel):
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
             return self._usable(read_response(recorded.response))
 
-        request = _Request(key, {**offer, "messages": plain}, tokens_in(plain, offer))
+        request = _Request(
+            messages,
+            model_settings,
+            model_request_parameters,
+            key,
+            {**offer, "messages": plain},
+            tokens_in(plain, offer),
+        )
         failed = timeouts = 0
         waited = 0.0
         while True:
             try:
-                response = await self._attempt(
-                    request, messages, model_settings, model_request_parameters, failed
-                )
+                return self._usable(await self._attempt(request, failed))
             except ModelAPIError as error:
                 failed += 1
                 timeouts += is_timeout(error)
@@ -125,25 +133,15 @@ class MeteredModel(WrapperModel):
                      attempt=failed, reason=message_of(error))  # fmt: skip
                 waited += seconds
                 await asyncio.sleep(seconds)
-                continue
-            return self._usable(response)
 
-    async def _attempt(
-        self,
-        request: _Request,
-        messages: list[ModelMessage],
-        base: ModelSettings | None,
-        parameters: ModelRequestParameters,
-        retries: int,
-    ) -> ModelResponse:
+    async def _attempt(self, request: _Request, retries: int) -> ModelResponse:
         """Ask the model once, and keep the exchange: also one that may only be charged for."""
         most = min(self.options.max_tokens << self.cut_off, _LONGEST_ANSWER)
         async with self._reserved(request.tokens, most) as held:
-            settings = self._request_settings(base, held.max_tokens)
             call = ModelCall(number=0, role=self.role, model=self.name, retries=retries)
             started = time.monotonic()
             try:
-                response = await self._response(messages, settings, parameters)
+                response = await self._response(request, held.max_tokens)
             except ModelAPIError as error:
                 if may_be_charged(error):
                     unknown = {
@@ -201,22 +199,17 @@ class MeteredModel(WrapperModel):
         if self._served_by.key or self.ledger.budget_usd is not None:
             # A server of one's own knows best how much fits: it rejects what could be too much.
             settings["max_tokens"] = max_tokens
-        if self._served_by.make is not PROVIDERS["builtin"].make:
+        if self.name != BUILTIN:
             settings |= {"timeout": self._timeout_s, "max_retries": 0}
             if self.options.thinking_effort:
                 settings["thinking"] = self.options.thinking_effort
         return cast("ModelSettings", settings)
 
-    async def _response(
-        self,
-        messages: list[ModelMessage],
-        settings: ModelSettings,
-        parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        limit = self._timeout_s
+    async def _response(self, request: _Request, max_tokens: int) -> ModelResponse:
+        settings, limit = self._request_settings(request.settings, max_tokens), self._timeout_s
         try:
             async with asyncio.timeout(limit):
-                return await self.wrapped.request(messages, settings, parameters)
+                return await self.wrapped.request(request.messages, settings, request.parameters)
         except TimeoutError as error:
             raise ModelTimeoutError(self.name, f"no answer within {limit:g} s") from error
         except ContentFilterError as error:
