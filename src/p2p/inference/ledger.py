@@ -192,7 +192,6 @@ def plain_messages(messages: list[ModelMessage]) -> list[Any]:
 
 
 def plain_response(response: ModelResponse) -> Any:
-    """An answer as JSON holds it."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     return ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]

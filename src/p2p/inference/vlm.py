@@ -52,7 +52,6 @@ def frames_of(video: Path, *, max_frames: int, fps: float) -> list[tuple[float, 
 
 
 def seconds_of(video: Path) -> float:
-    """How long a video is."""
     times = _times(video)
     return times[-1] + _step(times)
 
