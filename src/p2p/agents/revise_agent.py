@@ -24,9 +24,7 @@ _MOST_POINTS = 40
 _NEVER_RUN = "no run was trained"
 
 
-def revise(
-    client: LLMClient, view: SessionView, iteration: int, *, max_tool_calls: int = MAX_TOOL_CALLS
-) -> Revision:
+def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
     """What to train after this iteration, whose node stands in the lineage already.
 
     A proposal that was tried before, is based on nothing, breaks a HARD lesson that code can check
@@ -50,7 +48,7 @@ def revise(
             RevisionProposal,
             {"environment": environment_facts(view.iterations[iteration].config)},
             tools=tools.all(),
-            max_tool_calls=max_tool_calls,
+            max_tool_calls=MAX_TOOL_CALLS,
             check=check,
         )
     )

@@ -16,9 +16,7 @@ DETAILED = 8
 """So many of the last iterations, and the best one, are shown by criterion."""
 
 
-def analyze(
-    client: LLMClient, view: SessionView, *, max_tool_calls: int = MAX_TOOL_CALLS
-) -> SessionAnalysis:
+def analyze(client: LLMClient, view: SessionView) -> SessionAnalysis:
     """What worked, what did not, and why; raises an InferenceError."""
     answer = client.ask(
         question(
@@ -27,7 +25,7 @@ def analyze(
             SessionAnalysis,
             {},
             tools=SessionTools(view).reading(),
-            max_tool_calls=max_tool_calls,
+            max_tool_calls=MAX_TOOL_CALLS,
             check=_says_something,
         )
     )
