@@ -12,7 +12,6 @@ from p2p.training.policies.network import NetworkShape, initial_parameters
 from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.policies.sb3_export import (
     policy_from_sb3,
-    save_sb3_zip,
     save_vec_normalize,
     sb3_model,
 )
@@ -63,7 +62,7 @@ def test_actions_stay_within_the_bounds():
 def test_sb3_loads_the_zip_and_predicts_the_same(tmp_path, options):
     policy = make_policy(**options)
     config = CONFIG.with_updates(net_arch=policy.shape.net_arch, activation=policy.shape.activation)
-    save_sb3_zip(policy, config, tmp_path / "policy.zip")
+    sb3_model(policy, config).save(tmp_path / "policy.zip")
     model = PPO.load(tmp_path / "policy.zip", device="cpu")
     theirs, _ = model.predict(policy.normalized(observations()), deterministic=True)
     assert np.allclose(theirs, policy.act(observations()), atol=2e-6)
@@ -75,7 +74,7 @@ def test_sb3_loads_the_zip_and_predicts_the_same(tmp_path, options):
 
 def test_learning_continues_from_the_zip_and_its_normalisation(tmp_path):
     policy = make_policy()
-    save_sb3_zip(policy, CONFIG, tmp_path / "policy.zip")
+    sb3_model(policy, CONFIG).save(tmp_path / "policy.zip")
     save_vec_normalize(policy, CONFIG, tmp_path / "vecnormalize.pkl")
     venv = DummyVecEnv([lambda: gymnasium.make("Swimmer-v5")] * 2)
     venv = VecNormalize.load(tmp_path / "vecnormalize.pkl", venv)
@@ -92,7 +91,7 @@ def test_learning_continues_from_the_zip_and_its_normalisation(tmp_path):
 
 def test_minibatches_of_one_sample_can_be_exported(tmp_path):
     config = CONFIG.with_updates(num_minibatches=128, norm_adv=False)
-    save_sb3_zip(make_policy(), config, tmp_path / "policy.zip")
+    sb3_model(make_policy(), config).save(tmp_path / "policy.zip")
     assert PPO.load(tmp_path / "policy.zip", device="cpu").batch_size == 1
 
 

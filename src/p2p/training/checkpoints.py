@@ -21,7 +21,7 @@ from p2p.contracts import ROLLOUT_LABELS, EvalReady
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
-from p2p.training.policies.sb3_export import save_sb3_zip
+from p2p.training.policies.sb3_export import sb3_model
 from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: Ev
     folder.mkdir(parents=True, exist_ok=True)
     files.write_bytes(folder / "policy.safetensors", data)
     partial = folder / ".policy.partial.zip"
-    save_sb3_zip(policy, config, partial)
+    sb3_model(policy, config).save(partial)
     partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
         (record.work_dir / name).unlink(missing_ok=True)

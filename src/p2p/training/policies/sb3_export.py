@@ -18,17 +18,13 @@ if TYPE_CHECKING:
     from p2p.config import TrainConfig
 
 
-def save_sb3_zip(policy: Policy, config: TrainConfig, path: Path) -> None:
-    """Write a zip that `stable_baselines3.PPO.load` reads without further arguments.
-
-    Its predictions take normalised observations, as every SB3 policy trained under VecNormalize
-    does; `save_vec_normalize` writes the statistics to go with it.
-    """
-    sb3_model(policy, config).save(path)
-
-
 def sb3_model(policy: Policy, config: TrainConfig) -> Any:
-    """A Stable-Baselines3 PPO with this policy's weights and this configuration's settings."""
+    """A Stable-Baselines3 PPO with this policy's weights and this configuration's settings.
+
+    Saved, it is a zip that `PPO.load` reads without further arguments. It takes normalised
+    observations, as every SB3 policy trained under VecNormalize does; `save_vec_normalize` writes
+    the statistics to go with it.
+    """
     import torch
     from stable_baselines3 import PPO
 
