@@ -37,7 +37,7 @@ from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner, decide_batched
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 
 Phase = Literal["setup", "compile", "rollout", "update", "eval"]
@@ -297,7 +297,10 @@ class BaseTrainer:
 
 
 def send_evaluation(
-    ctx: TrainContext, policy_file: str, result: EvalResult, trajectories: Mapping[str, Trajectory]
+    ctx: TrainContext,
+    policy_file: str,
+    result: EvalResult,
+    trajectories: Mapping[str, RecordedEpisode],
 ) -> None:
     """Leave the episodes in the folder and tell the parent."""
     files = {label: f"trajectory_{result.global_step}_{label}.npz" for label in trajectories}

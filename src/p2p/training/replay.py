@@ -19,7 +19,7 @@ from p2p.training.runner import (
     TrainingFailed,
     parse_message,
 )
-from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
+from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ReplayResult:
 
     step: int
     result: EvalResult
-    trajectories: dict[str, Trajectory]
+    trajectories: dict[str, RecordedEpisode]
 
 
 class NoSuchCheckpoint(Exception):
@@ -93,7 +93,7 @@ def replay(
             with start_sandbox(WORKER_MODULE, payload, sandbox) as process:
                 ready = _follow(process)
             trajectories = {
-                label: Trajectory.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
+                label: RecordedEpisode.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
                 for label, file in ready.trajectory_files.items()
             }
         except (UntrustedResultError, TrajectoryFileError) as error:

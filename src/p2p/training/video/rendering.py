@@ -28,7 +28,7 @@ from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
 
 if TYPE_CHECKING:
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
     from p2p.training.video.encode import Frame
 
 
@@ -165,11 +165,11 @@ def render(job: RenderJob, time_limit: float | None = None) -> RenderOutcome:
 
 def render_here(job: RenderJob) -> int:
     """Make the video in this process; returns its number of frames."""
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
     from p2p.training.video.encode import sampled_steps, write_video
     from p2p.training.video.scene import pictures
 
-    trajectory = Trajectory.load(job.trajectory)
+    trajectory = RecordedEpisode.load(job.trajectory)
     times = trajectory["timestamp"].astype(np.float64)
     dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / job.max_fps
     rows, fps = sampled_steps(trajectory.length, dt, job.max_fps, job.max_frames)
@@ -179,7 +179,7 @@ def render_here(job: RenderJob) -> int:
 
 
 def _with_text(
-    frames: Iterator[Frame], title: str, trajectory: Trajectory, rows: list[int]
+    frames: Iterator[Frame], title: str, trajectory: RecordedEpisode, rows: list[int]
 ) -> Iterator[Frame]:
     from p2p.training.video.encode import PADDING, draw_texts
 
@@ -191,7 +191,7 @@ def _with_text(
         yield frame
 
 
-def overlay_texts(trajectory: Trajectory, row: int) -> tuple[str, str, str]:
+def overlay_texts(trajectory: RecordedEpisode, row: int) -> tuple[str, str, str]:
     """Time, step of all steps, return so far of the whole return."""
     now, whole = trajectory["cumulative_reward"][row], trajectory.total_reward
     return (

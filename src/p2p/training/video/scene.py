@@ -15,7 +15,7 @@ from p2p.training.envs.registry import quiet_loading
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
     from p2p.training.video.encode import Frame
 
 
@@ -165,7 +165,7 @@ def open_model(env_id: str) -> tuple[mujoco.MjModel, dict[str, Any]]:
 
 
 def show_state(
-    model: mujoco.MjModel, data: mujoco.MjData, trajectory: Trajectory, row: int
+    model: mujoco.MjModel, data: mujoco.MjData, trajectory: RecordedEpisode, row: int
 ) -> None:
     """Put a recorded row into data and compute what drawing needs, and no more."""
     for name in SHOWN_STATE:
@@ -254,7 +254,7 @@ def _endless_ground(model: mujoco.MjModel) -> None:
 
 
 def pictures(
-    env_id: str, trajectory: Trajectory, rows: list[int], width: int, height: int
+    env_id: str, trajectory: RecordedEpisode, rows: list[int], width: int, height: int
 ) -> Iterator[Frame]:
     """A picture of each row; NotRenderableError where the trajectory is not of such a model."""
     model, camera_config = open_model(env_id)
