@@ -17,8 +17,7 @@ from p2p.scheduler.controllers import JobOptions, executor_run
 from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
-from p2p.training.runner import TrainingFailed, finished_before
-from p2p.training.trainer import plan_runs, put_in_queue, results_of
+from p2p.training.trainer import plan_runs, queue_runs, results_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import IterationAggregation, RunConfigEntry
     from p2p.session.stopping import StopSwitch
-    from p2p.training.trainer import RunJob, Trainer
+    from p2p.training.trainer import Trainer
 
 POLL_S = 0.25
 LOOK_AFTER_S = 5.0
@@ -80,7 +79,7 @@ class ScheduledTrainer:
         iteration_dir: Path,
     ) -> IterationAggregation:
         """See Trainer. A job that an earlier, killed caller has left is waited for first."""
-        jobs, problems = plan_runs(configs, seeds, base_config)
+        planned, problems = plan_runs(configs, seeds, base_config)
         reward_code = reward_path.read_text(encoding="utf-8")
         runs_dir = _runs_dir_of(iteration_dir)
         folder = iteration_dir.absolute().relative_to(runs_dir.absolute()).as_posix()
@@ -89,44 +88,26 @@ class ScheduledTrainer:
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
                 self._wait(store, earlier[0].job_id)
-            unfinished = self._queue(jobs, reward_code, iteration_dir, problems)
+            unfinished = queue_runs(planned, reward_code, iteration_dir, problems)
             if unfinished and not self.cancelled():
                 job_id = f"{name}.{len(earlier) + 1}"
                 store.submit(self._job(job_id, unfinished, folder, store))
                 self._wait(store, job_id)
-        for job in unfinished:
-            IterationRecord(iteration_dir / job.run_id).set_status_if("cancelled", UNFINISHED)
+        for run in unfinished:
+            record = IterationRecord(iteration_dir / run.iteration_id)
+            record.set_status_if("cancelled", UNFINISHED)
         return results_of(configs, seeds, problems, iteration_dir)
 
-    def _queue(
-        self,
-        jobs: Sequence[RunJob],
-        reward_code: str,
-        iteration_dir: Path,
-        problems: dict[str, str],
-    ) -> list[RunJob]:
-        """Those that are still to be done, each with what it needs in its folder."""
-        unfinished: list[RunJob] = []
-        for job in jobs:
-            record = IterationRecord(iteration_dir / job.run_id)
-            try:
-                done = finished_before(record, job.config, reward_code) is not None
-            except TrainingFailed as failure:
-                problems[job.run_id] = str(failure)
-                continue
-            if not done:
-                put_in_queue(record, job.config, reward_code)
-                unfinished.append(job)
-        return unfinished
-
-    def _job(self, job_id: str, unfinished: Sequence[RunJob], folder: str, store: Store) -> JobSpec:
+    def _job(
+        self, job_id: str, unfinished: Sequence[TrainConfig], folder: str, store: Store
+    ) -> JobSpec:
         flags = [] if self.videos else ["--no-videos"]
         flags += ["--unsafe-local"] if self.unsafe_local else []
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
         runs = [
-            executor_run(f"{job_id}.{number}", f"{folder}/{job.run_id}", options, flags)
-            for number, job in enumerate(unfinished, 1)
+            executor_run(f"{job_id}.{number}", f"{folder}/{run.iteration_id}", options, flags)
+            for number, run in enumerate(unfinished, 1)
         ]
         return JobSpec(
             job_id=job_id,

@@ -145,9 +145,7 @@ def update_session(
     record = state.session(session_id)
     metadata = record.update_metadata(**body.model_dump(exclude_none=True))
     state.index.refresh_one(session_id, record.path)
-    return UpdateMetadataResponse(
-        id=session_id, alias=metadata.alias, starred=metadata.starred, tags=metadata.tags
-    )
+    return UpdateMetadataResponse(id=session_id, **metadata.model_dump(exclude={"deleted_at"}))
 
 
 @router.post("/sessions/{session_id}/stop")
