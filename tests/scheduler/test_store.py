@@ -21,19 +21,9 @@ from p2p.scheduler.store import Store, StoreError
 from p2p.scheduler.writer import LeaseLost, Writer
 
 HOSTILE = [
-    "-oProxyCommand=touch /tmp/x",
-    "a; rm -rf ~",
-    "..",
-    "../up",
-    "a/../../b",
-    "$(reboot)",
-    "knoten-é",
-    "a\nb",
-    "a\x00b",
-    "",
-    " ",
-    "x" * 10_000,
-]
+    "-oProxyCommand=touch /tmp/x", "a; rm -rf ~", "..", "../up", "a/../../b", "$(reboot)",
+    "knoten-é", "a\nb", "a\x00b", "", " ", "x" * 10_000,
+]  # fmt: skip
 
 
 def states(store: Store, job_id: str) -> list[str]:

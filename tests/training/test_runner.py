@@ -24,7 +24,7 @@ from p2p.training.runner import (
     run_training,
     select_checkpoint,
 )
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 QUIET = RunOptions(videos=False)
 
@@ -55,7 +55,7 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(trained_run: Itera
         )
         np.testing.assert_allclose(predicted, policy.act(obs), atol=1e-6)
         for label in ("p10", "median", "p90"):
-            trajectory = Trajectory.load(record.trajectory_file(step, label))
+            trajectory = RecordedEpisode.load(record.trajectory_file(step, label))
             assert trajectory.length == 40
     assert set(record.video_filenames()) == {
         "eval_512_median.mp4",  # of an intermediate checkpoint, one will do

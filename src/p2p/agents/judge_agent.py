@@ -15,7 +15,7 @@ from p2p.agents.judging.visual import Disagreement, look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
 from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
@@ -109,7 +109,7 @@ def judge_trajectories(
             label=file.stem.rpartition("_")[2],
             seed=None,
             file=file,
-            summary=episode_summary(config, Trajectory.load(file), step=step),
+            summary=episode_summary(config, RecordedEpisode.load(file), step=step),
         )
         for file in trajectories
     ]

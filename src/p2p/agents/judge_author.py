@@ -21,7 +21,7 @@ from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import get_env_spec
 from p2p.training.evaluation import evaluation_seed, record_episodes
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 EPISODES = 2
 """Of zero and of random actions each; and the first step of one of them."""
@@ -105,7 +105,7 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
     played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
     # As if the episode had ended at once.
     first = random[0].part(slice(1)).arrays() | {"terminated": np.array([True])}
-    played["an episode of one step"] = Trajectory.from_arrays(first)
+    played["an episode of one step"] = RecordedEpisode.from_arrays(first)
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
         trial: Trial = {}
         for i, (name, trajectory) in enumerate(played.items()):

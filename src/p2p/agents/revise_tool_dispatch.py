@@ -35,7 +35,7 @@ from p2p.contracts import JudgmentResult, LessonCheck
 from p2p.inference.agent_tools import truncated
 from p2p.inference.question import Tool
 from p2p.records.session_view import IterationView, RunView, SessionView
-from p2p.training.trajectory import Trajectory, TrajectoryFileError
+from p2p.training.trajectory import RecordedEpisode, TrajectoryFileError
 
 LESSON_TIERS = ("HARD", "STRONG", "SOFT", "RETIRED")
 
@@ -334,7 +334,7 @@ def _term_lines(run: RunView) -> list[str]:
     if run.curve:
         try:
             file = run.record.trajectory_file(run.curve[-1][0], "median")
-            terms = Trajectory.load(file).reward_terms
+            terms = RecordedEpisode.load(file).reward_terms
         except (OSError, TrajectoryFileError):
             return lines  # not every evaluation leaves one
         text = analyze_trajectory(terms).text()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,8 +23,6 @@ from typing import Any
 
 from p2p.scheduler.launch import LaunchError, LaunchFile, LaunchFolder, forget_released
 from p2p.scheduler.machine import machine
-
-Fields = Mapping[str, Any]
 
 
 def _machine(_: Path, requirements: Sequence[str]) -> Any:
@@ -40,9 +39,11 @@ def _prepare(base: Path, launch_id: str) -> Any:
     return asdict(status)
 
 
-def _start(base: Path, launch_id: str, launch: Fields, secrets: Mapping[str, str]) -> Any:
+def _start(
+    base: Path, launch_id: str, launch: Mapping[str, Any], secrets: Mapping[str, str], python: str
+) -> Any:
     folder = LaunchFolder(base, launch_id)
-    folder.start(LaunchFile(**launch), secrets, sys.executable)
+    folder.start(LaunchFile(**launch), secrets, python)
     return asdict(folder.status())
 
 
@@ -54,9 +55,18 @@ def _cancel(base: Path, launch_id: str) -> Any:
     return LaunchFolder(base, launch_id).cancel()
 
 
+def _log(base: Path, launch_id: str, offset: int, limit: int) -> Any:
+    return LaunchFolder(base, launch_id).read_log(offset, limit)
+
+
 def _release(base: Path, launch_id: str) -> Any:
     LaunchFolder(base, launch_id).release()
     forget_released(base)
+
+
+def _remove(base: Path, launch_id: str) -> Any:
+    """Leave nothing of it, where another place knows that it ran."""
+    shutil.rmtree(LaunchFolder(base, launch_id).path, ignore_errors=True)
 
 
 def _scan(base: Path, launch_id: str, folder: str, held: Mapping[str, Sequence[Any]]) -> Any:
@@ -65,6 +75,21 @@ def _scan(base: Path, launch_id: str, folder: str, held: Mapping[str, Sequence[A
 
     known = {path: copying.FileStamp(*stamp) for path, stamp in held.items()}
     return copying.scan(LaunchFolder(base, launch_id).runs_dir / folder, known)
+
+
+def _read(base: Path, launch_id: str, folder: str, path: str, offset: int, length: int) -> Any:
+    from p2p.scheduler import copying
+
+    return copying.read_chunk(
+        LaunchFolder(base, launch_id).runs_dir / folder / path, offset, length
+    )
+
+
+def _write(base: Path, launch_id: str, name: str, data: bytes, offset: int) -> Any:
+    """Part of a file that is sent; `place` puts it in its place."""
+    from p2p.scheduler import copying
+
+    copying.write_chunk(LaunchFolder(base, launch_id).path / "incoming" / name, data, offset)
 
 
 def _place(base: Path, launch_id: str, folder: str, files: Mapping[str, Sequence[Any]]) -> Any:
@@ -78,15 +103,12 @@ def _place(base: Path, launch_id: str, folder: str, files: Mapping[str, Sequence
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "machine": _machine,
-    "prepare": _prepare,
-    "start": _start,
-    "statuses": _statuses,
-    "cancel": _cancel,
-    "release": _release,
-    "scan": _scan,
-    "place": _place,
-}
+    function.__name__[1:]: function
+    for function in (
+        _machine, _prepare, _start, _statuses, _cancel, _log, _release, _remove,
+        _scan, _read, _write, _place,
+    )
+}  # fmt: skip
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from p2p.prompts import build
 from p2p.prompts.env_facts import body_facts, listing, overview, tags_text
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import camera_text
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 MAX_FRAMES = 24
 FPS = 4.0
@@ -155,7 +155,7 @@ def look_again(
     vlm: LLMClient, case: Disagreement, question: str, start_s: float, end_s: float
 ) -> str:
     """A part of the episode, filmed anew and shown with a question."""
-    whole = Trajectory.load(case.trajectory)
+    whole = RecordedEpisode.load(case.trajectory)
     part = cut(whole, min(start_s, end_s), max(start_s, end_s))
     with tempfile.TemporaryDirectory(prefix="p2p-look-") as name:
         source, video = Path(name) / "part.npz", Path(name) / "part.mp4"
