@@ -70,7 +70,7 @@ def evaluated_observations(
 ) -> NDArray[np.float32]:
     """What this checkpoint's policy saw in the recorded episodes of its evaluation, (N, D)."""
     paths = (record.trajectory_file(step, label) for label in ROLLOUT_LABELS)
-    recorded = [Trajectory.load(path)["obs"] for path in paths if path.exists()]
+    recorded = [RecordedEpisode.load(path)["obs"] for path in paths if path.exists()]
     return np.concatenate([np.zeros((0, policy.shape.obs_dim), np.float32), *recorded])
 
 
