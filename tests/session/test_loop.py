@@ -248,7 +248,7 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
     told = made.read_status()
     assert told is not None
     assert told.error == result.message
-    assert f"`p2p resume {made.session_id} --max-minutes" in result.message
+    assert f"`p2p resume {made.path} --max-minutes" in result.message
     assert "time_exhausted" in made.report_path.read_text()
     last = read_events(made.events_path, limit=1000)[-1]
     assert (last.event, last.data["message"]) == ("session.ended", result.message)
@@ -418,3 +418,22 @@ def test_a_pass_does_not_end_a_session_whose_user_wants_more(session: Made, run:
     assert (result.status, result.best_iteration) == ("passed", 2)
     assert "revise 1" not in calls(made)
     assert made.iteration(2).read_reward_source() == reward(42.0)
+
+
+def test_a_pass_stands_where_no_iteration_is_left_for_the_feedback_after_it(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=1)
+    assert run(made, scores={"1": [0.9, 0.9]}).status == "passed"
+    feedback(made, remark="a little slower")
+    asked = calls(made)
+    result = run(made, resume=True)
+    assert (result.status, status(made), result.best_iteration) == ("passed", "passed", 1)
+    assert calls(made) == asked
+    assert result.message.endswith(f"p2p resume {made.path} --iterations 2")
+    # The command that is named does what the feedback asks for; a worse iteration takes nothing.
+    open_config(made, {"max_iterations": 2})
+    result = run(made, resume=True, scores={"2": [0.4, 0]})
+    assert (result.status, result.best_iteration, result.iterations) == ("passed", 1, 2)
+    assert "revise 1" in calls(made)
+    assert "no pass within 2 iterations" in result.message

@@ -46,7 +46,7 @@ def stop(
       p2p stop last
       p2p stop session_20260101_120000_0123abcd --no-wait
     """
-    from p2p.session.stopping import cancel
+    from p2p.session.stopping import cancel, resume_command
 
     record = open_session(session, runs_dir)
     queued = _cancel_run(record)
@@ -56,7 +56,7 @@ def stop(
     for pid, started in (processes or ()) if wait else ():
         _wait_for(pid, started)
     value = {"session_id": record.session_id, "status": "cancelled"}
-    answer(value, f"stopped; resume with: p2p resume {record.session_id}", as_json=as_json)
+    answer(value, f"stopped; resume with: {resume_command(record)}", as_json=as_json)
 
 
 def _cancel_run(record: SessionRecord) -> bool:
@@ -127,6 +127,7 @@ def steer(
       p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
     """
     from p2p.session.steering import give_feedback
+    from p2p.session.stopping import resume_command
 
     record = open_session(session, runs_dir)
     order = _order(
@@ -139,7 +140,7 @@ def steer(
     )
     path = give_feedback(record.path, order)
     status = record.derive_status()
-    then = "" if status == "running" else f"; it is {status}: p2p resume {record.session_id}"
+    then = "" if status == "running" else f"; it is {status}: {resume_command(record)}"
     value = {"session_id": record.session_id, "order": order.model_dump(mode="json")}
     answer(value, f"saved as {escape(shown(path))}{then}", as_json=as_json)
 
