@@ -43,7 +43,7 @@ def is_live(store: Store, run_id: str) -> bool:
 
 def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 4)
-    store.submit(plain_job("j", 40, seconds=0.05))
+    store.submit(plain_job("j", 24, seconds=0.05))
     run_all(store)
     assert_each_ran_once(store, "j")
 

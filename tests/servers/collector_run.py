@@ -48,4 +48,4 @@ class Run:
         return asyncio.run(self.collector.evaluate(games, **options))
 
     def steps(self) -> list[Step]:
-        return [step for unit in self.buffer._store.whole for step in unit]
+        return self.buffer._store.units

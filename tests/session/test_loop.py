@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import session_process
 from scripted_agents import ScriptedAgents, context_of, criterion, reward
+from session_process import status
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
@@ -23,17 +25,7 @@ from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.training.runner import RunOptions, run_training
 
-TINY = TrainConfig(
-    env_id="InvertedPendulum-v5",
-    num_envs=4,
-    num_steps=32,
-    num_minibatches=4,
-    update_epochs=2,
-    total_timesteps=256,
-    max_episode_steps=20,
-    num_evals=2,
-    num_eval_rounds=1,
-)
+TINY = TrainConfig(**{**session_process.TINY, "total_timesteps": 256, "max_episode_steps": 20})
 
 Made = Callable[..., SessionRecord]
 Run = Callable[..., SessionResult]
@@ -71,12 +63,6 @@ def calls(session: SessionRecord) -> list[str]:
     return ScriptedAgents(session, LoopConfig()).calls()
 
 
-def status(session: SessionRecord) -> str:
-    found = session.read_status()
-    assert found is not None
-    return found.status
-
-
 def feedback(session: SessionRecord, **parts: Any) -> None:
     give_feedback(session.path, SteeringOrder(given_at=utc_now(), **parts))
 
@@ -94,8 +80,9 @@ def test_a_pass_is_confirmed_on_fresh_starts_and_ends_the_session(session: Made,
     assert status(made) == "passed"
     assert made.validate() == []
     names = [event.event for event in read_events(made.events_path, limit=1000)]
-    for phase in ("intent", "reward", "judge_code", "train", "judge", "confirm"):
-        assert f"{phase}.end" in names
+    for phase in ("intent", "plan", "reward", "judge_code", "train", "judge", "confirm"):
+        assert {f"{phase}.start", f"{phase}.end"} <= set(names)
+    assert (names[0], names[-1]) == ("session.started", "session.ended")
     assert "passed" in made.report_path.read_text()
     assert "calls, 7 tokens, $0.2500\n" in made.report_path.read_text()
     assert made.iteration(1).read_reward_spec().terms == {"upright": "stay up"}

@@ -108,7 +108,6 @@ LATER = "import builtins as b; b.n = getattr(b, 'n', 0) + 1\n    if b.n > 400: "
     ("body", "reason"),
     [
         (LATER + "raise KeyError('x_speed')", "x_speed"),
-        (LATER + "return float('nan'), {'a': float('nan')}", "nan"),
         (LATER + "import sys; sys.exit(3)", "ended the process|SystemExit"),
         (LATER + "import os; os._exit(0)", r"training ended at step \d+ .*os\._exit"),
         (LATER + "bytearray(50 * 2**30)", "[Mm]emory"),

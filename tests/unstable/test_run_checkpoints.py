@@ -67,7 +67,7 @@ def test_whole_models_are_trained_played_and_continued(tmp_path: Path, model: st
     assert result.counts["failed"] == 0
     assert learned_steps(folder.path) == [1, 2, 3]
     state = folder.states()[-1]
-    assert not json.loads((state / "buffer.json").read_text())["store"]["whole"]  # all was learned
+    assert not json.loads((state / "buffer.json").read_text())["store"]["steps"]  # all was learned
     played = (folder.path / "games" / "train.jsonl").read_text().splitlines()
     versions = {p["version"] for line in played for p in json.loads(line)["players"]}
     assert {1, 2} <= versions

@@ -97,4 +97,4 @@ def test_adapters_travel_and_the_run_folder_has_everything(
     assert learned_steps(folder.path) == [*range(1, 7)]
     # Answers that came from adapters: an engine alone there can have had them from Ray only.
     buffer = json.loads((folder.path / "states" / "step-6" / "buffer.json").read_text())
-    assert {step["version"] for (step,) in buffer["store"]["whole"]} & {1, 2, 3, 4, 5}
+    assert {step["version"] for step in buffer["store"]["steps"]} & {1, 2, 3, 4, 5}

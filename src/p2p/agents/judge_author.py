@@ -37,18 +37,15 @@ def write_judge(
     config: TrainConfig,
     *,
     review: bool,
-    code: str | None = None,
-    author: str = "user",
     unsafe_local: bool = False,
 ) -> AuthoredCode:
     """A judge for the criteria; `valid` is False if it could not be made to run in 5 fixes.
 
-    With `code`, that is tried and repaired. Raises InferenceError, and SandboxUnavailable where
-    there is no sandbox.
+    Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     judge = JudgeAuthor(client, intent, config, unsafe_local=unsafe_local)
     with _trial(config) as judge.trial:
-        return judge.write(review=review, code=code, author=author)
+        return judge.write(review=review)
 
 
 class JudgeAuthor(CodeAuthor):
@@ -116,7 +113,6 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
 
 
 def _describe(names: Sequence[str], opinions: Sequence[JudgeOpinion]) -> str:
-    """What a judge gave, one line for each episode."""
     return "\n".join(
         f"{name}: {_score(opinion)}" for name, opinion in zip(names, opinions, strict=True)
     )

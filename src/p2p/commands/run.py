@@ -15,7 +15,7 @@ from p2p.commands.arguments import (
     make_request,
     open_session,
     runs_folder,
-    session_options,
+    with_flags,
 )
 from p2p.commands.console import (
     CommandError,
@@ -29,6 +29,7 @@ from p2p.commands.console import (
     usage_errors,
 )
 from p2p.commands.steering import read_criteria
+from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
 
 
-@session_options()
+@with_flags(OPTIONS)
 def run(
     context: typer.Context,
     options: dict[str, Any],

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
     from p2p.sandbox.results import read_arrays as read_arrays
     from p2p.sandbox.results import read_result as read_result
-    from p2p.sandbox.results import read_safetensors as read_safetensors
 
 _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
@@ -65,7 +64,7 @@ _HOMES = {
         "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
     ),
     "process": ("SandboxedProcess",),
-    "results": ("UntrustedResultError", "read_arrays", "read_result", "read_safetensors"),
+    "results": ("UntrustedResultError", "read_arrays", "read_result"),
 }  # fmt: skip
 
 

@@ -145,7 +145,6 @@ def _look_again(context: SessionContext) -> int:
 
 
 def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str]:
-    """The session's phases in their order; how it ended."""
     propose_intent(context)
     take_feedback(context, 0)
     number, untrained = 1, 0

@@ -66,7 +66,6 @@ def best_of(done: list[IterationView], since: int) -> IterationView | None:
 
 
 def _best_policy(best: IterationView) -> dict[str, Any]:
-    """Where the best policy lies, and how it scored."""
     run = best.best
     if run is None:
         return {}
@@ -84,7 +83,6 @@ def _best_policy(best: IterationView) -> dict[str, Any]:
 
 
 def _origin(view: SessionView, iteration: IterationView) -> Revision | None:
-    """The revision that an iteration comes from."""
     before = view.iterations.get(iteration.number - 1)
     return before.revision if before else None
 

@@ -75,7 +75,6 @@ class StopSwitch:
         self._has_signals = False
 
     def cancelled(self) -> bool:
-        """Whether to stop."""
         return self._asked_at is not None or self._time_is_over
 
     @property
@@ -180,12 +179,10 @@ class Clock:
         return cls(worked_s(session), None if minutes is None else minutes * 60)
 
     def seconds(self) -> float:
-        """All of it."""
         now = time.monotonic() if self._held_since is None else self._held_since
         return round(self.before_s + now - self.started, 3)
 
     def is_over(self) -> bool:
-        """Whether the time is used up."""
         return self.limit_s is not None and self.seconds() >= self.limit_s
 
     @contextmanager

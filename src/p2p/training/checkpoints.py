@@ -51,15 +51,27 @@ def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: Ev
         raise UntrustedResultError(str(error)) from error
     if unknown := set(trajectories) - set(ROLLOUT_LABELS):
         raise UntrustedResultError(f"unknown rollouts: {sorted(unknown)}")
+    widths = {trajectory["obs"].shape[1:] for trajectory in trajectories.values()}
+    if widths - {(policy.shape.obs_dim,)}:
+        raise UntrustedResultError(f"{message.policy_file}: not the policy of these episodes")
     for label, trajectory in trajectories.items():
         trajectory.save(record.trajectory_file(step, label))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_bytes(folder / "policy.safetensors", data)
     partial = folder / ".policy.partial.zip"
-    save_sb3_zip(policy, config, partial)
+    save_sb3_zip(policy, config, partial, evaluated_observations(record, step, policy))
     partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
         (record.work_dir / name).unlink(missing_ok=True)
+
+
+def evaluated_observations(
+    record: IterationRecord, step: int, policy: Policy
+) -> NDArray[np.float32]:
+    """What this checkpoint's policy saw in the recorded episodes of its evaluation, (N, D)."""
+    paths = (record.trajectory_file(step, label) for label in ROLLOUT_LABELS)
+    recorded = [RecordedEpisode.load(path)["obs"] for path in paths if path.exists()]
+    return np.concatenate([np.zeros((0, policy.shape.obs_dim), np.float32), *recorded])
 
 
 def load_checkpoint(record: IterationRecord, step: int) -> Policy:

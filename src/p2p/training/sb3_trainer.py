@@ -32,7 +32,7 @@ from p2p.training.base_trainer import (
     part,
     prefixed,
 )
-from p2p.training.envs.batched_env import BatchedEnv, StepBatch
+from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.policies.network import gaussian_shift
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
@@ -51,7 +51,8 @@ LOGGED = {
     "explained_variance": "train/explained_variance",
 }
 """Our names of what Stable-Baselines3 logs."""
-OnStep = Callable[[NDArray[np.float64], Terms, StepBatch], None]
+Step = tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]
+"""Rewards, terms and ended rows of one step."""
 
 
 def train(ctx: TrainContext) -> None:
@@ -70,9 +71,9 @@ class SB3Trainer(BaseTrainer):
         config = ctx.config
         self.began = time.perf_counter()
         seed = self.later_seed() if self.iteration else config.seed
-        self.steps: list[tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]] = []
+        self.steps: list[Step] = []
         self.normalize = VecNormalize(
-            RewardedVecEnv(self.env, self.reward, seed, self._note_step),
+            RewardedVecEnv(self.env, self.reward, seed, self.steps.append),
             norm_obs=config.normalize_obs,
             norm_reward=config.normalize_reward,
             clip_obs=config.obs_clip,
@@ -90,9 +91,6 @@ class SB3Trainer(BaseTrainer):
         if left > 0:
             self.began = time.perf_counter()
             self.model.learn(left, _Beats(self.alive), reset_num_timesteps=False)
-
-    def _note_step(self, rewards: NDArray[np.float64], terms: Terms, step: StepBatch) -> None:
-        self.steps.append((rewards, terms, step.terminated | step.truncated))
 
     def _after_update(self, metrics: dict[str, float], train_time: float) -> None:
         rewards, terms, dones = zip(*self.steps, strict=True)
@@ -117,19 +115,11 @@ class SB3Trainer(BaseTrainer):
 class RewardedVecEnv(VecEnv):
     """Steps the environments, computes the reward, and reports both in Stable-Baselines3's form.
 
-    Args:
-        env: the environments.
-        reward: what to train on.
-        seed: row i of the first reset is seeded with seed + i.
-        on_step: told of every step's rewards, terms and transition, for bookkeeping.
+    Row i of the first reset is seeded with seed + i. `on_step` is told of every step.
     """
 
     def __init__(
-        self,
-        env: BatchedEnv,
-        reward: RewardRunner,
-        seed: int,
-        on_step: OnStep,
+        self, env: BatchedEnv, reward: RewardRunner, seed: int, on_step: Callable[[Step], None]
     ) -> None:
         self.env = env
         self.reward = reward
@@ -167,7 +157,7 @@ class RewardedVecEnv(VecEnv):
             }
         self._obs = step.obs
         self._episode_start = done
-        self.on_step(total, terms, step)
+        self.on_step((total, terms, done))
         return step.obs, total, done, infos
 
     def close(self) -> None:

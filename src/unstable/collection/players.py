@@ -65,11 +65,11 @@ class RemotePlayer:
         )
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._model.ask(messages, sampling)
+                text = await self._model.ask(messages, sampling)
         except TimeoutError as error:
             raise EngineError(f"{self._agent.model}: no answer in {self._timeout:g} s") from error
-        action, feedback = extract_action(answer.text, self._agent.action_extraction_fn)
-        return Reply(answer.text, action, feedback, prompt=messages[-1]["content"])
+        action, feedback = extract_action(text, self._agent.action_extraction_fn)
+        return Reply(text, action, feedback, prompt=messages[-1]["content"])
 
 
 class PlayerFactory:

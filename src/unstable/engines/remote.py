@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines.protocol import EngineError, Sampling
@@ -15,13 +14,6 @@ if TYPE_CHECKING:
 
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENAI = "https://api.openai.com/v1"
-
-
-@dataclass(frozen=True)
-class RemoteReply:
-    text: str
-    cost_usd: float | None
-    """None: the endpoint does not say."""
 
 
 class RemoteModel:
@@ -52,17 +44,19 @@ class RemoteModel:
         """Of all answers that came with their cost."""
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
 
-    async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> RemoteReply:
+    async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> str:
         """Get the next message of a chat.
 
         Raises:
             EngineError: the endpoint refused, or did not answer however often it was asked.
         """
         for _ in range(self.tries):
-            reply = self._read(await self._request(messages, sampling))
-            if reply is not None:
-                self.cost_usd += reply.cost_usd or 0.0
-                return reply
+            completion = await self._request(messages, sampling)
+            text = self._read(completion)
+            if text is not None:
+                usage = getattr(completion, "usage", None)
+                self.cost_usd += float(getattr(usage, "cost", None) or 0.0)
+                return text
         raise EngineError(f"{self.name}: {self.url}: {self.tries} answers without a message")
 
     async def close(self) -> None:
@@ -97,7 +91,7 @@ class RemoteModel:
             message = f"{self.name}: {self.url}: {type(cause).__name__}: {cause}"
             raise EngineError(f"{message}, {self.tries} times") from error
 
-    def _read(self, completion: Any) -> RemoteReply | None:
+    def _read(self, completion: Any) -> str | None:
         """The answer; None if there is none, but may be the next time."""
         failure = getattr(completion, "error", None)
         if failure:  # some endpoints say 200 and then this
@@ -106,11 +100,9 @@ class RemoteModel:
                 return None
             raise EngineError(f"{self.name}: {self.url}: {str(failure)[:300]}")
         try:
-            text = completion.choices[0].message.content or ""
+            return str(completion.choices[0].message.content or "")
         except (AttributeError, LookupError, TypeError):
             return None
-        cost = getattr(getattr(completion, "usage", None), "cost", None)
-        return RemoteReply(str(text), None if cost is None else float(cost))
 
     def _connected(self) -> AsyncOpenAI:
         """The client of this event loop: connections cannot be used in another one."""

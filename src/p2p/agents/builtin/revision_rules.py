@@ -11,7 +11,7 @@ from typing import Any
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.reward import Recipe, Term
-from p2p.agents.requests import ReviseRequest, TriedIteration
+from p2p.agents.requests import PastIteration, ReviseRequest
 from p2p.contracts import CriterionScore
 
 HEAVIEST, LIGHTEST = 10.0, 0.005
@@ -125,7 +125,7 @@ class Case:
     # --- history ----------------------------------------------------------------------------------
 
     @cached_property
-    def past(self) -> dict[int, TriedIteration]:
+    def past(self) -> dict[int, PastIteration]:
         return {past.iteration: past for past in self.request.history}
 
     def settings_of(self, iteration: int) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Case:
             if (gain := self.gain(past)) is not None and gain <= WORSE
         )
 
-    def gain(self, past: TriedIteration) -> float | None:
+    def gain(self, past: PastIteration) -> float | None:
         """Against the iteration it was made from; None where one of them has no score."""
         before = self.past.get(past.parent) if past.parent is not None else None
         if before is None or before.score is None or past.score is None:

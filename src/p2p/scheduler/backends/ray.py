@@ -133,7 +133,7 @@ class RayBackend(Backend):
         if claim is None:
             return await self.status(launch)
         try:
-            fields = {"launch": asdict(file), "secrets": secrets, "python": python}
+            fields = {"file": asdict(file), "secrets": secrets, "python": python}
             await self._call(launch, "start", **fields)
         finally:
             os.close(claim)

@@ -98,10 +98,10 @@ class LaunchActor:
 
     def do(self, operation: str, **arguments: Any) -> Any:
         """One of the operations of `p2p.scheduler.node` on the launch."""
-        from p2p.scheduler.node import OPERATIONS
+        from p2p.scheduler.node import perform
 
         self.asked = time.monotonic()
-        return OPERATIONS[operation](self.base, self.launch_id, **arguments)
+        return perform(self.base, operation, self.launch_id, **arguments)
 
     def _folder(self) -> LaunchFolder:
         from p2p.scheduler.launch import LaunchFolder

@@ -85,7 +85,7 @@ class SSHBackend(Backend):
             await copying.send(_Folder(self, launch), launch.folder)
             runs_dir, python = self.folder(launch).runs_dir, self.python
             file = launch_file(launch.spec, runs_dir, python, lease_s=self.node.lease_s)
-            fields = {"launch": asdict(file), "secrets": secrets, "python": python}
+            fields = {"file": asdict(file), "secrets": secrets, "python": python}
             return RunStatus(**await call("start", launch_id=launch_id, **fields))
 
     async def status(self, launch: Launch) -> RunStatus:

@@ -181,14 +181,13 @@ def render_here(job: RenderJob) -> int:
 def _with_text(
     frames: Iterator[Frame], title: str, trajectory: RecordedEpisode, rows: list[int]
 ) -> Iterator[Frame]:
-    from p2p.training.video.encode import TextBand
+    from p2p.training.video.encode import PADDING, draw_texts
 
     for frame, row in zip(frames, rows, strict=True):
-        height, width = frame.shape[:2]
-        band = TextBand(width, size=max(8, min(16, width // 30)))
+        height = PADDING + max(8, min(16, frame.shape[1] // 30))
         if title:
-            band.draw(frame, 0, (title,))
-        band.draw(frame, height - band.height, overlay_texts(trajectory, row))
+            draw_texts(frame[:height], (title,))
+        draw_texts(frame[-height:], overlay_texts(trajectory, row))
         yield frame
 
 
