@@ -19,6 +19,7 @@ from p2p.benchmark.records import (
     read_benchmark,
 )
 from p2p.files import save_model
+from unstable.utils.logging import print_plainly
 
 MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2
 
@@ -55,19 +56,15 @@ def main(argv: list[str] | None = None) -> int:
     folder = arguments.runs_dir.absolute() / arguments.benchmark_id
     benchmark = read_benchmark(folder)
     if benchmark is None or not 0 <= arguments.stage < len(benchmark.stages):
-        _print_err(f"error: {folder} has no benchmark.json that can be read, or no such stage")
+        print_plainly(f"error: {folder} has no benchmark.json that can be read, or no such stage")
         return CANNOT_SAY
     result = decide(benchmark, folder, arguments.stage)
     save_model(folder / gate_folder(arguments.stage) / "gate.json", result)
     for number, why in result.missing.items():
-        _print_err(f"case {number} has no score and counts as 0: {why}")
+        print_plainly(f"case {number} has no score and counts as 0: {why}")
     verdict = "the next stage may begin" if result.passed else "no further stage is begun"
-    _print_err(f"mean score {result.mean_score:.3f}, threshold {result.threshold:g}: {verdict}")
+    print_plainly(f"mean score {result.mean_score:.3f}, threshold {result.threshold:g}: {verdict}")
     return MAY if result.passed else MAY_NOT
-
-
-def _print_err(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from p2p.commands.console import CommandError, JsonFlag, UsageError, answer, out
 from p2p.commands.job_submit import WithCommand, submit
 from p2p.commands.live import plain_table, state_text
 from p2p.commands.scheduler import find_job, open_store
+from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import JobRow, RunRow
@@ -170,7 +171,7 @@ def logs(
             if as_json:
                 text += data
             else:
-                sys.stdout.write(data.decode("utf-8", "replace"))
+                sys.stdout.write(printable(data.decode("utf-8", "replace")))
                 sys.stdout.flush()
             if not follow or now.state in ENDED or attempt is not None:
                 break

@@ -21,6 +21,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.session.session_id import new_session_id
 from p2p.settings import get_settings
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
+from unstable.utils.logging import print_plainly
 
 EXAMPLE = """examples:
   python -m p2p.executor --reward-fn reward.py
@@ -103,11 +104,10 @@ def _print_progress(message: WorkerMessage) -> None:
     if isinstance(message, ScalarsReady):
         values = message.scalars.values
         value = values.get("episodic_return")
-        print(  # noqa: T201 - this is a command's output
+        print_plainly(
             f"step {message.scalars.global_step:>10,}  "
             f"return {'-' if value is None else f'{value:.1f}':>9}  "
-            f"{values.get('sps', 0):>8,.0f} steps/s",
-            file=sys.stderr,
+            f"{values.get('sps', 0):>8,.0f} steps/s"
         )
 
 
@@ -118,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
         config, reward_code = read_inputs(arguments)
         folder = iteration_directory(arguments.runs_dir, config.iteration_id)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print_plainly(f"error: {error}")
         return 2
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -134,12 +134,12 @@ def main(argv: list[str] | None = None) -> int:
             on_message=(lambda _: None) if arguments.no_progress else _print_progress,
         )
     except TrainingFailed as failure:
-        print(f"error: {failure}", file=sys.stderr)  # noqa: T201
+        print_plainly(f"error: {failure}")
         if failure.detail:
-            print(failure.detail, file=sys.stderr)  # noqa: T201
+            print_plainly(failure.detail)
         return 1
     except (KeyboardInterrupt, TrainingCancelled):
-        print("cancelled", file=sys.stderr)  # noqa: T201
+        print_plainly("cancelled")
         return 130
     print(folder)  # noqa: T201 - the interface: the iteration directory, last
     return 0

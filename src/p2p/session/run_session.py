@@ -27,6 +27,7 @@ from p2p.session.request import SessionRequest, loop_config, with_changes
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, kill_descendants
 from p2p.settings import get_settings, redact, session_path
+from unstable.utils.logging import print_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -239,10 +240,6 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
     return start_session(request, session_id=arguments.session_id, runs_dir=runs_dir)
 
 
-def _print_err(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
-
-
 def _interrupt(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
@@ -253,21 +250,21 @@ def main(argv: list[str] | None = None, trainer: TrainerFactory = local_trainer)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         session = _session(arguments)
-        _print_err(f"session: {session.path}")
+        print_plainly(f"session: {session.path}")
         result = run(session, resume=arguments.resume, trainer=trainer, **_changes(arguments))
     except ValueError as error:
-        _print_err(f"error: {describe_errors(error)}")
+        print_plainly(f"error: {describe_errors(error)}")
         return EXIT_BAD_INPUT
     except SessionBusy as error:
-        _print_err(f"error: {error}")
+        print_plainly(f"error: {error}")
         return EXIT_BUSY
     except OSError as error:
-        _print_err(f"error: {error}")
+        print_plainly(f"error: {error}")
         return EXIT_CODES["error"]
     except KeyboardInterrupt:
-        _print_err("cancelled")
+        print_plainly("cancelled")
         return EXIT_CODES["cancelled"]
-    _print_err(f"{result.status}: {result.message}")
+    print_plainly(f"{result.status}: {result.message}")
     print(session.path)  # noqa: T201 - the interface: the session's folder, last
     return EXIT_CODES.get(result.status, 1)
 

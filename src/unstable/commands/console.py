@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+from unstable.utils.logging import printable
+
+
+class SafeConsole(Console):
+    """A console whose texts control no terminal: all that is printed is rendered here.
+
+    Much of what we print was written by models or by the code that they wrote. Colours are styles
+    of a segment, and the console's own movements are marked as control: both pass.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(printable(text), style)
+
+
+out = SafeConsole(highlight=False)
+err = SafeConsole(stderr=True, highlight=False)
+
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 
@@ -14,6 +15,8 @@ def quiet_transformers() -> None:
 
 KEPT = "\n\t"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+REORDERING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that show a text in another order than it is written in."""
 
 
 def printable(text: str) -> str:
@@ -21,9 +24,17 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        REPLACEMENT if unicodedata.category(c) in ("Cc", "Cs") and c not in KEPT else c
-        for c in text.replace("\r\n", "\n")
+        REPLACEMENT if c in REORDERING or _is_control(c) else c for c in text.replace("\r\n", "\n")
     )
+
+
+def _is_control(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cs") and c not in KEPT
+
+
+def print_plainly(text: str) -> None:
+    """A line on standard error, for programs that other programs start."""
+    print(printable(text), file=sys.stderr, flush=True)  # noqa: T201 - this is a command's output
 
 
 def one_line(error: BaseException) -> str:
