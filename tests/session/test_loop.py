@@ -42,11 +42,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Made:
-    def make(name: str = "session_a", **options: Any) -> SessionRecord:
+    def make(
+        name: str = "session_a", prompt: str = "balance the pole", **options: Any
+    ) -> SessionRecord:
         loop = loop_config(
             TINY.env_id, train=TINY, **{"videos": False, "max_iterations": 3, **options}
         )
-        return create_session("balance the pole", loop, session_id=name, runs_dir=tmp_path)
+        return create_session(prompt, loop, session_id=name, runs_dir=tmp_path)
 
     return make
 
@@ -437,3 +439,13 @@ def test_a_pass_stands_where_no_iteration_is_left_for_the_feedback_after_it(
     assert (result.status, result.best_iteration, result.iterations) == ("passed", 1, 2)
     assert "revise 1" in calls(made)
     assert "no pass within 2 iterations" in result.message
+
+
+def test_what_a_judge_writes_makes_no_links_or_pictures_in_the_report(
+    session: Made, run: Run
+) -> None:
+    made = session(prompt="stand ![x](http://x.test/a.png) <img src=x> \x1b]0;x\x07")
+    run(made)
+    report = made.report_path.read_text()
+    assert r"!\[x\](http://x.test/a.png) \<img src=x>" in report
+    assert "\x1b" not in report

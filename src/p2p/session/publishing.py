@@ -7,6 +7,7 @@ be behind or ahead of those for longer than that.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from p2p.agents.reward_source import reward_digest
@@ -14,6 +15,7 @@ from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
 from p2p.files import write_text
 from p2p.records.session_view import IterationView, SessionView
 from p2p.session.phases import rubric_since
+from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -282,7 +284,8 @@ def _number(value: float | None) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """A text as one line of Markdown in which it makes no links, pictures or HTML."""
+    return re.sub(r"([\\\[\]<])", r"\\\1", " ".join(printable(text).split()))
 
 
 def _cell(text: str) -> str:
