@@ -1,6 +1,6 @@
 """What each motion and style asks for, as a table of criteria, and the builder that collects them.
 
-A threshold is a number, or a function of the environment's morphology where it scales with that.
+A threshold is a number, or a share of something that scales with the environment's morphology.
 """
 
 from __future__ import annotations
@@ -16,11 +16,23 @@ from p2p.agents.builtin.quantities import Quantity, rise_key
 from p2p.contracts import Category, Criterion
 
 Comparison = Literal["at_least", "at_most"]
-Scaled = float | Callable[[Morphology], float]
+Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
 UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns"}
 
 PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
+SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
+    "pace": lambda model, share: share * model.pace,
+    "length": lambda model, share: share * model.length,
+    "height": lambda model, share: share * model.standing_height,
+    # Within what does not end the episode.
+    "allowed": lambda model, share: model.allowed_height(share * model.standing_height),
+    # Of the height at which one that starts lying is clearly off the ground.
+    "clear": lambda model, share: (
+        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
+    ),
+}
+"""What a share in a threshold is a share of."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
 
@@ -62,20 +74,16 @@ class CriteriaBuilder:
         return any(criterion.category == "task" for criterion in self.criteria)
 
     def add(self, *rows: Row) -> None:
-        for row in rows:
-            self._add(row)
-
-    def _add(self, row: Row) -> None:
-        """Unless the same number is asked for already or cannot be measured.
+        """Add those that can be measured and are not asked for already.
 
         What went without saying and is then asked for in so many words belongs to the task.
         """
-        if row.stat == "lasting":
-            measurable = self.model.may_end_early
-        else:
-            measurable = row.quantity in self.quantities
-        if not measurable:
-            return
+        for row in rows:
+            lasting = row.stat == "lasting"
+            if self.model.may_end_early if lasting else row.quantity in self.quantities:
+                self._add(row)
+
+    def _add(self, row: Row) -> None:
         window = WHOLE if row.whole else self.window
         low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
         measure = Measure(row.stat, row.quantity, low, high, window)
@@ -83,14 +91,11 @@ class CriteriaBuilder:
         for place, known in enumerate(self.criteria):
             same = self.measures[place] == measure
             if same and row.category == "task":
-                weight = max(known.weight, row.weight)
-                self.criteria[place] = known.model_copy(
-                    update={"category": "task", "weight": weight}
-                )
+                update = {"category": "task", "weight": max(known.weight, row.weight)}
+                self.criteria[place] = known.model_copy(update=update)
             if same or title == known.title:
                 return
-        text = measure.text(self.quantities)
-        unit = UNITS.get(row.stat)
+        text, unit = measure.text(self.quantities), UNITS.get(row.stat)
         self.measures.append(measure)
         self.criteria.append(
             Criterion(
@@ -107,7 +112,9 @@ class CriteriaBuilder:
         )
 
     def _number(self, value: Scaled) -> float:
-        return float(f"{value(self.model) if callable(value) else value:.3g}")
+        if isinstance(value, tuple):
+            value = SCALES[value[1]](self.model, value[0])
+        return float(f"{value:.3g}")
 
     def _unused_id(self, title: str) -> str:
         letters = "".join(c if c.isalnum() else " " for c in title.lower())
@@ -118,33 +125,6 @@ class CriteriaBuilder:
 
 
 Rule = Callable[[CriteriaBuilder, Goal], None]
-
-
-# --- what thresholds scale with -------------------------------------------------------------------
-
-
-def pace(share: float) -> Scaled:
-    return lambda model: share * model.pace
-
-
-def length(share: float) -> Scaled:
-    return lambda model: share * model.length
-
-
-def height(share: float) -> Scaled:
-    return lambda model: share * model.standing_height
-
-
-def allowed(share: float) -> Scaled:
-    """A share of the standing height, within what does not end the episode."""
-    return lambda model: model.allowed_height(share * model.standing_height)
-
-
-def clear(share: float) -> Scaled:
-    """A share of the height at which one that starts lying is clearly off the ground."""
-    return lambda model: (
-        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
-    )
 
 
 # --- rows that several motions have ---------------------------------------------------------------
@@ -166,12 +146,12 @@ def lasts(weight: float) -> Row:
 def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     """An agent that works hard sways, so where it is counts more than how it moves."""
     return (
-        Row("Stays in place", "mean", "drift", "at_most", length(1.0), category, weight),
-        Row("Does not travel", "mean", "ground_speed", "at_most", pace(0.15), "stability", 0.2),
+        Row("Stays in place", "mean", "drift", "at_most", (1.0, "length"), category, weight),
+        Row("Does not travel", "mean", "ground_speed", "at_most", (0.15, "pace"), "stability", 0.2),
     )
 
 
-BOUNCING = Row("Goes up and down", "mean", "bounce", "at_least", pace(0.06), "gait", 0.3)
+BOUNCING = Row("Goes up and down", "mean", "bounce", "at_least", (0.06, "pace"), "gait", 0.3)
 CALM = Row("Moves its joints little", "mean", "joint_speed", "at_most", 1.5, "dynamics", 0.15)
 SMOOTH = Row("Moves smoothly", "mean", "action_change", "at_most", 0.2, "dynamics", 0.4)
 
@@ -179,7 +159,7 @@ SMOOTH = Row("Moves smoothly", "mean", "action_change", "at_most", 0.2, "dynamic
 def not_fallen(builder: CriteriaBuilder) -> None:
     if not builder.model.starts_lying:
         builder.add(Row("Does not sink down", "share", "height", "at_least", 0.9, "posture", 0.25,
-                        low=height(0.6)))  # fmt: skip
+                        low=(0.6, "height")))  # fmt: skip
 
 
 def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
@@ -195,7 +175,7 @@ def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
 
 
 _low = _rows(
-    Row("Keeps low", "share", "height", "at_least", 0.8, weight=0.7, high=allowed(0.85)),
+    Row("Keeps low", "share", "height", "at_least", 0.8, weight=0.7, high=(0.85, "allowed")),
     needs="height",
     cannot="keep low",
 )
@@ -221,21 +201,27 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         return
     stated = goal.stated("m/s")
     wanted = PACES[goal.speed or usual] * builder.model.pace if stated is None else stated
-    if stated is not None or goal.speed == "slow":
-        builder.add(Row(f"{title} at the speed asked for", "miss", quantity, "at_most",
-                        wanted * (0.5 if stated is None else 0.15), low=wanted))  # fmt: skip
-    else:
-        builder.add(Row(title, "mean", quantity, "at_least", wanted))
-    builder.add(Row("Keeps going", "share", quantity, "at_least", 0.75, "gait", 0.2,
-                    low=0.25 * wanted))  # fmt: skip
+    slow = 0.5 if goal.speed == "slow" else None
+    builder.add(
+        _rate(title, "speed", quantity, wanted, slow if stated is None else 0.15),
+        _keeps("Keeps going", quantity, wanted),
+    )
     if quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
         builder.add(Row("Keeps its line", "miss", "left_speed", "at_most", limit, "gait", 0.15,
                         low=0.0))  # fmt: skip
 
 
-def _run(builder: CriteriaBuilder, goal: Goal) -> None:
-    _go(builder, goal, "run")
+def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float | None) -> Row:
+    """At least this fast; with a tolerance, as fast as this."""
+    if tolerance is None:
+        return Row(title, "mean", quantity, "at_least", wanted)
+    return Row(f"{title} at the {kind} asked for", "miss", quantity, "at_most",
+               wanted * tolerance, low=wanted)  # fmt: skip
+
+
+def _keeps(title: str, quantity: str, wanted: float) -> Row:
+    return Row(title, "share", quantity, "at_least", 0.75, "gait", 0.2, low=0.25 * wanted)
 
 
 def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -252,13 +238,9 @@ def _turn(usual: str, *more: Row) -> Rule:
         rate = TURN_RATES[goal.speed or usual] if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
-        elif stated is not None:
-            builder.add(Row(f"{title} at the rate asked for", "miss", quantity, "at_most",
-                            0.15 * rate, low=rate))  # fmt: skip
-        else:
-            builder.add(Row(title, "mean", quantity, "at_least", rate))
         builder.add(
-            Row("Keeps turning", "share", quantity, "at_least", 0.75, "gait", 0.2, low=0.25 * rate),
+            _rate(title, "rate", quantity, rate, None if stated is None else 0.15),
+            _keeps("Keeps turning", quantity, rate),
             *more,
         )
 
@@ -315,11 +297,11 @@ _BALANCE = (
     Row("Moves the cart calmly", "mean", "cart_speed", "at_most", 0.5, "dynamics", 0.15),
 )
 _GET_UP = (
-    Row("Gets clearly off the ground", "highest", "height", "at_least", clear(1.0), weight=0.6),
-    Row("Is up at the end", "final", "height", "at_least", clear(0.9)),
-    Row("Stays up", "share", "height", "at_least", 0.6, "stability", 0.3, low=clear(0.75)),
+    Row("Gets clearly off the ground", "highest", "height", "at_least", (1.0, "clear"), weight=0.6),
+    Row("Is up at the end", "final", "height", "at_least", (0.9, "clear")),
+    Row("Stays up", "share", "height", "at_least", 0.6, "stability", 0.3, low=(0.75, "clear")),
     Row("Stands at full height", "share", "height", "at_least", 0.3, "posture", 0.1,
-        low=height(0.85)),
+        low=(0.85, "height")),
     Row("Holds its trunk upright", "share", "tilt", "at_least", 0.5, "posture", 0.15, high=0.9),
 )  # fmt: skip
 
@@ -335,8 +317,16 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
     if "ground_speed" not in builder.quantities:
         builder.add(Row("Holds still", "mean", "joint_speed", "at_most", 0.3))
     builder.add(
-        Row("Stays where it is", "mean", "ground_speed", "at_most", pace(0.06)),
-        Row("Ends near where it began", "final", "drift", "at_most", length(0.5), "stability", 0.2),
+        Row("Stays where it is", "mean", "ground_speed", "at_most", (0.06, "pace")),
+        Row(
+            "Ends near where it began",
+            "final",
+            "drift",
+            "at_most",
+            (0.5, "length"),
+            "stability",
+            0.2,
+        ),
         *upright(0.6),
     )
     not_fallen(builder)
@@ -382,7 +372,7 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
 
 def _high(builder: CriteriaBuilder, _: Goal) -> None:
     if not any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
-        builder.add(Row("Keeps high", "mean", "height", "at_least", height(1.0), weight=0.7))
+        builder.add(Row("Keeps high", "mean", "height", "at_least", (1.0, "height"), weight=0.7))
 
 
 def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -406,7 +396,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
 
 RULES: Mapping[str, Rule] = {
     "go": _go,
-    "run": _run,
+    "run": lambda builder, goal: _go(builder, goal, "run"),
     "crawl": _crawl,
     "spin": _turn("run", *in_place("stability", 0.4)),
     "turn": _turn("medium"),
@@ -417,16 +407,26 @@ RULES: Mapping[str, Rule] = {
     "stand": _stand,
     "balance": _stand,
     "crouch": _rows(
-        Row("Crouches", "share", "height", "at_least", 0.7, low=allowed(0.35), high=allowed(0.85)),
-        Row("Stays where it is", "mean", "ground_speed", "at_most", pace(0.08), "stability", 0.3),
+        Row(
+            "Crouches",
+            "share",
+            "height",
+            "at_least",
+            0.7,
+            low=(0.35, "allowed"),
+            high=(0.85, "allowed"),
+        ),
+        Row(
+            "Stays where it is", "mean", "ground_speed", "at_most", (0.08, "pace"), "stability", 0.3
+        ),
         *upright(0.8, "posture", 0.3),
         CALM,
         needs="height",
         cannot="crouch",
     ),
     "lie": _rows(
-        Row("Lies on the ground", "final", "height", "at_most", allowed(0.55)),
-        Row("Lies still", "mean", "ground_speed", "at_most", pace(0.08), "stability", 0.3),
+        Row("Lies on the ground", "final", "height", "at_most", (0.55, "allowed")),
+        Row("Lies still", "mean", "ground_speed", "at_most", (0.08, "pace"), "stability", 0.3),
         CALM,
         needs="height",
         cannot="lie down",
@@ -455,7 +455,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "in_place": _rows(*in_place("task", 1.0)),
     "straight": _rows(
-        Row("Keeps its line", "miss", "left_speed", "at_most", pace(0.05), "gait", 0.4, low=0.0)
+        Row("Keeps its line", "miss", "left_speed", "at_most", (0.05, "pace"), "gait", 0.4, low=0.0)
     ),
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "on_back": _rows(
