@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.quantities import quantities_of
@@ -166,8 +166,7 @@ def _serves(term: Term, ids: frozenset[str]) -> bool:
     return not ids.isdisjoint(term.criteria)
 
 
-Group = Literal["all", "costs", "unmet", "unmet task", "style", "staying up"]
-_GROUPS: Mapping[Group, Callable[[Case, Term], bool]] = {
+_GROUPS: Mapping[str, Callable[[Case, Term], bool]] = {
     "all": lambda *_: True,
     "costs": lambda _, term: term.is_cost,
     "unmet": lambda case, term: _serves(term, case.unmet_ids),
@@ -207,13 +206,18 @@ _SLOWER_LEARNING = Setting(  # once: below half of the first rate, little is lea
 class Try(NamedTuple):
     """Change these weights by a factor (0: do without these terms), and these settings."""
 
-    terms: Group = "all"
+    terms: str = "all"
+    """A group, or the name of a term."""
     factor: float = 1.0
     settings: tuple[Setting, ...] = ()
 
     def applied(self, case: Case, plan: Plan) -> Plan:
         """The plan itself where there is nothing to change."""
-        plan = plan.weigh(self.factor, lambda term: _GROUPS[self.terms](case, term))
+        group = _GROUPS.get(self.terms)
+        plan = plan.weigh(
+            self.factor,
+            lambda term: group(case, term) if group else term.name == self.terms,
+        )
         for name, while_, new in self.settings:
             value = case.settings.get(name)
             if isinstance(value, int | float) and while_(case, value):
@@ -306,11 +310,16 @@ RULES: tuple[Rule, ...] = (
         (Try("style", 0.0),),
     ),
 )
-VARY, REWRITE, REMARKS = "vary", "rewrite", "remarks"
+REWRITE = Rule(
+    "rewrite",
+    "the reward written anew from the criteria",
+    lambda case: not case.ours,
+    (Try(),),
+)
+VARY, REMARKS = "vary", "remarks"
 REASONS = {
-    **{rule.name: rule.why for rule in RULES},
+    **{rule.name: rule.why for rule in (REWRITE, *RULES)},
     VARY: "other weights, because the rules are used up",
-    REWRITE: "the reward written anew from the criteria",
     REMARKS: "as the person said",
 }
 
@@ -331,11 +340,9 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     """The best proposal that is left after so many that would not do."""
     case = _case(request)
     followed = follow(request.remarks, case.recipe)
-    plans = _plans(case, followed)
-    if refusals >= _SURE:
-        plans = [(rule, plan) for rule, plan in plans if rule == VARY]
-        refusals -= _SURE
-    chosen = _chosen(_untried(case, plans), refusals)
+    plans = _plans(case, followed, varied_only=refusals >= _SURE)
+    skipped = refusals - _SURE if refusals >= _SURE else refusals
+    chosen = _chosen(_untried(case, plans), skipped)
     unheeded = "the built-in author has no reward that keeps to it"
     return RevisionProposal(
         diagnosis=_diagnosis(case),
@@ -378,7 +385,7 @@ def _case(request: ReviseRequest) -> Case:
     return Case(request, iteration, code, recipe, ours)
 
 
-def _plans(case: Case, followed: Followed) -> list[tuple[str, Plan]]:
+def _plans(case: Case, followed: Followed, *, varied_only: bool) -> Iterator[tuple[str, Plan]]:
     """All that could be done, each with its rule, in the order in which to try it.
 
     Rules that have not helped so far come later, those that have failed most last.
@@ -391,18 +398,32 @@ def _plans(case: Case, followed: Followed) -> list[tuple[str, Plan]]:
     if case.code and not case.ours and not followed.changes:
         # Somebody else's code is left alone as long as can be.
         starts.insert(0, _obedient(case, Plan(None)))
-    plans: list[tuple[str, Plan]] = []
-    for base in starts:
-        if base.recipe is not None and not case.ours and not followed.changes:
-            plans.append((REWRITE, base))
-        for rule in RULES:
-            if rule.when(case):
-                changed = (attempt.applied(case, base) for attempt in rule.tries)
-                plans += [(rule.name, plan) for plan in changed if plan != base]
-    plans += [(VARY, plan) for plan in _variations(case, start) if plan != start]
+    tries = [
+        (rule.name, base, attempt)
+        for base in starts
+        for rule in (REWRITE, *RULES)
+        if rule.when(case) and (rule is not REWRITE or base.recipe is not None)
+        for attempt in rule.tries
+    ]
+    tries += [(VARY, start, attempt) for attempt in _variations(case)]
     failures = {name: case.failures(name) for name in REASONS}
-    plans.sort(key=lambda plan: failures[plan[0]])
-    return [(REMARKS, start), *plans] if followed.changes else plans
+    tries.sort(key=lambda each: failures[each[0]])
+    if followed.changes and not varied_only:
+        yield REMARKS, start
+    for name, base, attempt in tries:
+        plan = attempt.applied(case, base)
+        is_new = plan != base or (name == REWRITE.name and not followed.changes)
+        if is_new and (name == VARY or not varied_only):
+            yield name, plan
+
+
+def _variations(case: Case) -> list[Try]:
+    """Other weights, ever farther from these: something to try when every rule has been used."""
+    groups = ["unmet" if case.unmet_ids else "all", "costs"]
+    groups += [term.name for term in case.recipe.terms]
+    used = sum(past.rule == VARY for past in case.past.values())
+    factors = islice(_steps_away(_STRIDE), used, used + _DISTANCES)
+    return [Try(group, factor) for factor in factors for group in groups]
 
 
 def _obedient(case: Case, plan: Plan) -> Plan:
@@ -419,18 +440,7 @@ def _obedient(case: Case, plan: Plan) -> Plan:
     return plan
 
 
-def _variations(case: Case, plan: Plan) -> Iterator[Plan]:
-    """Other weights, ever farther from these: something to try when every rule has been used."""
-    ids = case.unmet_ids or frozenset(criterion.id for criterion in case.request.criteria)
-    groups: list[Callable[[Term], bool]] = [lambda term: _serves(term, ids), lambda t: t.is_cost]
-    names = [term.name for term in plan.recipe.terms] if plan.recipe else []
-    groups += [lambda term, name=name: term.name == name for name in names]  # type: ignore[misc]
-    used = sum(past.rule == VARY for past in case.past.values())
-    for factor in islice(_steps_away(_STRIDE), used, used + _DISTANCES):
-        yield from (plan.weigh(factor, group) for group in groups)
-
-
-def _untried(case: Case, plans: list[tuple[str, Plan]]) -> Iterator[Candidate]:
+def _untried(case: Case, plans: Iterator[tuple[str, Plan]]) -> Iterator[Candidate]:
     """Those that differ from each other and from every iteration of the history."""
     request = case.request
     tried = [(past.reward_digest, case.settings_of(past.iteration)) for past in request.history]
