@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from p2p.agents.builtin.grammar import Goal
@@ -44,7 +45,6 @@ class Row:
     title: str
     stat: Stat
     quantity: str
-    comparison: Comparison
     threshold: Scaled
     category: Category = "task"
     weight: float = 1.0
@@ -52,6 +52,10 @@ class Row:
     high: Scaled | None = None
     whole: bool = False
     """Over the whole episode, in whichever part of a sequence it stands."""
+    comparison: Comparison = "at_least"
+
+
+Limit = partial(Row, comparison="at_most")
 
 
 @dataclass(slots=True)
@@ -133,33 +137,33 @@ Rule = Callable[[CriteriaBuilder, Goal], None]
 def upright(limit: float, category: Category = "task", weight: float = 0.5) -> tuple[Row, ...]:
     """The root upright, or the pole where there is one."""
     return (
-        Row("Stays upright", "share", "tilt", "at_least", 0.9, category, weight, high=limit),
-        Row("Keeps the pole up", "share", "pole_tilt", "at_least", 0.9, high=0.2),
+        Row("Stays upright", "share", "tilt", 0.9, category, weight, high=limit),
+        Row("Keeps the pole up", "share", "pole_tilt", 0.9, high=0.2),
     )
 
 
 def lasts(weight: float) -> Row:
-    return Row("Does not end early", "lasting", "", "at_least", 0.95, "stability", weight,
-               whole=True)  # fmt: skip
+    return Row("Does not end early", "lasting", "", 0.95, "stability", weight, whole=True)
 
 
 def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     """An agent that works hard sways, so where it is counts more than how it moves."""
     return (
-        Row("Stays in place", "mean", "drift", "at_most", (1.0, "length"), category, weight),
-        Row("Does not travel", "mean", "ground_speed", "at_most", (0.15, "pace"), "stability", 0.2),
+        Limit("Stays in place", "mean", "drift", (1.0, "length"), category, weight),
+        Limit("Does not travel", "mean", "ground_speed", (0.15, "pace"), "stability", 0.2),
     )
 
 
-BOUNCING = Row("Goes up and down", "mean", "bounce", "at_least", (0.06, "pace"), "gait", 0.3)
-CALM = Row("Moves its joints little", "mean", "joint_speed", "at_most", 1.5, "dynamics", 0.15)
-SMOOTH = Row("Moves smoothly", "mean", "action_change", "at_most", 0.2, "dynamics", 0.4)
+BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3)
+CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15)
+SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
 
 
 def not_fallen(builder: CriteriaBuilder) -> None:
     if not builder.model.starts_lying:
-        builder.add(Row("Does not sink down", "share", "height", "at_least", 0.9, "posture", 0.25,
-                        low=(0.6, "height")))  # fmt: skip
+        builder.add(
+            Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.6, "height"))
+        )
 
 
 def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
@@ -175,7 +179,7 @@ def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
 
 
 _low = _rows(
-    Row("Keeps low", "share", "height", "at_least", 0.8, weight=0.7, high=(0.85, "allowed")),
+    Row("Keeps low", "share", "height", 0.8, weight=0.7, high=(0.85, "allowed")),
     needs="height",
     cannot="keep low",
 )
@@ -208,20 +212,20 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
     )
     if quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
-        builder.add(Row("Keeps its line", "miss", "left_speed", "at_most", limit, "gait", 0.15,
-                        low=0.0))  # fmt: skip
+        builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
 
 
 def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float | None) -> Row:
     """At least this fast; with a tolerance, as fast as this."""
     if tolerance is None:
-        return Row(title, "mean", quantity, "at_least", wanted)
-    return Row(f"{title} at the {kind} asked for", "miss", quantity, "at_most",
-               wanted * tolerance, low=wanted)  # fmt: skip
+        return Row(title, "mean", quantity, wanted)
+    return Limit(
+        f"{title} at the {kind} asked for", "miss", quantity, wanted * tolerance, low=wanted
+    )
 
 
 def _keeps(title: str, quantity: str, wanted: float) -> Row:
-    return Row(title, "share", quantity, "at_least", 0.75, "gait", 0.2, low=0.25 * wanted)
+    return Row(title, "share", quantity, 0.75, "gait", 0.2, low=0.25 * wanted)
 
 
 def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -257,8 +261,8 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
             builder.cannot.append(title.lower())
             return
         builder.add(
-            Row(title, "turns", quantities[0], "at_least", 1.0),
-            Row(f"{title} again and again", "mean", quantities[0], "at_least", 0.5, "gait", 0.2),
+            Row(title, "turns", quantities[0], 1.0),
+            Row(f"{title} again and again", "mean", quantities[0], 0.5, "gait", 0.2),
         )
 
     return rule
@@ -275,7 +279,7 @@ def _jump(builder: CriteriaBuilder, goal: Goal) -> None:
     model = builder.model
     rise = goal.stated("m") or max(0.15 * model.standing_height, 0.1 * model.length)
     top = model.allowed_height(model.standing_height + rise)
-    builder.add(Row("Jumps up", "highest", "height", "at_least", top), BOUNCING)
+    builder.add(Row("Jumps up", "highest", "height", top), BOUNCING)
     if goal.direction in _WAYS:
         _go(builder, goal)
 
@@ -290,20 +294,19 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
 
 
 _BALANCE = (
-    Row("Keeps the pole up to the end", "lasting", "", "at_least", 0.95, whole=True),
-    Row("Keeps the pole upright", "share", "pole_tilt", "at_least", 0.9, weight=0.7, high=0.15),
-    Row("Holds it without swaying", "mean", "pole_tilt", "at_most", 0.1, "posture", 0.3),
-    Row("Keeps the cart near the middle", "mean", "cart_offset", "at_most", 0.5, "stability", 0.2),
-    Row("Moves the cart calmly", "mean", "cart_speed", "at_most", 0.5, "dynamics", 0.15),
+    Row("Keeps the pole up to the end", "lasting", "", 0.95, whole=True),
+    Row("Keeps the pole upright", "share", "pole_tilt", 0.9, weight=0.7, high=0.15),
+    Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
+    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.5, "stability", 0.2),
+    Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
 )
 _GET_UP = (
-    Row("Gets clearly off the ground", "highest", "height", "at_least", (1.0, "clear"), weight=0.6),
-    Row("Is up at the end", "final", "height", "at_least", (0.9, "clear")),
-    Row("Stays up", "share", "height", "at_least", 0.6, "stability", 0.3, low=(0.75, "clear")),
-    Row("Stands at full height", "share", "height", "at_least", 0.3, "posture", 0.1,
-        low=(0.85, "height")),
-    Row("Holds its trunk upright", "share", "tilt", "at_least", 0.5, "posture", 0.15, high=0.9),
-)  # fmt: skip
+    Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
+    Row("Is up at the end", "final", "height", (0.9, "clear")),
+    Row("Stays up", "share", "height", 0.6, "stability", 0.3, low=(0.75, "clear")),
+    Row("Stands at full height", "share", "height", 0.3, "posture", 0.1, low=(0.85, "height")),
+    Row("Holds its trunk upright", "share", "tilt", 0.5, "posture", 0.15, high=0.9),
+)
 
 
 def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -315,18 +318,10 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
         _get_up(builder, goal)
         return
     if "ground_speed" not in builder.quantities:
-        builder.add(Row("Holds still", "mean", "joint_speed", "at_most", 0.3))
+        builder.add(Limit("Holds still", "mean", "joint_speed", 0.3))
     builder.add(
-        Row("Stays where it is", "mean", "ground_speed", "at_most", (0.06, "pace")),
-        Row(
-            "Ends near where it began",
-            "final",
-            "drift",
-            "at_most",
-            (0.5, "length"),
-            "stability",
-            0.2,
-        ),
+        Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")),
+        Limit("Ends near where it began", "final", "drift", (0.5, "length"), "stability", 0.2),
         *upright(0.6),
     )
     not_fallen(builder)
@@ -355,24 +350,31 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     near = (0.12 if pushing else 0.1) * builder.model.length
     if pushing:
         rows = (
-            Row("Brings the object to the goal", "final", "target_distance", "at_most", near),
-            Row("Stays at the object", "mean", "hand_distance", "at_most", 2 * near, "gait", 0.3),
+            Limit("Brings the object to the goal", "final", "target_distance", near),
+            Limit("Stays at the object", "mean", "hand_distance", 2 * near, "gait", 0.3),
         )
     else:
         rows = (
-            Row("Reaches the target", "final", "target_distance", "at_most", near),
-            Row("Stays at the target", "share", "target_distance", "at_least", 0.5, "stability",
-                0.4, high=1.5 * near),
-        )  # fmt: skip
+            Limit("Reaches the target", "final", "target_distance", near),
+            Row(
+                "Stays at the target",
+                "share",
+                "target_distance",
+                0.5,
+                "stability",
+                0.4,
+                high=1.5 * near,
+            ),
+        )
     builder.add(
         *rows,
-        Row("Is close on average", "mean", "target_distance", "at_most", 3 * near, "gait", 0.2),
+        Limit("Is close on average", "mean", "target_distance", 3 * near, "gait", 0.2),
     )
 
 
 def _high(builder: CriteriaBuilder, _: Goal) -> None:
     if not any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
-        builder.add(Row("Keeps high", "mean", "height", "at_least", (1.0, "height"), weight=0.7))
+        builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
 def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -390,7 +392,9 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
         return
     wanted = model.usual_rise(part) + (0.3 if up else -0.3) * model.limb_length(part)
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
-    builder.add(Row(title, "mean", rise_key(part), "at_least" if up else "at_most", wanted))
+    builder.add(
+        Row(title, "mean", rise_key(part), wanted, comparison="at_least" if up else "at_most")
+    )
     not_fallen(builder)
 
 
@@ -407,26 +411,16 @@ RULES: Mapping[str, Rule] = {
     "stand": _stand,
     "balance": _stand,
     "crouch": _rows(
-        Row(
-            "Crouches",
-            "share",
-            "height",
-            "at_least",
-            0.7,
-            low=(0.35, "allowed"),
-            high=(0.85, "allowed"),
-        ),
-        Row(
-            "Stays where it is", "mean", "ground_speed", "at_most", (0.08, "pace"), "stability", 0.3
-        ),
+        Row("Crouches", "share", "height", 0.7, low=(0.35, "allowed"), high=(0.85, "allowed")),
+        Limit("Stays where it is", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
         *upright(0.8, "posture", 0.3),
         CALM,
         needs="height",
         cannot="crouch",
     ),
     "lie": _rows(
-        Row("Lies on the ground", "final", "height", "at_most", (0.55, "allowed")),
-        Row("Lies still", "mean", "ground_speed", "at_most", (0.08, "pace"), "stability", 0.3),
+        Limit("Lies on the ground", "final", "height", (0.55, "allowed")),
+        Limit("Lies still", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
         CALM,
         needs="height",
         cannot="lie down",
@@ -441,25 +435,23 @@ RULES: Mapping[str, Rule] = {
     "low": _low,
     "high": _high,
     "symmetric": _rows(
-        Row("Moves left and right alike", "mean", "asymmetry", "at_most", 0.4, "gait", 0.4),
+        Limit("Moves left and right alike", "mean", "asymmetry", 0.4, "gait", 0.4),
         needs="asymmetry",
         cannot="tell left from right",
     ),
     "smooth": _rows(SMOOTH),
     "quiet": _rows(
         SMOOTH,
-        Row("Moves its joints calmly", "mean", "joint_speed", "at_most", 4.0, "dynamics", 0.4),
+        Limit("Moves its joints calmly", "mean", "joint_speed", 4.0, "dynamics", 0.4),
     ),
-    "efficient": _rows(
-        Row("Spends little effort", "mean", "effort", "at_most", 0.25, "efficiency", 0.4)
-    ),
+    "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, "efficiency", 0.4)),
     "in_place": _rows(*in_place("task", 1.0)),
     "straight": _rows(
-        Row("Keeps its line", "miss", "left_speed", "at_most", (0.05, "pace"), "gait", 0.4, low=0.0)
+        Limit("Keeps its line", "miss", "left_speed", (0.05, "pace"), "gait", 0.4, low=0.0)
     ),
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "on_back": _rows(
-        Row("Is on its back", "share", "tilt", "at_least", 0.7, low=2.2),
+        Row("Is on its back", "share", "tilt", 0.7, low=2.2),
         needs="tilt",
         cannot="turn over",
     ),
