@@ -134,11 +134,12 @@ class Case:
         return self.settings_of(self.based_on)
 
     def first(self, name: str) -> float:
-        """A hyperparameter of the oldest ancestor."""
+        """A hyperparameter of the oldest ancestor; nan where that is no number."""
         iteration = self.request.iteration
         while (past := self.past.get(iteration)) and past.parent in self.past:
             iteration = past.parent
-        return float(self.settings_of(iteration)[name])
+        value = self.settings_of(iteration).get(name)
+        return value if isinstance(value, int | float) else float("nan")
 
     def failures(self, rule: str) -> int:
         """How often a change by this rule did not help."""
