@@ -103,6 +103,11 @@ class Case:
         return frozenset(c.id for c in self.request.criteria if c.category == "task")
 
     @property
+    def first_term(self) -> str:
+        """The name of the first that is not the bonus for lasting, if there is one."""
+        return next((t.name for t in self.recipe.terms if t.shape != "alive"), "alive")
+
+    @property
     def cannot_stay_up(self) -> bool:
         """Whether a criterion about staying up is not met; a fall now and then is no reason."""
         quantities = quantities_of(self.request.env_id)
@@ -169,6 +174,7 @@ def _serves(term: Term, ids: frozenset[str]) -> bool:
 
 _GROUPS: Mapping[str, Callable[[Case, Term], bool]] = {
     "all": lambda *_: True,
+    "first": lambda case, term: term.name == case.first_term,
     "costs": lambda _, term: term.is_cost,
     "unmet": lambda case, term: _serves(term, case.unmet_ids),
     "unmet task": lambda case, term: _serves(term, case.unmet_ids & case.task_ids),
@@ -237,7 +243,7 @@ def _again(factor: float) -> Try:
     clip = Setting(
         "obs_clip", lambda case, _: not case.ours, lambda _, clip: float(f"{clip * factor:.4g}")
     )
-    return Try("all", factor, (clip,))
+    return Try("first", factor, (clip,))
 
 
 class Rule(NamedTuple):
