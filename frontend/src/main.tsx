@@ -1,11 +1,12 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { lazy, StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { BrowserRouter, Navigate, Route, Routes } from "react-router";
+import { BrowserRouter, Link, Navigate, Route, Routes } from "react-router";
 import { ApiError } from "./api/client";
-import { Layout, Missing } from "./app/Layout";
+import { Layout } from "./app/Layout";
 import { applyTheme } from "./app/theme";
 import { SessionsPage } from "./pages/SessionsPage";
+import { Missing } from "./ui/basics";
 import "./app/tokens.css";
 import "./app/base.css";
 import "./ui/ui.css";
@@ -53,7 +54,7 @@ createRoot(root).render(
             <Route path="self-play/:id" element={<SelfPlayPage />} />
             <Route path="monitor" element={<MonitorPage />} />
             <Route path="trash" element={<TrashPage />} />
-            <Route path="*" element={<Missing />} />
+            <Route path="*" element={<Missing title="Page not found"><Link to="/e2e">All sessions</Link></Missing>} />
           </Route>
         </Routes>
       </BrowserRouter>

@@ -48,7 +48,6 @@ ROLLOUT_LABELS = ("p10", "median", "p90")
 
 
 def utc_now() -> datetime:
-    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
@@ -190,6 +189,12 @@ class Criterion(Record):
     """Against the other criteria; they need not sum to one."""
     category: Category
     """`task` is what was asked for, and no pass without it; the others are how it is done."""
+
+    @property
+    def target(self) -> str:
+        """`≥ 3 m/s`."""
+        sign = {"at_least": "≥", "at_most": "≤"}[self.comparison]
+        return f"{sign} {self.threshold:g} {self.unit}".rstrip()
 
 
 class Intent(Record):

@@ -100,7 +100,6 @@ class VLLMActor:
         return {**self.engine.stats(), "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
-        """Report once more, free the engine and what it fetched."""
         if self._report_task is not None:
             self._report()  # a run may be over before the first report was due
             self._report_task.cancel()
@@ -136,13 +135,9 @@ class VLLMActor:
 
 
 class AdapterCache:
-    """Finds adapters here, or fetches them from the model pool into a folder of its own.
+    """Finds adapters here, or fetches them from the model pool into a folder of its own."""
 
-    Args:
-        pool: has the files of adapters that were saved on other machines; None: look here only.
-    """
-
-    def __init__(self, pool: ModelPool | None = None) -> None:
+    def __init__(self, pool: ModelPool | None) -> None:
         self._pool = pool
         self._folder: Path | None = None
         self._fetched: dict[str, asyncio.Future[str]] = {}

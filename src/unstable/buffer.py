@@ -7,10 +7,10 @@ import io
 import json
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from unstable.core import UNKNOWN_VERSION, Step, Trajectory
 from unstable.reward_transformations import (
@@ -31,33 +31,6 @@ MAX_WAITING = 4096
 """Groups that may wait for games: some never come, and their group must not stay for ever."""
 
 
-class BufferStore(Protocol):
-    """Steps that come as trajectories and leave at random."""
-
-    @property
-    def size(self) -> int:
-        """Steps that can be drawn."""
-        ...
-
-    def add(self, trajectory: list[Step]) -> None:
-        """Take the steps of one trajectory."""
-        ...
-
-    def evict(self, steps: int, rng: random.Random) -> int:
-        """Drop at least so many steps, uniformly; how many were dropped."""
-        ...
-
-    def draw(self, steps: int, rng: random.Random) -> list[Step]:
-        """Take at least so many steps out, uniformly, without replacement."""
-        ...
-
-    def clear(self) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
 def take(items: list[Any], rng: random.Random) -> Any:
     """Remove a random item: the last one moves into its place, so nothing is searched or shifted.
 
@@ -71,61 +44,27 @@ def take(items: list[Any], rng: random.Random) -> Any:
     return chosen
 
 
-class StepStore:
-    """Single steps: games are mixed, and eviction may take a part of one."""
-
-    def __init__(self, group_size: int = 1) -> None:
-        del group_size
-        self.steps: list[Step] = []
-
-    @property
-    def size(self) -> int:
-        return len(self.steps)
-
-    def add(self, trajectory: list[Step]) -> None:
-        self.steps += trajectory
-
-    def evict(self, steps: int, rng: random.Random) -> int:
-        for _ in range(steps):
-            take(self.steps, rng)
-        return steps
-
-    def draw(self, steps: int, rng: random.Random) -> list[Step]:
-        return [take(self.steps, rng) for _ in range(steps)]
-
-    def clear(self) -> None:
-        self.steps.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": _plain(self.steps)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.steps = _steps(state["steps"])
+STRATEGIES = ("random", "episodes", "groups")
 
 
-class EpisodeStore:
-    """Whole games, or groups of `group_size` games that share `Step.group`.
+class Units:
+    """Steps that leave together: single ones, whole games, or `group_size` games of a `Step.group`.
 
-    A group can be drawn when its last game is in. Eviction takes whole groups; of those that wait
-    for games it takes none, since a group without its first game would never be complete.
+    A group can be drawn when its last game is in. Of groups that wait for games none is evicted,
+    since a group without its first game would never be complete.
     """
 
-    def __init__(self, group_size: int = 1) -> None:
-        if group_size < 1:
-            raise ValueError(f"group_size is {group_size}")
-        self.group_size = group_size
-        self._size = 0
-        self._whole: list[list[Step]] = []
+    def __init__(self, strategy: str, group_size: int) -> None:
+        self.single = strategy == "random"
+        self.group_size = group_size if strategy == "groups" else 1
+        self.size = 0
+        """Steps that can be drawn."""
+        self.units: list[Any] = []
+        """Single steps by themselves: a list around each would cost a third of the speed."""
         self._waiting: dict[str, list[list[Step]]] = {}
 
-    @property
-    def size(self) -> int:
-        return self._size
-
     def add(self, trajectory: list[Step]) -> None:
-        if not trajectory:
-            return
-        if self.group_size > 1:
+        if self.group_size > 1 and trajectory:
             name = trajectory[0].group
             group = self._waiting.setdefault(name, [])
             group.append(trajectory)
@@ -135,38 +74,47 @@ class EpisodeStore:
                 return
             del self._waiting[name]
             trajectory = [step for game in group for step in game]
-        self._whole.append(trajectory)
-        self._size += len(trajectory)
-
-    def evict(self, steps: int, rng: random.Random) -> int:
-        return len(self.draw(steps, rng))
+        if self.single:
+            self.units += trajectory
+        elif trajectory:
+            self.units.append(trajectory)
+        self.size += len(trajectory)
 
     def draw(self, steps: int, rng: random.Random) -> list[Step]:
+        """Take at least so many steps out, uniformly, without replacement."""
         drawn: list[Step] = []
-        while len(drawn) < steps and self._whole:
-            drawn += take(self._whole, rng)
-        self._size -= len(drawn)
+        if self.single:
+            drawn = [take(self.units, rng) for _ in range(min(steps, self.size))]
+        while len(drawn) < steps and self.units:
+            drawn += take(self.units, rng)
+        self.size -= len(drawn)
         return drawn
 
     def clear(self) -> None:
-        self._whole.clear()
+        self.units.clear()
         self._waiting.clear()
-        self._size = 0
+        self.size = 0
 
     def state_dict(self) -> dict[str, Any]:
+        if self.single:
+            return {"steps": _plain(self.units)}
         return {
-            "whole": [_plain(unit) for unit in self._whole],
+            "whole": [_plain(unit) for unit in self.units],
             "waiting": {
                 name: [_plain(game) for game in group] for name, group in self._waiting.items()
             },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._whole = [_steps(unit) for unit in state["whole"]]
+        if self.single:
+            self.units = _steps(state["steps"])
+            self.size = len(self.units)
+            return
+        self.units = [_steps(unit) for unit in state["whole"]]
         self._waiting = {
             name: [_steps(game) for game in group] for name, group in state["waiting"].items()
         }
-        self._size = sum(len(unit) for unit in self._whole)
+        self.size = sum(map(len, self.units))
 
 
 def _plain(steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -183,14 +131,6 @@ def _steps(plain: Iterable[Mapping[str, Any]]) -> list[Step]:
     return steps
 
 
-STORES: dict[str, Callable[[int], BufferStore]] = {
-    "random": StepStore,
-    "episodes": lambda _: EpisodeStore(1),
-    "groups": EpisodeStore,
-}
-"""By the buffer's strategy: a function of the size of a group."""
-
-
 CSV_COLUMNS = ("pid", "obs", "act", "reward", "env_id", "step_info")
 
 
@@ -203,8 +143,8 @@ class StepBuffer:
         final_reward_transformation: applied once to the rewards of a game.
         step_reward_transformation: applied to each step.
         sampling_reward_transformation: applied to each batch.
-        buffer_strategy: one of STORES: `random` mixes steps, `episodes` keeps games whole, `groups`
-            keeps games that begin alike together.
+        buffer_strategy: one of STRATEGIES: `random` mixes steps, `episodes` keeps games whole,
+            `groups` keeps games that begin alike together.
         group_size: games in a group.
         write_csv: write each batch to `train_data_step_<N>.csv`, from a thread.
         seed: of the choice of what is dropped and drawn.
@@ -225,9 +165,11 @@ class StepBuffer:
         seed: int = 0,
         back_pressure: bool = True,
     ) -> None:
-        if buffer_strategy not in STORES:
-            known = ", ".join(sorted(STORES))
+        if buffer_strategy not in STRATEGIES:
+            known = ", ".join(sorted(STRATEGIES))
             raise ValueError(f"no buffer strategy {buffer_strategy!r}; there are {known}")
+        if group_size < 1:
+            raise ValueError(f"group_size is {group_size}")
         if max_buffer_size < 1:
             raise ValueError(f"max_buffer_size is {max_buffer_size}")
         self.max_buffer_size = max_buffer_size
@@ -240,7 +182,7 @@ class StepBuffer:
         self.sampling = _stacked(ComposeSamplingRewardTransforms, sampling_reward_transformation)
         self._lock = threading.RLock()
         self._random = random.Random(seed)
-        self._store: BufferStore = STORES[buffer_strategy](group_size)
+        self._store = Units(buffer_strategy, group_size)
         self._episodes = 0
         self._batches = 0
         self._evicted = 0
@@ -269,18 +211,20 @@ class StepBuffer:
             self._episodes += 1
         excess = self._store.size - self.max_buffer_size
         if excess > 0:
-            self._evicted += self._store.evict(excess, self._random)
+            self._evicted += len(self._store.draw(excess, self._random))
 
     @locked
-    def get_batch(self, batch_size: int) -> list[Step]:
+    def get_batch(self, batch_size: int, *, whole_games: bool = False) -> list[Step]:
         """Take steps out, chosen uniformly without replacement.
 
         Whole episodes or groups where those are kept: then the batch has them one after the other,
         each in order, and may be longer by what the last one has too much.
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: there are fewer, or `whole_games` are asked for that are not kept so.
         """
+        if whole_games and self.buffer_strategy == "random":
+            raise ValueError("games are not kept whole: use buffer_strategy='episodes'")
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}")
         if self._store.size < batch_size:
@@ -296,20 +240,10 @@ class StepBuffer:
             send(self._tracker.log_scalars, {f"buffer/{k}": float(v) for k, v in numbers.items()})
         return batch
 
-    def get_episodes(self, batch_size: int) -> list[list[Step]]:
-        """A batch as whole games, each in order; for the strategies that keep them whole."""
-        if self.buffer_strategy == "random":
-            raise ValueError("games are not kept whole: use buffer_strategy='episodes'")
-        episodes: dict[int, list[Step]] = {}
-        for step in self.get_batch(batch_size):
-            episodes.setdefault(step.episode, []).append(step)
-        return list(episodes.values())
-
     def size(self) -> int:
         return self._store.size
 
     def room(self) -> int:
-        """How many steps fit before some are dropped."""
         return max(0, self.max_buffer_size - self._store.size)
 
     @locked
@@ -428,7 +362,6 @@ C = TypeVar("C", bound=Stack[Any])
 
 
 def _stacked(kind: type[C], transform: Any) -> C:
-    """Several transforms as they are; one alone, or none, as a stack."""
     if isinstance(transform, kind):
         return transform
     return kind([] if transform is None else [transform])

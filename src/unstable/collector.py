@@ -162,7 +162,6 @@ class Collector:
         games_per_env: int,
         num_workers: int = 256,
         ckpt_uid: str | None = None,
-        both_seats: bool = True,
     ) -> list[dict[str, Any]]:
         """Play a checkpoint against the evaluation opponent, in turn from each seat.
 
@@ -177,8 +176,7 @@ class Collector:
         rows = []
         for env in self.matches.evaluation_envs:
             jobs = [
-                await self.matches.evaluation(uid, env, number, both_seats=both_seats)
-                for number in range(games_per_env)
+                await self.matches.evaluation(uid, env, number) for number in range(games_per_env)
             ]
             opponent = self.matches.evaluation_opponent if env[1] > 1 else ""
             evaluation = Evaluation(uid, env[0], opponent)
@@ -384,7 +382,6 @@ class Collector:
         self._push_transcript(job, result, self.counts["eval_games"])
 
     def _post_failure(self, job: Job, failure: BaseException) -> None:
-        """Count a game that could not be played to its end."""
         kind = "failed" if job.meta.type == "train" else "eval_failed"
         self.counts[kind] += 1
         self._last_failure = f"{job.spec.env_id}, seed {job.spec.seed}: {failure}"
@@ -422,7 +419,6 @@ class Collector:
     # --- the whole ----------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Counts since the beginning, games in flight, and the state of the actors."""
         factory = self._factory
         return {
             **self.counts,
@@ -434,7 +430,6 @@ class Collector:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """What has to be saved between calls of `play`, as JSON can hold it."""
         return {
             "groups": self.matches.groups,
             "counts": dict(self.counts),
@@ -458,7 +453,6 @@ class Collector:
             self._factory = None
 
     async def _ready(self, num_workers: int) -> None:
-        """Have actors and tokenizer, from the first call on."""
         if num_workers < 1:
             raise ValueError(f"num_workers is {num_workers}")
         self._workers = num_workers

@@ -49,8 +49,6 @@ class GamesConfig(_Section):
 
 
 class SamplingConfig(_Section):
-    """How answers are drawn in training games and evaluation."""
-
     temperature: Annotated[float, Field(ge=0)] = 0.7
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_tokens: Positive = 4096

@@ -75,8 +75,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Rating:
-    """How strong a player is believed to be, and how sure that is."""
-
     mu: float
     sigma: float
 
@@ -96,8 +94,6 @@ class Opponent:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One move of a game, whoever made it."""
-
     seat: int
     observation: str
     """What the player was shown, without chat markup."""
@@ -131,8 +127,6 @@ class EpisodeResult:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """How one seat of a game acts."""
-
     kind: str
     model: str | None = None
     prompt_template: str = "default"
@@ -157,8 +151,6 @@ class PlaySpec:
 
 @dataclass
 class TaskMeta:
-    """What is known about a game in flight."""
-
     type: str
     """`train` or `eval`."""
     env_id: str
@@ -227,7 +219,6 @@ class BaseAlgo(ABC):
         return {}
 
     def learning_rate(self, name: str) -> float | None:
-        """That of one of its modules; None: the policy's."""
         del name
         return None
 
@@ -272,7 +263,6 @@ class BaseTracker:
         return str(self.run_dir)
 
     def get_train_dir(self) -> str:
-        """Batches the learner was given."""
         return str(self.run_dir / "training_data")
 
     def get_eval_dir(self) -> str:
@@ -343,7 +333,6 @@ class ExplorationTracker:
         return len(counts) / sum(counts) if counts else 0.0
 
     def get_metrics(self) -> dict[str, dict[str, float]]:
-        """Per environment, by the names the dashboards show."""
         return {
             env_id: {
                 f"Pct. Unique Action {n}-gram": self.pct_unique(env_id, n) for n in self.ngrams

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 Z_95 = 1.959963984540054
@@ -79,6 +79,3 @@ class Evaluation:
             "reward": mean,
             "reward_se": math.sqrt(variance / (n - 1)) if n > 1 else 0.0,
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        return asdict(self)

@@ -128,7 +128,6 @@ class ModelPool:
         return next(reversed(self._checkpoints), None)
 
     def latest_ckpt(self) -> str | None:
-        """The same, by its other name."""
         return self.current_uid()
 
     def ckpt_path(self, uid: str) -> tuple[str | None, str] | None:
@@ -183,20 +182,12 @@ class ModelPool:
 
     @property
     def rating_scale(self) -> float:
-        """A difference in mu that matters."""
         return self._system.beta
 
-    @locked
-    def get_models(self) -> dict[str, Opponent]:
-        """Everybody, by uid: a copy, for callers elsewhere."""
-        return dict(self._models)
-
     def lag(self, uid: str) -> int:
-        """How many checkpoints came after this one."""
         return len(self._checkpoints) - 1 - self._checkpoints[uid]
 
     def quality(self, uid: str, other: str) -> float:
-        """How open a game between the two is: 0 to 1."""
         return self._system.quality(self._models[uid].rating, self._models[other].rating)
 
     def novelty(self, uid: str) -> float:
@@ -230,14 +221,9 @@ class ModelPool:
         final_reward: float,
         action_seq: Sequence[str],
         env_id: str,
-        opp_reward: float | None = None,
     ) -> None:
-        """Take the outcome of a game for two.
-
-        Without `opp_reward` the sign of `final_reward` is the outcome; with it, who has more.
-        """
-        rewards = (final_reward, 0.0 if opp_reward is None else opp_reward)
-        self.push_outcome((uid_me, uid_opp), rewards, action_seq, env_id)
+        """Take the outcome of a game for two: the sign of `final_reward`."""
+        self.push_outcome((uid_me, uid_opp), (final_reward, 0.0), action_seq, env_id)
 
     @locked
     def push_outcome(
@@ -349,7 +335,6 @@ class ModelPool:
             self._novelty[uid] = NOVELTY_DECAY * before + (1.0 - NOVELTY_DECAY) * new
 
     def _maintain_active_pool(self) -> None:
-        """Flag the current checkpoint and the best others active, the rest not."""
         current = self.current_uid()
         others = [uid for uid in self._checkpoints if uid not in (current, *self._retired)]
         others.sort(key=lambda uid: self._sampler.keep(self, uid), reverse=True)

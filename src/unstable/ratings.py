@@ -20,9 +20,7 @@ _SQRT_2PI = math.sqrt(2.0 * math.pi)
 
 class RatingSystem(Protocol):
     @property
-    def prior(self) -> Rating:
-        """What is believed of a newcomer."""
-        ...
+    def prior(self) -> Rating: ...
 
     @property
     def beta(self) -> float:
@@ -33,15 +31,11 @@ class RatingSystem(Protocol):
         """Ratings after a game; equal scores are a draw."""
         ...
 
-    def quality(self, one: Rating, other: Rating) -> float:
-        """How open a game between the two is: 0 to 1."""
-        ...
+    def quality(self, one: Rating, other: Rating) -> float: ...
 
 
 @dataclass(frozen=True)
 class _Prior:
-    """What is believed of a newcomer, and how games and time change it."""
-
     mu: float = 25.0
     sigma: float = 25.0 / 3.0
     beta: float = 4.0
@@ -124,8 +118,6 @@ class TrueSkill(_Prior):
 
 @dataclass(frozen=True)
 class OpenSkill(_Prior):
-    """The Plackett-Luce model of the `openskill` package."""
-
     def rate(self, ratings: Sequence[Rating], scores: Sequence[float]) -> list[Rating]:
         rated = self._model.rate(self._teams(*ratings), ranks=[float(r) for r in ranks(scores)])
         return [Rating(team[0].mu, team[0].sigma) for team in rated]

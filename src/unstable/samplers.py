@@ -26,8 +26,6 @@ class OpponentPool(Protocol):
 
 
 class Sampler(Protocol):
-    """A way of choosing."""
-
     def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
         """Who may be chosen, by uid, and how likely relative to the others; empty: nobody."""
         ...
@@ -38,8 +36,6 @@ class Sampler(Protocol):
 
 
 class MirrorSampler:
-    """The newest checkpoint: against itself."""
-
     def weights(self, pool: OpponentPool, me: str) -> dict[str, float]:
         return {pool.current_uid() or me: 1.0}
 
@@ -114,7 +110,6 @@ class MixedSampler:
 
 
 def softmax(scores: Mapping[str, float], temperature: float) -> dict[str, float]:
-    """Probabilities; any scores, also equal or far apart."""
     if not scores:
         return {}
     highest = max(scores.values())

@@ -15,12 +15,7 @@ from unstable.dashboard.view import Source, View
 def show(source: Source, first: View | None = None) -> None:
     """Show the dashboard until the person leaves it; without a terminal, print it once.
 
-    Args:
-        source: where views come from.
-        first: the view to begin with.
-
-    Raises:
-        SourceError: there is no view, and no terminal to wait in.
+    Raises SourceError where there is no view, and no terminal to wait in.
     """
     console = Console(highlight=False)
     if not (sys.stdin.isatty() and console.is_terminal):
@@ -34,18 +29,13 @@ def show(source: Source, first: View | None = None) -> None:
 class TerminalInterface:
     """The dashboard of a run whose tracker is at hand.
 
-        TerminalInterface(tracker, step_buffer).run()
-
-    Args:
-        tracker: a Tracker, or the handle of one.
-        step_buffer: a StepBuffer, or the handle of one.
+    TerminalInterface(tracker, step_buffer).run()
     """
 
     def __init__(self, tracker: Any, step_buffer: Any = None) -> None:
         self.source = LiveParts(tracker, step_buffer)
 
     def run(self) -> None:
-        """Show the dashboard until `q` is pressed; without a terminal, print it once."""
         show(self.source)
 
     def view(self) -> View:

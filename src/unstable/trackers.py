@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,7 +42,6 @@ class Tracker(BaseTracker):
         writers: which of WRITERS are always written.
         resume_step: the learner's step that the run continues from; what was written beyond it
             is dropped.
-        flush_every: seconds between writes, where FLUSH_EVERY is not what is wanted.
     """
 
     FLUSH_EVERY = 64.0
@@ -56,11 +56,8 @@ class Tracker(BaseTracker):
         run_dir: str | Path | None = None,
         writers: Sequence[str] = ("jsonl", "tensorboard"),
         resume_step: int | None = None,
-        flush_every: float | None = None,
     ) -> None:
         super().__init__(run_name, output_dir, run_dir)
-        if flush_every is not None:
-            self.FLUSH_EVERY = flush_every
         self._lock = threading.RLock()
         self.use_wandb = wandb_project is not None
         self._m: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
@@ -68,7 +65,6 @@ class Tracker(BaseTracker):
         self._n: defaultdict[str, int] = defaultdict(int)
         self._interface_stats: dict[str, Any] = {
             "gpu_tok_s": {}, "TS": {}, "exploration": {}, "match_counts": {}, "inference": {},
-            "latest_game": "",
         }  # fmt: skip
         self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
         self._changed: set[str] = set()
@@ -109,7 +105,6 @@ class Tracker(BaseTracker):
             good = bool(feedback.get("correct_answer_format"))
             self._put(f"{prefix}/Format Success Rate", good)
             self._put(f"{prefix}/Invalid Move Rate", bool(feedback.get("invalid_move")))
-        self._interface_stats["latest_game"] = _transcript(traj, player_id, env_id)
         self._count(prefix, int(new_game))
 
     @locked
@@ -199,7 +194,6 @@ class Tracker(BaseTracker):
 
     @locked
     def log_scalars(self, values: Mapping[str, float]) -> None:
-        """Take further numbers, averaged like all others."""
         for name, value in values.items():
             self._put(name, value)
         self._flush_if_due()
@@ -218,7 +212,7 @@ class Tracker(BaseTracker):
             for name, values in self._m.items()
             if name.startswith("learner/") and values
         }
-        latest = self._latest_transcript  # all players and their moves, where there is one
+        latest = self._latest_transcript
         apart = ("learner/", "inference/", "collection-", "evaluation-")
         scalars = {
             name: values[-1]
@@ -227,7 +221,7 @@ class Tracker(BaseTracker):
         }
         return {
             **self._interface_stats,
-            **({"latest_game": in_words(latest)[-MAX_TEXT:]} if latest is not None else {}),
+            "latest_game": "" if latest is None else in_words(latest)[-MAX_TEXT:],
             **{name: value for name, value in collected.items() if value is not None},
             "run_name": self.run_name,
             "step": self._step,
@@ -251,7 +245,6 @@ class Tracker(BaseTracker):
 
     @locked
     def flush(self) -> None:
-        """Write the means of everything that changed."""
         self._last_flush = time.monotonic()
         for prefix in sorted(self._changed):
             self._buffer.update(self._agg(f"{prefix}/"))
@@ -271,12 +264,11 @@ class Tracker(BaseTracker):
 
     @locked
     def state_dict(self) -> dict[str, Any]:
-        """Windows, counters and evaluations, as JSON can hold them."""
         return {
             "windows": {name: list(values) for name, values in self._m.items()},
             "counts": dict(self._n),
             "step": self._step,
-            "evaluations": [e.state_dict() for e in self._evaluations.values()],
+            "evaluations": [asdict(e) for e in self._evaluations.values()],
             "shown_checkpoint": dict(self._shown_checkpoint),
         }
 
@@ -299,7 +291,6 @@ class Tracker(BaseTracker):
         self._changed.add(key.split("/", 1)[0])
 
     def _agg(self, prefix: str) -> dict[str, float]:
-        """The mean of every key that begins so."""
         return {
             name: fmean(values)
             for name, values in self._m.items()
@@ -371,12 +362,3 @@ class Tracker(BaseTracker):
             if is_news(self.write_failures):
                 words = one_line(error)
                 _LOG.warning("metrics not written, %d times so far: %s", self.write_failures, words)
-
-
-def _transcript(traj: Trajectory, player_id: int, env_id: str) -> str:
-    """The last observation, which holds the game so far, and the answer to it."""
-    if not traj.actions:
-        return ""
-    text = f"{env_id}, player {player_id}\n\n{traj.obs[-1]}\n\n{traj.actions[-1]}"
-    rewards = ", ".join(f"{seat}: {reward:g}" for seat, reward in traj.final_rewards.items())
-    return f"{text[-MAX_TEXT:]}\n\nrewards {rewards}"

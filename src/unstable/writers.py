@@ -22,13 +22,9 @@ from unstable.utils.files import to_json, write_whole
 class MetricsWriter(Protocol):
     """Takes numbers by name, in the order they come."""
 
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Take the values that hold at a step."""
-        ...
+    def write(self, values: Mapping[str, float], step: int) -> None: ...
 
-    def close(self) -> None:
-        """No more will come."""
-        ...
+    def close(self) -> None: ...
 
 
 class MissingExtraError(ImportError):
@@ -43,31 +39,16 @@ class JsonlWriter:
     """A file of strict JSON lines; numbers that are not finite are null.
 
     Opening it drops a torn last line, and the lines beyond the step that a run resumes from.
-
-    Args:
-        path: the file.
-        resume_step: the step that the run resumes from; None: keep every line.
-        step_key: what the step is called in a line.
-        timed: write the time into each line.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        resume_step: int | None = None,
-        *,
-        step_key: str = "step",
-        timed: bool = True,
-    ) -> None:
+    def __init__(self, path: Path, resume_step: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        truncate_lines(path, resume_step, step_key)
+        truncate_lines(path, resume_step)
         self._file = path.open("a", encoding="utf-8")
-        self._step_key, self._timed = step_key, timed
 
     def write(self, values: Mapping[str, Any], step: int) -> None:
-        """Append a line; it has left this process when this returns."""
-        time_field = {"time": round(time.time(), 3)} if self._timed else {}
-        self._file.write(to_json({**time_field, self._step_key: step, **values}) + "\n")
+        record = {"time": round(time.time(), 3), "step": step, **values}
+        self._file.write(to_json(record) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -97,7 +78,6 @@ class TensorBoardWriter:
             self._write(step=resume_step + 1, session_log=started)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
-        """Write one event with all finite values, flushed."""
         entries = [
             self._summary.Value(tag=name, simple_value=value)
             for name, value in _finite(values).items()
@@ -116,12 +96,7 @@ class TensorBoardWriter:
 class WandbWriter:
     """Weights & Biases; WANDB_MODE=offline keeps everything below the folder.
 
-    Args:
-        folder: where W&B keeps its files.
-        project: of W&B.
-        run_name: as the dashboard shows it.
-        run_id: under which a resumed run continues; must differ between runs.
-        step_metric: the name of the step on the axis.
+    A resumed run continues under its `run_id`, which must differ between runs.
     """
 
     def __init__(
@@ -141,7 +116,6 @@ class WandbWriter:
         self._run.log({self._step_metric: step, **values})
 
     def close(self) -> None:
-        """Finish the run, which waits until it is uploaded."""
         self._run.finish()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from p2p.agents.requests import REQUESTS
-from p2p.contracts import Criterion, Intent, Record
+from p2p.agents.requests import REQUESTS, FixRequest
+from p2p.contracts import AuthoredCode, Criterion, Intent, Record
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import Answer, AskAgain, BadReply, Conversation, Media, Question
 
@@ -65,6 +64,15 @@ def media_of(question: Question[Any]) -> list[Media]:
     return [part for part in question.prompt if isinstance(part, Media)]
 
 
+def kinds(authored: AuthoredCode) -> list[tuple[str, bool]]:
+    return [(step.kind, step.ok) for step in authored.steps]
+
+
+def fixes(client: ScriptedClient) -> list[FixRequest]:
+    last = (blocks(prompt_text(question))[-1][1] for question in client.asked)
+    return [request for request in last if isinstance(request, FixRequest)]
+
+
 def in_turn(*answers: Record) -> Say:
     """One answer after the other; the last one again and again."""
     left = list(answers)
@@ -91,7 +99,3 @@ def hopper_intent(*criteria: Criterion) -> Intent:
         criterion("calm", "efficiency"),
     )
     return Intent(prompt="stand", env_id="Hopper-v5", criteria=tuple(wanted), author="test")
-
-
-def parsed(text: str) -> Any:
-    return json.loads(text)

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from scripted_client import Say, ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
+from scripted_client import (
+    Say,
+    ScriptedClient,
+    blocks,
+    fixes,
+    hopper_intent,
+    in_turn,
+    kinds,
+    prompt_text,
+)
 
 from p2p.agents.authoring import MAX_FIXES, CheckOutcome, CodeAuthor, tidy_code
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest, RewardRequest
@@ -53,15 +62,6 @@ def reviewed(*reviews: CodeReview) -> dict[str, Say]:
 
 
 DEAD_TERM = CodeReview(approved=False, findings=("dead term",), code=code(1))
-
-
-def kinds(authored: AuthoredCode) -> list[tuple[str, bool]]:
-    return [(step.kind, step.ok) for step in authored.steps]
-
-
-def fixes(client: ScriptedClient) -> list[FixRequest]:
-    last = (blocks(prompt_text(question))[-1][1] for question in client.asked)
-    return [request for request in last if isinstance(request, FixRequest)]
 
 
 def test_what_cannot_be_repaired_is_invalid_and_all_of_it_is_kept() -> None:

@@ -27,7 +27,7 @@ from p2p.inference.question import (
 )
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.evaluation import evaluation_seed, record_episodes
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 CONFIG = TrainConfig(env_id="Hopper-v5", max_episode_steps=40)
 INTENT = hopper_intent()
@@ -146,7 +146,7 @@ def test_by_code_every_episode_is_measured_and_kept(tmp_path: Path, policy: Path
     assert not result.passed  # `calm` holds the score down
     assert result.unavailable == {}
     for each in result.rollouts:
-        kept = Trajectory.load(tmp_path / "judged" / f"trajectory_{each.label}.npz")
+        kept = RecordedEpisode.load(tmp_path / "judged" / f"trajectory_{each.label}.npz")
         assert 1 <= kept.length <= 40
     assert run(tmp_path / "again", policy / "policy.safetensors", BY_CODE) == result
 

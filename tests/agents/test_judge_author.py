@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
+from scripted_client import ScriptedClient, blocks, fixes, hopper_intent, in_turn, prompt_text
 
 from p2p.agents.judge_author import write_judge
-from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, JudgeRequest, ReviewRequest
+from p2p.agents.requests import CodeDraft, CodeReview, JudgeRequest, ReviewRequest
 from p2p.config import TrainConfig
 
 CONFIG = TrainConfig(env_id="Hopper-v5")
@@ -30,11 +30,6 @@ FORGETS = GOOD.replace('"calm":', '"quiet":')
 
 def draft(code: str) -> CodeDraft:
     return CodeDraft(code=code)
-
-
-def fixes(client: ScriptedClient) -> list[FixRequest]:
-    last = (blocks(prompt_text(question))[-1][1] for question in client.asked)
-    return [request for request in last if isinstance(request, FixRequest)]
 
 
 def test_a_good_judge_is_tried_and_kept() -> None:
@@ -71,8 +66,9 @@ def test_what_the_dry_run_finds_goes_back() -> None:
 
 def test_a_judge_that_reads_files_is_told_why_it_cannot() -> None:
     hostile = GOOD.replace("    length =", "    open('/etc/passwd').read()\n    length =", 1)
-    client = ScriptedClient({"fix": in_turn(draft(GOOD))})
-    authored = write_judge(client, INTENT, CONFIG, code=hostile, review=False)
+    script = {"judge_author": in_turn(draft(hostile)), "fix": in_turn(draft(GOOD))}
+    client = ScriptedClient(script)
+    authored = write_judge(client, INTENT, CONFIG, review=False)
     assert authored.code == GOOD
     assert "PermissionError" in fixes(client)[0].problems[0]
     assert "files are out of reach" in fixes(client)[0].problems[-1]

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, prompt_text
+from scripted_client import (
+    ScriptedClient,
+    blocks,
+    fixes,
+    hopper_intent,
+    in_turn,
+    kinds,
+    prompt_text,
+)
 
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
 from p2p.agents.reward_author import RewardAuthor, write_reward
 from p2p.config import TrainConfig
-from p2p.contracts import AuthoredCode
 
 CONFIG = TrainConfig(env_id="Hopper-v5")
 INTENT = hopper_intent()
@@ -38,17 +45,8 @@ def draft(code: str) -> CodeDraft:
     return CodeDraft(code=code, explanation="as asked")
 
 
-def kinds(code: AuthoredCode) -> list[tuple[str, bool]]:
-    return [(step.kind, step.ok) for step in code.steps]
-
-
 def problems_told(client: ScriptedClient) -> list[str]:
-    problems = []
-    for question in client.asked:
-        request = blocks(prompt_text(question))[-1][1]
-        if isinstance(request, FixRequest):
-            problems.append("\n".join(request.problems))
-    return problems
+    return ["\n".join(fix.problems) for fix in fixes(client)]
 
 
 def test_a_good_draft_is_run_and_kept() -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 from scripted_client import criterion
 
 from p2p.agents.judging.verdicts import (
+    JudgedEpisode,
     Verdict,
     agree,
     agreement,
     corrected,
     judgment,
     merged,
-    rollout,
     shifts,
     single,
     split_tags,
     task_score,
     weighted_score,
 )
-from p2p.contracts import CriterionScore, JudgeName, JudgeOpinion, JudgmentResult, RolloutJudgment
+from p2p.contracts import Criterion, CriterionScore, JudgeName, JudgeOpinion, JudgmentResult
 
 CRITERIA = (criterion("go", weight=0.6), criterion("calm", "efficiency", weight=0.2))
 
@@ -36,29 +39,21 @@ def opinion(judge: JudgeName, go: float | None, calm: float | None) -> JudgeOpin
     )
 
 
-def episodes(*scores: tuple[float | None, float | None] | None) -> list[RolloutJudgment]:
-    rollouts = []
-    for i, pair in enumerate(scores):
-        if pair is None:
-            bad = JudgeOpinion(judge="code", available=False, reason="it hangs")
-            rollouts.append(rollout(f"seed_{i}", i, [bad], None, CRITERIA))
-        else:
-            good = opinion("code", *pair)
-            rollouts.append(rollout(f"seed_{i}", i, [good], single(good, alone=True), CRITERIA))
-    return rollouts
+def episode(number: int, code: JudgeOpinion) -> JudgedEpisode:
+    verdict = single(code, alone=True) if code.available else None
+    return JudgedEpisode(f"seed_{number}", number, Path("x.npz"), {}, code=code, verdict=verdict)
 
 
-def judged(rollouts: list[RolloutJudgment], unavailable: dict[JudgeName, str]) -> JudgmentResult:
-    sure = [0.8 for each in rollouts if each.score is not None]
-    return judgment(
-        rollouts,
-        sure,
-        CRITERIA,
-        strategy="code",
-        threshold=0.8,
-        step=10,
-        unavailable=unavailable,
-    )
+def episodes(*scores: tuple[float | None, float | None] | None) -> list[JudgedEpisode]:
+    bad = JudgeOpinion(judge="code", available=False, reason="it hangs")
+    codes = [bad if pair is None else opinion("code", *pair) for pair in scores]
+    return [episode(number, code) for number, code in enumerate(codes)]
+
+
+def judged(
+    episodes: list[JudgedEpisode], criteria: Sequence[Criterion] = CRITERIA
+) -> JudgmentResult:
+    return judgment(episodes, criteria, strategy="code", threshold=0.8, step=10)
 
 
 def test_scores_are_weighted_and_the_unjudged_left_out() -> None:
@@ -73,7 +68,7 @@ def test_tags_are_split_into_the_list_and_the_rest() -> None:
 
 
 def test_means_and_spread_over_the_episodes() -> None:
-    result = judged(episodes((1.0, 1.0), (0.5, 0.0)), {})
+    result = judged(episodes((1.0, 1.0), (0.5, 0.0)))
     assert result.intent_score == pytest.approx((1.0 + 0.375) / 2)
     assert result.score_std == pytest.approx((1.0 - 0.375) / 2)
     go, calm = result.criteria
@@ -84,7 +79,7 @@ def test_means_and_spread_over_the_episodes() -> None:
 
 
 def test_an_episode_that_could_not_be_judged_is_no_zero() -> None:
-    result = judged(episodes((1.0, 1.0), None), {})
+    result = judged(episodes((1.0, 1.0), None))
     assert result.intent_score == 1.0
     assert result.passed
     assert result.confidence == pytest.approx(0.4)
@@ -93,7 +88,7 @@ def test_an_episode_that_could_not_be_judged_is_no_zero() -> None:
 
 
 def test_when_nothing_was_judged_there_is_no_score() -> None:
-    result = judged(episodes(None, None), {"code": "it hangs"})
+    result = judged(episodes(None, None))
     assert result.intent_score is None
     assert not result.passed
     assert result.unavailable == {"code": "it hangs"}
@@ -102,16 +97,11 @@ def test_when_nothing_was_judged_there_is_no_score() -> None:
 
 def test_without_every_task_criterion_there_is_no_pass() -> None:
     high = (criterion("go", weight=0.1), criterion("calm", "efficiency", weight=1.0))
-    rollouts = [
-        rollout("a", 1, each.opinions, Verdict(each.criteria, "", (), 0.8), high)
-        for each in episodes((0.5, 1.0))
-    ]
-    options = {"strategy": "code", "threshold": 0.8, "step": 1, "unavailable": {}}
-    result = judgment(rollouts, [0.8], high, **options)  # type: ignore[arg-type]
+    result = judged(episodes((0.5, 1.0)), high)
     assert result.intent_score is not None
     assert result.intent_score > 0.9
     assert not result.passed
-    assert not judged(episodes((None, 1.0)), {}).passed
+    assert not judged(episodes((None, 1.0))).passed
 
 
 def test_judges_agree_where_they_are_near() -> None:
@@ -142,5 +132,5 @@ def test_what_was_seen_of_some_counts_for_the_others() -> None:
 
 def test_tags_of_the_run_are_those_of_a_third_of_its_episodes() -> None:
     many = episodes(*[(0.5, 0.5)] * 6)
-    once = many[0].model_copy(update={"failure_tags": ("fell", "drifts")})
-    assert judged([once, *many[1:]], {}).failure_tags == ("fell",)
+    code = opinion("code", 0.5, 0.5).model_copy(update={"failure_tags": ("fell", "drifts")})
+    assert judged([episode(0, code), *many[1:]]).failure_tags == ("fell",)

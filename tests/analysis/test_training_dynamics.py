@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,12 +19,7 @@ from p2p.analysis.training_dynamics import (
 NONE = np.empty(0)
 
 
-def _entropy(std: np.ndarray, dimensions: int) -> np.ndarray:
-    return dimensions * (0.5 * math.log(2 * math.pi * math.e) + np.log(std))
-
-
 @pytest.mark.parametrize("start", [0.05, 1.0, 2.0])
-@pytest.mark.parametrize("dimensions", [1, 6, 17])
 @pytest.mark.parametrize(
     ("ratios", "state"),
     [
@@ -35,29 +28,11 @@ def _entropy(std: np.ndarray, dimensions: int) -> np.ndarray:
         (np.maximum(0.1, 1 - 8 * np.linspace(0, 1, 100)), "collapsed_early"),
         (np.geomspace(1, 4, 100), "growing"),
         (np.ones(100), "unchanged"),
+        (np.ones(1), "unknown"),
     ],
 )
-def test_exploration_is_judged_alike_from_deviation_and_from_entropy(
-    ratios, state, dimensions, start
-):
-    std = start * ratios
-    entropy = _entropy(std, dimensions)  # of either sign, and crossing zero
-    by_std = judge_exploration(std, entropy)
-    by_entropy = judge_exploration(NONE, entropy, dimensions)
-    assert by_std.state == by_entropy.state == state
-    assert by_std.std_ratio == pytest.approx(by_entropy.std_ratio)
-
-
-def test_negative_entropy_alone_is_no_fault():
-    std = np.linspace(0.2, 0.15, 50)
-    entropy = _entropy(std, 6)
-    assert entropy.max() < 0
-    assert judge_exploration(std, entropy).state == "healthy"
-
-
-def test_entropy_without_the_number_of_dimensions_is_not_judged():
-    found = judge_exploration(NONE, np.array([3.0, 1.0]))
-    assert (found.state, found.entropy_change) == ("unknown", -2.0)
+def test_exploration_is_judged_against_its_own_beginning(ratios, state, start):
+    assert judge_exploration(start * ratios).state == state
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -155,4 +130,4 @@ _NAMES = ["policy_std", "entropy", "value_loss", "approx_kl", "episodic_return",
     )
 )
 def test_no_lines_make_it_raise(lines):
-    analyze_training(lines, action_dim=2).text()
+    analyze_training(lines).text()

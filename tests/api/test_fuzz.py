@@ -49,7 +49,7 @@ CHECKS = [
 ]  # fmt: skip
 SUITE = "env_id,instruction,category,difficulty\nReacher-v5,hold still,manipulation,easy\n"
 ENSURES = (
-    "p2p.api.routes.jobs", "p2p.api.routes.sessions", "p2p.api.routes.starting",
+    "p2p.api.routes.jobs", "p2p.api.routes.sessions",
     "p2p.benchmark.running",
 )  # fmt: skip
 KEYS = (

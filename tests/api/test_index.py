@@ -33,7 +33,7 @@ def test_it_follows_what_happens_to_the_files(tmp_path: Path) -> None:
     assert names(index) == ["session_a"]
     record = SessionRecord(tmp_path / "session_a")
     record.update_metadata(alias="x")
-    assert names(index, text="x") == ["session_a"]
+    assert names(index, q="x") == ["session_a"]
     record.set_status("error", "it broke")
     assert names(index, status="error") == ["session_a"]
     shutil.rmtree(record.path)
@@ -76,10 +76,10 @@ def test_pages_are_sorted_and_counted(tmp_path: Path) -> None:
     make_session(tmp_path / "bm_0a", "case7", prompt="a case")
     index = SessionIndex(tmp_path)
     assert names(index, sort="best_score")[:2] == ["session_1", "bm_0a_case7"]
-    assert names(index, sort="best_score", descending=False)[0] == "session_0"
+    assert names(index, sort="best_score", order="asc")[0] == "session_0"
     rows, total = index.find(SessionQuery(limit=2, offset=3))
     assert (len(rows), total) == (1, 4)
-    assert names(index, text="a case") == ["bm_0a_case7"]
+    assert names(index, q="a case") == ["bm_0a_case7"]
     assert names(index, cases=True) == ["bm_0a_case7"]
     assert set(names(index, cases=False)) == set(names(index)) - {"bm_0a_case7"}
 

@@ -210,7 +210,7 @@ def test_a_training_run_is_found_by_its_name_alone(client: TestClient) -> None:
 def test_a_passed_session_goes_on_only_with_something_new_to_do(
     client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("p2p.api.routes.starting.ensure_scheduler", lambda _: None)
+    monkeypatch.setattr("p2p.api.routes.sessions.ensure_scheduler", lambda _: None)
     there = "/api/sessions/session_a"
     assert client.get(there).json()["resumable"] is False
     refused = client.post(f"{there}/resume")

@@ -25,6 +25,14 @@ def test_every_page_opens_without_an_error_and_within_the_content_policy(visitor
         assert visitor.complaints == [], path
 
 
+def test_a_page_that_does_not_exist_says_so_in_its_title_too(visitor: Visitor) -> None:
+    for path in ("/e2e/session_gone", "/benchmark/bm_gone"):
+        page = visitor.open(path)
+        heading = page.get_by_role("heading", level=1).inner_text()
+        assert page.title() == f"{heading} · Prompt2Policy"
+    visitor.complaints[:] = [text for text in visitor.complaints if "404" not in text]
+
+
 def test_a_session_is_found_in_the_list_and_its_videos_play_in_step(visitor: Visitor) -> None:
     page = visitor.open("/e2e")
     page.get_by_role("link", name="run forward fast").click()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -113,7 +112,7 @@ def wait_for_steps(record: IterationRecord, steps: int) -> None:
     raise TimeoutError(f"{steps} steps were not reached")
 
 
-def test_killed_and_resumed_gives_the_very_policy_of_an_uninterrupted_run(
+def test_killed_terminated_and_resumed_it_gives_the_very_policy_of_an_uninterrupted_run(
     tmp_path: Path, small_config: TrainConfig, batched_reward: str
 ) -> None:
     reward = tmp_path / "reward.py"
@@ -125,17 +124,19 @@ def test_killed_and_resumed_gives_the_very_policy_of_an_uninterrupted_run(
     assert start(reward, config, straight).wait() == 0
 
     record = IterationRecord(broken / "iter_1")
-    for steps in (256 * 10, 256 * 30):
+    for number, steps in ((signal.SIGKILL, 256 * 10), (signal.SIGTERM, 256 * 30)):
         process = start(reward, config, broken)
         wait_for_steps(record, steps)
         children = psutil.Process(process.pid).children()
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        process.send_signal(number)
+        assert process.wait(60) == (130 if number == signal.SIGTERM else -number)
         deadline = time.monotonic() + 10
         while any(child.is_running() for child in children):
             assert time.monotonic() < deadline, "the sandboxed trainer outlived its parent"
             time.sleep(0.02)
+    assert record.derive_status() == "cancelled"
     assert start(reward, config, broken).wait() == 0
+    assert record.derive_status() == "completed"
 
     whole = IterationRecord(straight / "iter_1")
     for name in (
@@ -152,19 +153,3 @@ def test_killed_and_resumed_gives_the_very_policy_of_an_uninterrupted_run(
         ]
 
     assert lines(record) == lines(whole)
-
-
-def test_terminating_it_ends_as_cancelled_and_can_be_resumed(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str
-) -> None:
-    reward = tmp_path / "reward.py"
-    reward.write_text(batched_reward)
-    config = write_config(tmp_path, small_config, total_timesteps=256 * 200)
-    record = IterationRecord(tmp_path / "session_x" / "iter_1")
-    process = start(reward, config, tmp_path / "session_x")
-    wait_for_steps(record, 256 * 3)
-    process.terminate()
-    assert process.wait(timeout=30) == 130
-    assert record.derive_status() == "cancelled"
-    assert start(reward, config, tmp_path / "session_x").wait() == 0
-    assert record.derive_status() == "completed"

@@ -9,7 +9,7 @@ import pytest
 from model_servers import ModelServer, ProviderName, Script
 
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.retrying import RetryPolicy
+from p2p.inference.question import RetryPolicy
 from p2p.settings import Settings, get_settings
 
 QUICK = RetryPolicy(first_s=0.01, timeout_s=20.0)

@@ -30,8 +30,8 @@ from p2p.inference.question import (
     NotUnderstood,
     RateLimited,
     RequestRejected,
+    RetryPolicy,
 )
-from p2p.inference.retrying import RetryPolicy
 
 FINE = Answer(HELLO)
 COST = (100 * 2 + 50 * 10) / 1e6

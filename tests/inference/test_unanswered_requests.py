@@ -10,8 +10,7 @@ from model_servers import Answer, CutOff, Failure, Malformed, Slow
 
 from p2p.event_log import EventLog, read_events, use_log
 from p2p.inference.llm_client import MAX_TOKENS
-from p2p.inference.question import BudgetExhausted, ProviderUnavailable
-from p2p.inference.retrying import RetryPolicy
+from p2p.inference.question import BudgetExhausted, ProviderUnavailable, RetryPolicy
 from p2p.settings import get_settings
 
 FINE = Answer(HELLO)

@@ -26,7 +26,6 @@ from p2p.agents.requests import (
     ReviseRequest,
     RewardRequest,
     SynthesisRequest,
-    TriedIteration,
     VisualRequest,
 )
 from p2p.agents.revise_agent import environment_facts
@@ -58,7 +57,7 @@ TOKEN_BUDGETS = {
     "fix": 1_000,
     "visual_judge": 2_500,
     "synthesiser": 5_500,
-    "revise_agent": 16_500,
+    "revise_agent": 15_000,
     "session_analyzer": 9_000,
 }
 """By role: instructions and prompt together, with ten criteria and code of a hundred lines."""
@@ -106,12 +105,15 @@ HISTORY = tuple(
     for i in range(1, MAX_HISTORY + 2)
 )
 TRIED = tuple(
-    TriedIteration(
-        **past.model_dump(), rule="explore", reward_digest="0123456789ab",
-        hyperparameters={"gamma": 0.995},
+    past.model_copy(
+        update={
+            "rule": "explore",
+            "reward_digest": "0123456789ab",
+            "hyperparameters": {"gamma": 0.995},
+        }
     )
     for past in HISTORY
-)  # fmt: skip
+)
 LESSONS = tuple(
     Lesson(text=f"{i}: a weight of the effort over 0.1 makes it stand still", learned_at=i)
     for i in range(MAX_ACTIVE_LESSONS)
@@ -189,7 +191,6 @@ ROLES: dict[str, Render] = {
     "revise_agent": lambda spec: (
         ReviseRequest(
             env_id=spec.env_id,
-            category_of={c.id: c.category for c in CRITERIA},
             iteration=MAX_HISTORY + 1,
             best_iteration=7,
             reward_code=PLAIN_CODE,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from p2p.rewards import UnknownRewardError, find_reward, list_rewards
+from p2p.training.env_spec import get_env_spec
 from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.reward_loader import load_from_file
 from p2p.training.vec_env import make_batched_env
@@ -82,60 +83,36 @@ def test_a_built_in_reward_is_described_batched_and_adds_up(reward, envs, monkey
     assert np.std(seen) > 0 or reward.name == "invertedpendulum_default"
 
 
-POSITIONS = {
-    "HalfCheetah-v5": {1: ("qpos", 2)},
-    "Ant-v5": {2: ("qpos", 4), 3: ("qpos", 5), 18: ("qvel", 5)},
-    "Hopper-v5": {0: ("qpos", 1), 1: ("qpos", 2)},
-    "Walker2d-v5": {1: ("qpos", 2)},
-    "Humanoid-v5": {0: ("qpos", 2), 2: ("qpos", 4), 3: ("qpos", 5)},
-    "HumanoidStandup-v5": {0: ("qpos", 2), 2: ("qpos", 4), 3: ("qpos", 5), 24: ("qvel", 2)},
-    "Swimmer-v5": {5: ("qvel", 2)},
-    "Reacher-v5": {6: ("qvel", 0), 7: ("qvel", 1)},
-    "InvertedPendulum-v5": {0: ("qpos", 0), 1: ("qpos", 1)},
-    "InvertedDoublePendulum-v5": {0: ("qpos", 0), 6: ("qvel", 1), 7: ("qvel", 2)},
-}
+USED = {
+    "HalfCheetah-v5": {1: "rooty_angle"},
+    "Ant-v5": {2: "root_quat_x", 3: "root_quat_y", 18: "root_angular_velocity_z"},
+    "Hopper-v5": {0: "rootz_position", 1: "rooty_angle"},
+    "Walker2d-v5": {1: "rooty_angle"},
+    "Humanoid-v5": {0: "root_z", 2: "root_quat_x", 3: "root_quat_y"},
+    "HumanoidStandup-v5": {0: "root_z", 2: "root_quat_x", 3: "root_quat_y", 24: "root_velocity_z"},
+    "Swimmer-v5": {5: "free_body_rot_angular_velocity"},
+    "Reacher-v5": {6: "joint0_angular_velocity", 7: "joint1_angular_velocity",
+                   8: "fingertip_minus_target_x", 9: "fingertip_minus_target_y"},
+    "Pusher-v5": {i + k: f"{name}_position_{axis}"
+                  for i, name in ((14, "tips_arm"), (17, "object"), (20, "goal"))
+                  for k, axis in enumerate("xyz")},
+    "InvertedPendulum-v5": {0: "slider_position", 1: "hinge_angle"},
+    "InvertedDoublePendulum-v5": {0: "slider_position", 1: "sin_hinge_angle", 2: "sin_hinge2_angle",
+                                  3: "cos_hinge_angle", 4: "cos_hinge2_angle",
+                                  6: "hinge_angular_velocity", 7: "hinge2_angular_velocity"},
+}  # fmt: skip
 
 
-def stepped(env_id):
-    env = gym.make(env_id)
-    env.reset(seed=3)
-    env.action_space.seed(3)
-    for _ in range(3):
-        obs = env.step(env.action_space.sample())[0]
-    return env.unwrapped, obs
-
-
-@pytest.mark.parametrize("env_id", POSITIONS)
+@pytest.mark.parametrize("env_id", USED)
 def test_the_indices_rewards_use_mean_what_they_say(env_id):
-    env, obs = stepped(env_id)
-    for index, (field, position) in POSITIONS[env_id].items():
-        assert obs[index] == getattr(env.data, field)[position]
-
-
-def test_root_joints_are_what_the_positions_stand_for():
-    for env_id in ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"):
-        model = gym.make(env_id).unwrapped.model
-        roots = {name: model.joint(name).qposadr[0] for name in ("rootx", "rootz", "rooty")}
-        assert roots == {"rootx": 0, "rootz": 1, "rooty": 2}
+    observation = get_env_spec(env_id).observation
+    assert {i: observation[i].name for i in USED[env_id]} == USED[env_id]
 
 
 @pytest.mark.parametrize("env_id", ["Ant-v5", "Humanoid-v5", "HumanoidStandup-v5"])
 def test_upright_is_the_vertical_part_of_the_torso_axis(env_id):
-    env, obs = stepped(env_id)
+    env = gym.make(env_id)
+    env.reset(seed=3)
+    obs = env.step(env.action_space.sample())[0]
     upright = 1.0 - 2.0 * (obs[2] ** 2 + obs[3] ** 2)
-    assert upright == pytest.approx(env.data.body("torso").xmat[8], abs=1e-3)
-
-
-def test_reacher_and_pusher_observe_the_places_that_rewards_compare():
-    env, obs = stepped("Reacher-v5")
-    gap = env.data.body("fingertip").xpos - env.data.body("target").xpos
-    np.testing.assert_array_equal(obs[8:10], gap[:2])
-    env, obs = stepped("Pusher-v5")
-    for start, name in ((14, "tips_arm"), (17, "object"), (20, "goal")):
-        np.testing.assert_array_equal(obs[start : start + 3], env.data.body(name).xpos)
-
-
-def test_double_pendulum_angles_are_observed_as_sine_and_cosine():
-    env, obs = stepped("InvertedDoublePendulum-v5")
-    np.testing.assert_allclose(obs[1:3], np.sin(env.data.qpos[1:]))
-    np.testing.assert_allclose(obs[3:5], np.cos(env.data.qpos[1:]))
+    assert upright == pytest.approx(env.unwrapped.data.body("torso").xmat[8], abs=1e-3)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from p2p.contracts import utc_now
-from p2p.scheduler.records import JobSpec, NodeConfig, RunSpec
+from p2p.scheduler.job_scheduler import Scheduler
+from p2p.scheduler.records import JobSpec, NodeConfig, RunRow, RunSpec
 from p2p.scheduler.store import Store
 
 SAY_SO = (
@@ -51,3 +53,29 @@ def launches(runs_dir: Path, folder: str) -> list[str]:
     """The launches that said that they ran in a folder."""
     path = runs_dir / folder / "ran.txt"
     return path.read_text().split() if path.exists() else []
+
+
+def run_all(store: Store) -> None:
+    """Schedule in this process until nothing is left to do."""
+
+    async def work() -> None:
+        await asyncio.wait_for(Scheduler(store).run(until_idle=True), 120)
+
+    asyncio.run(work())
+
+
+def the_run(store: Store, run_id: str) -> RunRow:
+    run = store.run(run_id)
+    assert run is not None
+    return run
+
+
+def states(store: Store, job_id: str) -> dict[str, str]:
+    return {run.run_id: run.state for run in store.runs(job_id)}
+
+
+def assert_each_ran_once(store: Store, job_id: str) -> None:
+    """All its runs succeeded, each in its first attempt and once."""
+    for run in store.runs(job_id):
+        assert run.state == "succeeded", run
+        assert launches(store.runs_dir, run.folder) == [f"{run.run_id}.1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import signal
@@ -13,38 +12,28 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from jobs_for_tests import job_of, launches, plain_job, saying, with_slots
+from jobs_for_tests import (
+    assert_each_ran_once,
+    job_of,
+    launches,
+    plain_job,
+    run_all,
+    saying,
+    states,
+    the_run,
+    with_slots,
+)
 from launches import alive, supervisor_pid
 from processes import wait_until
 from scheduler_process import KILLED, begin, schedule
 
-from p2p.scheduler.job_scheduler import Scheduler
-from p2p.scheduler.records import ENDED, RunRow, RunSpec
+from p2p.scheduler.records import ENDED, RunSpec
 from p2p.scheduler.run_monitor import SchedulerStep
 from p2p.scheduler.service import ensure_scheduler, is_running, only_scheduler
 from p2p.scheduler.store import Store
 from p2p.scheduler.supervisor import TIME_LIMIT_CODE
 
 pytestmark = pytest.mark.usefixtures("own_cores")
-
-
-def run_all(store: Store) -> None:
-    """Schedule in this process until nothing is left to do."""
-
-    async def work() -> None:
-        await asyncio.wait_for(Scheduler(store).run(until_idle=True), 120)
-
-    asyncio.run(work())
-
-
-def states(store: Store, job_id: str) -> dict[str, str]:
-    return {run.run_id: run.state for run in store.runs(job_id)}
-
-
-def the_run(store: Store, run_id: str) -> RunRow:
-    found = store.run(run_id)
-    assert found is not None
-    return found
 
 
 def is_live(store: Store, run_id: str) -> bool:
@@ -54,11 +43,9 @@ def is_live(store: Store, run_id: str) -> bool:
 
 def test_many_short_runs_on_four_slots_none_lost_none_twice(tmp_path: Path) -> None:
     store = with_slots(tmp_path, 4)
-    store.submit(plain_job("j", 40, seconds=0.05))
+    store.submit(plain_job("j", 24, seconds=0.05))
     run_all(store)
-    assert set(states(store, "j").values()) == {"succeeded"}
-    for run in store.runs("j"):
-        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    assert_each_ran_once(store, "j")
 
 
 @pytest.mark.parametrize("step", get_args(SchedulerStep))
@@ -77,9 +64,7 @@ def test_a_scheduler_killed_after_any_step_leaves_everything_to_the_next(
     else:
         assert schedule(tmp_path, step) == KILLED
     assert schedule(tmp_path) == 0
-    assert set(states(store, "j").values()) == {"succeeded"}
-    for run in store.runs("j"):
-        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    assert_each_ran_once(store, "j")
     if step == "cancel sent":
         assert states(store, "k") == {"d": "cancelled"}
         assert launches(tmp_path, "d") == ["d.1"]
@@ -165,9 +150,8 @@ def test_two_schedulers_at_once_work_on_jobs_of_their_own(tmp_path: Path) -> Non
         for name in names
     ]
     assert [process.wait(60) for process in processes] == [0, 0]
-    for run in store.runs():
-        assert run.state == "succeeded"
-        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    for name in names:
+        assert_each_ran_once(store, name)
 
 
 def test_a_scheduler_is_started_when_there_is_work_and_ends_when_there_is_none(
@@ -232,8 +216,6 @@ def test_a_scheduler_killed_twenty_times_finishes_fifty_runs_each_exactly_once(
         process.kill()
         process.wait()
     assert schedule(tmp_path) == 0
-    assert set(states(store, "j").values()) == {"succeeded"}
-    for run in store.runs("j"):
-        assert launches(tmp_path, run.folder) == [f"{run.run_id}.1"]
+    assert_each_ran_once(store, "j")
     pids = [supervisor_pid(path) for path in (store.folder / "launches").iterdir()]
     wait_until(lambda: not alive(pids))

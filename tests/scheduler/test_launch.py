@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,13 +80,38 @@ def test_of_many_starts_one_wins_and_later_ones_and_cancels_change_nothing(
     assert machine.file(launch, "count") == "x"
 
 
-def test_a_cancel_ends_the_whole_family(machine: Machine) -> None:
+def by_cancel(machine: Machine, launch: Launch) -> None:
+    machine.at(launch).cancel()
+
+
+def by_sigterm(machine: Machine, launch: Launch) -> None:
+    os.kill(supervisor_pid(machine.control(launch)), signal.SIGTERM)
+
+
+def by_sigkill(machine: Machine, launch: Launch) -> None:
+    os.kill(supervisor_pid(machine.control(launch)), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("end_it", "state", "message"),
+    [
+        (by_cancel, "cancelled", ""),
+        (by_sigterm, "lost", "SIGTERM"),
+        (by_sigkill, "lost", "supervisor died"),
+    ],
+)
+def test_however_it_is_ended_its_whole_family_ends(
+    machine: Machine, end_it: Callable[[Machine, Launch], None], state: str, message: str
+) -> None:
     launch = machine.start(FAMILY + "time.sleep(1000)")
     pids = pids_of(machine, launch)
     assert len(alive(pids)) == 4
-    machine.at(launch).cancel()
-    assert machine.end(launch).state == "cancelled"
+    end_it(machine, launch)
+    status = machine.end(launch)
+    assert status.state == state
+    assert message in status.message
     assert alive(pids) == []
+    assert machine.status(launch) == status
 
 
 def test_a_program_that_is_over_leaves_nothing_running(machine: Machine) -> None:
@@ -155,19 +181,6 @@ def test_whoever_asks_renews_the_lease(machine: Machine) -> None:
     assert machine.end(launch).exit_code == 0
 
 
-def test_when_the_supervisor_is_killed_the_run_is_lost_and_nothing_of_it_lives(
-    machine: Machine,
-) -> None:
-    launch = machine.start(FAMILY + "time.sleep(1000)")
-    pids = pids_of(machine, launch)
-    os.kill(supervisor_pid(machine.control(launch)), signal.SIGKILL)
-    status = machine.end(launch)
-    assert status.state == "lost"
-    assert "supervisor died" in status.message
-    assert alive(pids) == []
-    assert machine.status(launch) == status
-
-
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(machine: Machine) -> None:
     launch = machine.start(FOREVER)
     machine.file(launch, "up")
@@ -176,16 +189,6 @@ def test_a_lost_run_that_was_to_be_cancelled_is_cancelled(machine: Machine) -> N
     machine.at(launch).cancel()
     os.kill(supervisor, signal.SIGKILL)
     assert machine.end(launch).state == "cancelled"
-
-
-def test_an_supervisor_that_is_told_to_stop_ends_the_run_as_lost(machine: Machine) -> None:
-    launch = machine.start(FAMILY + "time.sleep(1000)")
-    pids = pids_of(machine, launch)
-    os.kill(supervisor_pid(machine.control(launch)), signal.SIGTERM)
-    status = machine.end(launch)
-    assert status.state == "lost"
-    assert "SIGTERM" in status.message
-    assert alive(pids) == []
 
 
 def test_a_process_with_a_dead_supervisors_number_is_neither_believed_nor_harmed(

@@ -19,7 +19,7 @@ def job(
         for n in range(count):
             yield Waiting(f"{name}{n}", cores, gpus)
 
-    return JobInLine(name, number, waiting(), **fields)
+    return JobInLine(number, waiting(), **fields)
 
 
 def room(name: str, cores: int, free: int | None = None, gpus: int = 0) -> Room:
@@ -31,11 +31,11 @@ def in_order(jobs: list[JobInLine]) -> list[JobInLine]:
 
 
 def runs(jobs: list[JobInLine], rooms: list[Room]) -> list[str]:
-    return [placed.run_id for placed in place(in_order(jobs), rooms)]
+    return list(place(in_order(jobs), rooms))
 
 
 def nodes(jobs: list[JobInLine], rooms: list[Room]) -> dict[str, str]:
-    return {placed.run_id: placed.node_id for placed in place(in_order(jobs), rooms)}
+    return place(in_order(jobs), rooms)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_nobody_is_asked_for_runs_when_all_is_full() -> None:
         def __next__(self) -> Waiting:
             raise AssertionError("asked")
 
-    assert place([JobInLine("a", 1, Never())], [room("n", 4, free=0)]) == []
+    assert place([JobInLine(1, Never())], [room("n", 4, free=0)]) == {}
 
 
 @given(
@@ -97,12 +97,11 @@ def test_no_node_is_given_more_than_it_has(
         for n, (cores, gpus, count, priority) in enumerate(wanted)
     ]
     rooms = [room(f"n{n}", cores, gpus=gpus) for n, (cores, gpus) in enumerate(machines)]
-    placed = place(in_order(jobs), rooms)
+    place(in_order(jobs), rooms)
     assert all(room.free_cores >= 0 and room.free_gpus >= 0 for room in rooms)
-    assert len({found.run_id for found in placed}) == len(placed)
 
 
 def test_a_run_may_ask_for_other_nodes_than_its_job() -> None:
     here = Waiting("gate", 1, nodes=frozenset({"b"}))
-    line = JobInLine("job", 1, iter([Waiting("case", 1), here]), nodes=frozenset({"a"}))
+    line = JobInLine(1, iter([Waiting("case", 1), here]), nodes=frozenset({"a"}))
     assert nodes([line], [room("a", 4), room("b", 1)]) == {"case": "a", "gate": "b"}

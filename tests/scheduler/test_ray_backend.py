@@ -152,7 +152,7 @@ def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, 
 
     def came() -> bool:
         do(place.first.collect(launch))
-        return result.exists()
+        return result.exists() and result.stat().st_size > 0
 
     wait_until(came, 60)
     assert result.read_text() == "first\n"

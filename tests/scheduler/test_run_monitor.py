@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 from failing_places import AnswersTooLate, ForgetsQueue, OutOfReach
-from jobs_for_tests import job_of, launches, saying, with_slots
+from jobs_for_tests import (
+    assert_each_ran_once,
+    job_of,
+    launches,
+    run_all,
+    saying,
+    the_run,
+    with_slots,
+)
 from scheduler_process import KILLED, schedule
 
 from p2p.scheduler import job_scheduler, run_monitor
@@ -15,7 +23,6 @@ from p2p.scheduler.backends.local import LocalBackend
 from p2p.scheduler.job_scheduler import Scheduler
 from p2p.scheduler.records import NodeConfig
 from p2p.scheduler.run_monitor import SchedulerStep
-from p2p.scheduler.store import Store
 
 pytestmark = pytest.mark.usefixtures("own_cores")
 
@@ -34,26 +41,15 @@ def use(monkeypatch: pytest.MonkeyPatch, **places: type[LocalBackend]) -> None:
     monkeypatch.setattr(job_scheduler, "make_backend", make)
 
 
-def work(store: Store) -> None:
-    """Schedule until nothing is left to do."""
-
-    async def run() -> None:
-        await asyncio.wait_for(Scheduler(store).run(until_idle=True), 60)
-
-    asyncio.run(run())
-
-
-def test_what_never_began_is_submitted_again_without_a_new_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", [ForgetsQueue, AnswersTooLate])
+def test_what_a_place_forgets_or_never_confirms_is_started_once_in_one_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: type[LocalBackend]
 ) -> None:
-    use(monkeypatch, local=ForgetsQueue)
+    use(monkeypatch, local=place)
     store = with_slots(tmp_path, 1)
-    store.submit(job_of("j", [saying("a", max_attempts=1)]))
-    work(store)
-    run = store.run("a")
-    assert run is not None
-    assert (run.state, run.attempt) == ("succeeded", 1)
-    assert launches(tmp_path, "a") == ["a.1"]
+    store.submit(job_of("j", [saying("a", seconds=0.2, max_attempts=1)]))
+    run_all(store)
+    assert_each_ran_once(store, "j")
 
 
 @pytest.mark.parametrize(
@@ -66,23 +62,7 @@ def test_a_scheduler_killed_around_a_second_submit_starts_nothing_twice(
     store.submit(job_of("j", [saying("a", max_attempts=1)]))
     assert schedule(tmp_path, step, times, "forgetful") == KILLED
     assert schedule(tmp_path, "never", 1, "forgetful") == 0
-    run = store.run("a")
-    assert run is not None
-    assert (run.state, run.attempt) == ("succeeded", 1)
-    assert launches(tmp_path, "a") == ["a.1"]
-
-
-def test_one_that_began_though_its_submit_keeps_failing_is_found_and_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, local=AnswersTooLate)
-    store = with_slots(tmp_path, 1)
-    store.submit(job_of("j", [saying("a", seconds=0.2)]))
-    work(store)
-    run = store.run("a")
-    assert run is not None
-    assert (run.state, run.attempt) == ("succeeded", 1)
-    assert launches(tmp_path, "a") == ["a.1"]
+    assert_each_ran_once(store, "j")
 
 
 def test_from_a_node_that_was_never_reached_a_run_goes_to_another_and_loses_no_attempt(
@@ -92,9 +72,8 @@ def test_from_a_node_that_was_never_reached_a_run_goes_to_another_and_loses_no_a
     store = with_slots(tmp_path, 1)
     store.add_node(NodeConfig(node_id="far", cores=8))  # the emptier one
     store.submit(job_of("j", [saying("a", max_attempts=1)]))
-    work(store)
-    run = store.run("a")
-    assert run is not None
+    run_all(store)
+    run = the_run(store, "a")
     assert (run.state, run.node_id) == ("succeeded", "local")
     assert launches(tmp_path, "a") == ["a.2"]
 
@@ -120,5 +99,5 @@ def test_a_run_that_no_node_will_ever_take_says_so(tmp_path: Path) -> None:
     assert "it may run on local only, which is disabled or gone" in told["gate"]
     assert "none has 2 cores" in told["large"]
     store.add_node(NodeConfig(node_id="local", cores=2), replace=True)
-    work(store)
+    run_all(store)
     assert {run.state: run.message for run in store.runs()} == {"succeeded": ""}

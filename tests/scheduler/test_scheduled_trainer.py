@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processes import wait_until
 
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import TrainConfig
 from p2p.contracts import RunConfigEntry
 from p2p.records.iteration_record import IterationRecord
 from p2p.scheduler.records import NodeConfig
@@ -45,8 +45,7 @@ def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
 ) -> None:
     tiny = small_config.with_updates(num_evals=1)
     iteration = store.runs_dir / "session_x" / "iter_1"
-    shares: list[dict[str, float]] = []
-    trainer = ScheduledTrainer(videos=False, on_progress=shares.append)
+    trainer = ScheduledTrainer(videos=False)
 
     def train() -> object:
         return trainer.train(
@@ -63,7 +62,6 @@ def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
     assert [run.status for run in broken.per_seed] == ["error", "error"]
     assert "num_minibatches" in (broken.per_seed[0].error or "")
     assert {run.node_id for run in store.runs()} == {"local", "other"}
-    assert shares[-1] == {"plain_seed_1": 1.0, "plain_seed_2": 1.0}
     # What is complete on disk is not done again.
     assert train() == found
     assert len(store.jobs()) == 1
@@ -109,19 +107,21 @@ def test_cancelled_stops_them_and_they_are_cancelled_not_wrong(
     assert {run.state for run in store.runs()} == {"cancelled"}
 
 
-def test_a_session_says_who_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("P2P_LAUNCH_ID", raising=False)
-    assert LoopConfig().trainer == "local"
-    loop = loop_config("HalfCheetah-v5", trainer="scheduled", cores_per_run=2)
-    made = make_trainer(loop, StopSwitch())
-    assert isinstance(made, ScheduledTrainer)
-    assert made.cores_per_run == 2
-    assert isinstance(make_trainer(LoopConfig(), StopSwitch()), LocalTrainer)
-
-
-def test_a_session_that_is_a_job_itself_trains_on_its_own_cores(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("trainer", "launch_id", "kind"),
+    [
+        ("local", "", LocalTrainer),
+        ("scheduled", "", ScheduledTrainer),
+        ("scheduled", "session_x.1", LocalTrainer),  # itself a job: it trains on its own cores
+    ],
+)
+def test_a_session_says_who_trains(
+    monkeypatch: pytest.MonkeyPatch, trainer: str, launch_id: str, kind: type
 ) -> None:
-    monkeypatch.setenv("P2P_LAUNCH_ID", "session_x.1")
-    loop = LoopConfig(trainer="scheduled")
-    assert isinstance(make_trainer(loop, StopSwitch()), LocalTrainer)
+    monkeypatch.delenv("P2P_LAUNCH_ID", raising=False)
+    if launch_id:
+        monkeypatch.setenv("P2P_LAUNCH_ID", launch_id)
+    loop = loop_config("HalfCheetah-v5", trainer=trainer, cores_per_run=2)
+    made = make_trainer(loop, StopSwitch())
+    assert isinstance(made, kind)
+    assert made.cores_per_run == 2

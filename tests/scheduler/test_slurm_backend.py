@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 import slurm_cluster
-from launches import reach
+from launches import python_launch, reach
 from processes import is_there, wait_until
 from slurm_cluster import SlurmCluster
 
 from p2p.scheduler.backends import BackendError, make_backend
 from p2p.scheduler.backends import slurm as slurm_backend
-from p2p.scheduler.backends.slurm import SlurmBackend
-from p2p.scheduler.backends.slurm_queue import read_queue
+from p2p.scheduler.backends.slurm import SlurmBackend, read_queue
 from p2p.scheduler.launch import LaunchFolder
-from p2p.scheduler.records import Launch, NodeConfig, RunSpec
+from p2p.scheduler.records import Launch, NodeConfig
 
 pytestmark = pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
 
@@ -58,8 +57,7 @@ def new_backend(tmp_path: Path, **changes: Any) -> SlurmBackend:
 
 
 def launch(tmp_path: Path, program: str, name: str = "run", **changes: Any) -> Launch:
-    spec = RunSpec(run_id=name, folder=name, command=("{python}", "-c", program), **changes)
-    return Launch(launch_id=f"{name}.1", spec=spec, runs_dir=tmp_path / "runs")
+    return python_launch(tmp_path / "runs", program, launch_id=f"{name}.1", folder=name, **changes)
 
 
 async def program_of(backend: SlurmBackend, asked: Launch) -> int:
@@ -208,7 +206,7 @@ def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
     cluster.call("scontrol", "update", f"nodename={cluster.host}", "state=down", "reason=test")
     status = do(reach(backend, by_node, "lost"))
     end_of(program)
-    cluster.wait_until_idle()  # its daemon statuss for duty again
+    cluster.wait_until_idle()  # its daemon reports for duty again
     assert status.message
     assert do(new_backend(tmp_path).status(by_node)) == status
     do(backend.submit(by_node, {}))  # only a new attempt starts it again

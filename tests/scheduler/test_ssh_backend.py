@@ -146,22 +146,6 @@ def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over
     with_backend(node, scenario, lease_s=5)
 
 
-def test_feedback_given_here_reaches_the_run_there(node: Node) -> None:
-    launch = node.launch(WAITS)
-    steering = node.here(launch) / "steering"
-
-    async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        steering.mkdir(parents=True)
-        (steering / "0001.json").write_text("lower")
-        await backend.collect(launch)
-        assert (node.there(launch) / "steering" / "0001.json").read_text() == "lower"
-        (node.there(launch) / "go").touch()
-        await reach(backend, launch, *OVER)
-
-    with_backend(node, scenario)
-
-
 def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> None:
     launch, other, third = (node.launch(code) for code in (SLEEPS.format(0), WAITS, ""))
 
@@ -241,6 +225,7 @@ def test_what_is_wrong_with_a_node_is_said(node: Node, tmp_path: Path) -> None:
         r"there is no .*nowhere": {"known_hosts": str(tmp_path / "nowhere")},
         "set `user` and `key_file`": {"key_file": str(make_key(tmp_path / "stranger"))},
         "does not start with /no/python": {"python": "/no/python"},
+        "said to have 4000 cores": {"cores": 4000},
     }
     for message, fields in problems.items():
 
@@ -249,16 +234,6 @@ def test_what_is_wrong_with_a_node_is_said(node: Node, tmp_path: Path) -> None:
                 await backend.check()
 
         with_backend(node, scenario, **fields)
-
-
-def test_a_node_says_what_it_is(node: Node) -> None:
-    async def scenario(backend: SSHBackend) -> None:
-        assert "cores" in await backend.check()
-        backend.node = node.config(cores=4000)
-        with pytest.raises(BackendError, match="said to have 4000 cores"):
-            await backend.check()
-
-    with_backend(node, scenario)
 
 
 def test_what_a_login_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from processes import wait_until
 from ssh_node import WAITS, Node, with_backend
 from ssh_server import WHY_NOT, SSHServer
 
-from p2p.scheduler.backends import BackendError, ssh, ssh_connection
+from p2p.scheduler.backends import BackendError, ssh
 from p2p.scheduler.backends.ssh import SSHBackend
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
@@ -78,9 +78,9 @@ def node(cable: Cable, tmp_path: Path) -> Iterator[Node]:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a test does not wait for minutes; nothing else is different."""
     monkeypatch.setattr(ssh, "FRESH_S", 0.0)
-    monkeypatch.setattr(ssh_connection, "KEEPALIVE_S", 2.0)
-    monkeypatch.setattr(ssh_connection, "CONNECT_S", 10.0)
-    monkeypatch.setattr(ssh_connection, "REQUEST_S", 10.0)
+    monkeypatch.setattr(ssh, "KEEPALIVE_S", 2.0)
+    monkeypatch.setattr(ssh, "CONNECT_S", 10.0)
+    monkeypatch.setattr(ssh, "REQUEST_S", 10.0)
 
 
 def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -> None:

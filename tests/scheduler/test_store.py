@@ -12,32 +12,31 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs_for_tests import job_of, plain_job, saying, with_slots
+from jobs_for_tests import job_of, plain_job, saying, the_run, with_slots
 from pydantic import ValidationError
 
 from p2p.scheduler.job_files import Exporter, manifest_path
-from p2p.scheduler.records import ENDED, NodeConfig, RunRow, RunSpec
+from p2p.scheduler.records import ENDED, JobSpec, NodeConfig, RunRow, RunSpec
 from p2p.scheduler.store import Store, StoreError
 from p2p.scheduler.writer import LeaseLost, Writer
 
 HOSTILE = [
-    "-oProxyCommand=touch /tmp/x",
-    "a; rm -rf ~",
-    "..",
-    "../up",
-    "a/../../b",
-    "$(reboot)",
-    "knoten-é",
-    "a\nb",
-    "a\x00b",
-    "",
-    " ",
-    "x" * 10_000,
-]
+    "-oProxyCommand=touch /tmp/x", "a; rm -rf ~", "..", "../up", "a/../../b", "$(reboot)",
+    "knoten-é", "a\nb", "a\x00b", "", " ", "x" * 10_000,
+]  # fmt: skip
 
 
 def states(store: Store, job_id: str) -> list[str]:
     return [run.state for run in store.runs(job_id)]
+
+
+def scheduling(runs_dir: Path, slots: int, job: JobSpec) -> tuple[Store, Writer]:
+    """A store with a job, and the scheduler that has taken it."""
+    store = with_slots(runs_dir, slots)
+    store.submit(job)
+    writer = Writer(Store(runs_dir))
+    writer.take_jobs()
+    return store, writer
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_is_kept_of_the_job(tmp_path: Path) -> None:
@@ -125,10 +124,7 @@ def test_a_scheduler_that_is_alive_keeps_its_jobs_and_one_out_of_time_loses_them
 
 
 def test_an_old_attempt_cannot_end_a_new_one(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 1)
-    store.submit(plain_job("j", 1))
-    writer = Writer(Store(tmp_path))
-    writer.take_jobs()
+    store, writer = scheduling(tmp_path, 1, plain_job("j", 1))
     (first,) = writer.assign()
     writer.try_again(first, "lost")
     (second,) = writer.assign()
@@ -140,35 +136,25 @@ def test_an_old_attempt_cannot_end_a_new_one(tmp_path: Path) -> None:
 
 
 def test_attempts_have_a_limit_and_a_retry_gives_them_back(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 1)
-    store.submit(job_of("j", [saying("r", max_attempts=2)]))
-    writer = Writer(Store(tmp_path))
-    writer.take_jobs()
+    store, writer = scheduling(tmp_path, 1, job_of("j", [saying("r", max_attempts=2)]))
 
     def lose() -> str:
         (run,) = writer.assign()
         writer.try_again(run, "gone")
-        found = store.run("r")
-        assert found is not None
-        return found.state
+        return the_run(store, "r").state
 
     assert [lose(), lose()] == ["pending", "failed"]
     assert store.retry("j") == 1
     writer.take_jobs()
     assert [lose(), lose()] == ["pending", "failed"]
-    run = store.run("r")
-    assert run is not None
-    assert run.message == "gone (attempt 4, the last)"
+    assert the_run(store, "r").message == "gone (attempt 4, the last)"
 
 
 def test_a_cancel_at_any_moment_stands(tmp_path: Path) -> None:
     """Whatever a scheduler does between two of its steps, the wish is still there after it."""
     moments = ("pending", "starting", "running", "lost")
     for moment in moments:
-        store = with_slots(tmp_path / moment, 1)
-        store.submit(job_of("j", [saying("r")]))
-        writer = Writer(Store(tmp_path / moment))
-        writer.take_jobs()
+        store, writer = scheduling(tmp_path / moment, 1, job_of("j", [saying("r")]))
         if moment == "pending":
             store.cancel("j")
             assert writer.assign() == []
@@ -189,22 +175,15 @@ def test_a_cancel_at_any_moment_stands(tmp_path: Path) -> None:
 def test_what_waits_for_others_starts_after_them_and_is_skipped_when_it_cannot(
     tmp_path: Path,
 ) -> None:
-    store = with_slots(tmp_path, 8)
-    store.submit(
-        job_of(
-            "j",
-            [
-                saying("a"),
-                saying("b"),
-                saying("gate", after=("a", "b")),
-                saying("next", requires=("gate",)),
-                saying("last", requires=("next",)),
-                saying("report", after=("last", "next")),
-            ],
-        )
-    )
-    writer = Writer(Store(tmp_path))
-    writer.take_jobs()
+    runs = [
+        saying("a"),
+        saying("b"),
+        saying("gate", after=("a", "b")),
+        saying("next", requires=("gate",)),
+        saying("last", requires=("next",)),
+        saying("report", after=("last", "next")),
+    ]
+    store, writer = scheduling(tmp_path, 8, job_of("j", runs))
     a, b = writer.assign()
     writer.finish(a, "failed")
     assert writer.assign() == []
@@ -216,9 +195,7 @@ def test_what_waits_for_others_starts_after_them_and_is_skipped_when_it_cannot(
     assert states(store, "j") == [
         "failed", "succeeded", "failed", "skipped", "skipped", "succeeded",
     ]  # fmt: skip
-    skipped = store.run("last")
-    assert skipped is not None
-    assert skipped.message == "it needs next, which is skipped"
+    assert the_run(store, "last").message == "it needs next, which is skipped"
     assert store.retry("j", ["gate"]) == 3
     assert states(store, "j") == [
         "failed", "succeeded", "pending", "pending", "pending", "succeeded",
@@ -239,10 +216,7 @@ def test_a_retry_of_what_needs_a_failed_run_is_skipped_again(tmp_path: Path) -> 
 
 
 def test_a_node_with_runs_goes_only_when_they_are_given_up(tmp_path: Path) -> None:
-    store = with_slots(tmp_path, 1)
-    store.submit(plain_job("j", 1))
-    writer = Writer(Store(tmp_path))
-    writer.take_jobs()
+    store, writer = scheduling(tmp_path, 1, plain_job("j", 1))
     writer.assign()
     with pytest.raises(StoreError, match="1 runs are on node local, such as j-0"):
         store.remove_node("local")

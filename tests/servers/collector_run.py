@@ -48,4 +48,4 @@ class Run:
         return asyncio.run(self.collector.evaluate(games, **options))
 
     def steps(self) -> list[Step]:
-        return self.buffer._store.steps  # type: ignore[attr-defined]
+        return self.buffer._store.units

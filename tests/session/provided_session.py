@@ -21,7 +21,7 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry, SessionResult
 from p2p.event_log import read_events
 from p2p.inference import llm_client
-from p2p.inference.retrying import RetryPolicy
+from p2p.inference.question import RetryPolicy
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, local_trainer

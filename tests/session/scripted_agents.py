@@ -112,18 +112,14 @@ class ScriptedAgents(SessionAgents):
         self._call("elicit")
         return Intent(prompt=prompt, env_id=env_id, criteria=(criterion(),), author="script")
 
-    def write_reward(self, intent, config, judge_code) -> AuthoredCode:
-        self._call("write_reward")
-        return self._code(1, reward(1.0))
-
-    def repair_reward(
-        self, intent, config, judge_code, code, author, previous_best
+    def write_reward(
+        self, intent, config, judge_code, code=None, author="", previous_best=None
     ) -> AuthoredCode:
         number = 1 + sum(1 for r in self.session.iteration_records() if r.reward.exists())
-        self._call(f"repair_reward {number}")
-        assert judge_code() == JUDGE
+        self._call("write_reward" if code is None else f"repair_reward {number}")
+        assert code is None or judge_code() == JUDGE
         assert previous_best is None or (previous_best / "policy.safetensors").is_file()
-        return self._code(number, code)
+        return self._code(number, code or reward(1.0))
 
     def _code(self, number: int, code: str) -> AuthoredCode:
         code = self.script.get("code", {}).get(str(number), code)

@@ -13,9 +13,8 @@ import pytest
 from p2p.contracts import SessionResult, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SessionConfig
-from p2p.session.clock import Clock, time_exhausted, worked_s
 from p2p.session.request import loop_config, minutes_to_resume, with_changes
-from p2p.session.stopping import StopSwitch, heartbeat
+from p2p.session.stopping import Clock, StopSwitch, heartbeat, time_exhausted, worked_s
 
 
 def config(minutes: float | None) -> SessionConfig:

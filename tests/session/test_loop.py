@@ -16,12 +16,11 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.session.clock import worked_s
 from p2p.session.loop import run_loop
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
 from p2p.session.steering import give_feedback
-from p2p.session.stopping import StopSwitch
+from p2p.session.stopping import StopSwitch, worked_s
 from p2p.training.runner import RunOptions, run_training
 
 TINY = TrainConfig(

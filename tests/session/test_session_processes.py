@@ -17,8 +17,8 @@ from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.session.clock import worked_s
 from p2p.session.run_session import main
+from p2p.session.stopping import worked_s
 
 EVERY_FILE = (
     "session.json",

@@ -227,11 +227,6 @@ def test_an_unknown_id_names_near_ones(env_id: str) -> None:
         get_env_spec(env_id)
 
 
-def test_a_package_that_is_not_there_is_an_unknown_environment() -> None:
-    with pytest.raises(UnknownEnvironmentError):
-        get_env_spec("no_such_package_here:Some-v0")
-
-
 def test_an_environment_without_mujoco_is_refused_with_a_reason() -> None:
     with pytest.raises(UnsupportedEnvironmentError, match="not a MuJoCo environment"):
         get_env_spec("CartPole-v1")

@@ -15,7 +15,7 @@ from p2p.training.evaluation import (
 )
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 
 N = 4
@@ -207,7 +207,7 @@ def test_one_episode_stands_for_all():
 SEED = 1 << 32
 
 
-def same(one: Trajectory, other: Trajectory) -> bool:
+def same(one: RecordedEpisode, other: RecordedEpisode) -> bool:
     return one.columns.keys() == other.columns.keys() and all(
         np.array_equal(one[name], other[name]) for name in one.columns
     )

@@ -12,7 +12,7 @@ from p2p.training.checkpoints import FILE_NAME, ResumeError, adopt_state, load_s
 from p2p.training.fast_trainer import train
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 REWARD = """
 import numpy as np
@@ -147,7 +147,7 @@ def test_each_evaluation_leaves_the_policy_that_was_measured(whole):
     policy = Policy.load(folder / evaluations[-1].policy_file)
     assert policy.env_id == "Hopper-v5"
     for label, name in evaluations[-1].trajectory_files.items():
-        episode = Trajectory.load(folder / name)
+        episode = RecordedEpisode.load(folder / name)
         index = evaluations[-1].result.rollouts[label]
         assert episode.total_reward == pytest.approx(
             evaluations[-1].result.all_returns[index], rel=1e-5

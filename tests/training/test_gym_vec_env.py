@@ -109,19 +109,6 @@ def test_the_reference_gives_the_same_states_as_the_fast_path_saves():
         np.testing.assert_array_equal(one[key], two[key])
 
 
-def test_an_id_with_a_module_imports_it_first(tmp_path, monkeypatch):
-    (tmp_path / "own_robot.py").write_text(
-        "import gymnasium as gym\n"
-        "from gymnasium.envs.mujoco.hopper_v5 import HopperEnv\n"
-        "gym.register('OwnHopper-v0', entry_point=HopperEnv, max_episode_steps=9)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    env = make_batched_env("own_robot:OwnHopper-v0", 2)
-    assert (type(env), env.max_episode_steps) == (GymVecEnv, 9)
-    env.close()
-    gym.registry.pop("OwnHopper-v0")
-
-
 def test_a_module_that_cannot_be_imported_is_named():
     with pytest.raises(UnknownEnvironmentError, match=r"'no_such_robot'.*cannot be imported"):
         make_batched_env("no_such_robot:Robot-v0", 1)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -54,9 +55,29 @@ def iteration(tmp_path: Path) -> IterationRecord:
     return IterationRecord(tmp_path / "session_x" / "iter_1")
 
 
-def trainer(tmp_path: Path, **options: object) -> LocalTrainer:
-    manager = CPUManager(folder=tmp_path / "cores")
-    return LocalTrainer(cpu_manager=manager, videos=False, **options)  # type: ignore[arg-type]
+Train = Callable[..., IterationAggregation]
+
+
+@pytest.fixture
+def train(
+    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
+) -> Train:
+    """Train these configurations with these seeds; options are those of LocalTrainer."""
+
+    def run(
+        configs: list[RunConfigEntry],
+        seeds: list[int],
+        base: TrainConfig = tiny,
+        folder: Path = iteration.path,
+        cores: str = "cores",
+        **options: Any,
+    ) -> IterationAggregation:
+        manager = CPUManager(folder=tmp_path / cores)
+        return LocalTrainer(cpu_manager=manager, videos=False, **options).train(
+            configs, seeds, reward_path=reward_path, base_config=base, iteration_dir=folder
+        )
+
+    return run
 
 
 def steps(record: IterationRecord) -> int:
@@ -88,10 +109,9 @@ def files_and_times(record: IterationRecord) -> dict[str, int]:
 
 
 def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete_ones_kept(
-    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig
+    iteration: IterationRecord, tiny: TrainConfig, reward_path: Path, train: Train
 ) -> None:
-    reward = tmp_path / "reward.py"
-    reward.write_text(NEEDS_THE_STATE)
+    reward_path.write_text(NEEDS_THE_STATE)
     configs = [
         RunConfigEntry(config_id="slow", params={"learning_rate": 1e-4}),
         RunConfigEntry(config_id="quick", label="ten times", params={"learning_rate": 1e-3}),
@@ -99,12 +119,9 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
         RunConfigEntry(config_id="wrong", params={"num_minibatches": 7, "net_arch": [0]}),
     ]
     progress: list[dict[str, float]] = []
-    local = trainer(tmp_path, on_progress=progress.append)
     base = tiny.with_updates(side_info=True)
 
-    aggregation = local.train(
-        configs, [1, 2], reward_path=reward, base_config=base, iteration_dir=iteration.path
-    )
+    aggregation = train(configs, [1, 2], base, on_progress=progress.append)
     rows = {row.config_id: row for row in aggregation.configs}
     assert [record.path.name for record in iteration.runs()] == [
         f"{name}_seed_{seed}" for name in ("blind", "quick", "slow") for seed in (1, 2)
@@ -141,15 +158,13 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
     complete = [record for record in iteration.runs() if record.derive_status() == "completed"]
     assert len(complete) == 4
     before = [files_and_times(record) for record in complete]
-    again = local.train(
-        configs[:2], [1, 2], reward_path=reward, base_config=base, iteration_dir=iteration.path
-    )
+    again = train(configs[:2], [1, 2], base)
     assert again.configs == aggregation.configs[:2]
     assert [files_and_times(record) for record in complete] == before
 
 
 def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_the_next_call(
-    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
+    iteration: IterationRecord, train: Train
 ) -> None:
     rollouts = 30
     reference = RunConfigEntry(
@@ -168,15 +183,7 @@ def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_t
 
     killer = threading.Thread(target=kill)
     killer.start()
-    local = trainer(tmp_path)
-
-    def train() -> IterationAggregation:
-        return local.train(
-            [reference, PLAIN], [1], reward_path=reward_path, base_config=tiny,
-            iteration_dir=iteration.path,
-        )  # fmt: skip
-
-    aggregation = train()
+    aggregation = train([reference, PLAIN], [1])
     killer.join()
     victim_result, whole = (row.per_seed[0] for row in aggregation.configs)
     assert victim_result.status == "error"
@@ -186,7 +193,7 @@ def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_t
     assert [row.mean_return for row in aggregation.configs] == [None, whole.final_return]
 
     first, untouched = victim.parse_scalars()[0][0], files_and_times(other)
-    aggregation = train()
+    aggregation = train([reference, PLAIN], [1])
     assert [row.per_seed[0].status for row in aggregation.configs] == ["completed", "completed"]
     assert files_and_times(other) == untouched
     lines = [json.loads(line) for line in victim.scalars_path.read_text().splitlines()]
@@ -203,7 +210,7 @@ def test_cancelling_stops_every_run_and_leaves_no_process_and_runs_see_no_secret
     tmp_path: Path,
     iteration: IterationRecord,
     tiny: TrainConfig,
-    reward_path: Path,
+    train: Train,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-very-secret")
@@ -219,12 +226,8 @@ def test_cancelling_stops_every_run_and_leaves_no_process_and_runs_see_no_secret
                 seen.setdefault(pid, b"")
         return any(steps(record) for record in iteration.runs())
 
-    local = trainer(tmp_path, cancelled=cancelled, max_parallel=2)
     base = tiny.with_updates(total_timesteps=10**9)
-    aggregation = local.train(
-        [PLAIN], [1, 2, 3, 4], reward_path=reward_path, base_config=base,
-        iteration_dir=iteration.path,
-    )  # fmt: skip
+    aggregation = train([PLAIN], [1, 2, 3, 4], base, cancelled=cancelled, max_parallel=2)
     assert [result.status for result in aggregation.configs[0].per_seed] == ["cancelled"] * 4
     assert (aggregation.best_config_id, aggregation.best_run_id) == (None, None)
     assert [record.derive_status() for record in iteration.runs()] == ["cancelled"] * 4
@@ -299,6 +302,7 @@ def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
     iteration: IterationRecord,
     tiny: TrainConfig,
     reward_path: Path,
+    train: Train,
     call: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     base = tiny.with_updates(total_timesteps=100 * ROLLOUT)
@@ -310,11 +314,7 @@ def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
     (orphan,) = processes_naming(str(iteration.path))
     first = run.parse_scalars()[0][0]
     # With cores of its own the next caller does not wait for those, but for run.lock.
-    manager = CPUManager(folder=tmp_path / "other_cores")
-    local = LocalTrainer(cpu_manager=manager, videos=False)
-    aggregation = local.train(
-        [PLAIN], [1], reward_path=reward_path, base_config=base, iteration_dir=iteration.path
-    )
+    aggregation = train([PLAIN], [1], base, cores="other_cores")
     assert aggregation.configs[0].per_seed[0].status == "completed"
     wait_until(lambda: not is_there(orphan.pid), seconds=10)
     training = run.parse_scalars()[0]
@@ -324,15 +324,13 @@ def test_a_run_outlives_a_killed_caller_and_the_next_one_waits_for_it(
 
 
 def test_a_directory_that_holds_another_run_is_reported_and_kept(
-    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
+    iteration: IterationRecord, tiny: TrainConfig, train: Train
 ) -> None:
     record = IterationRecord(iteration.path / "plain_seed_1")
     record.save_config(tiny.with_updates(learning_rate=1e-5))
     record.set_status("completed")
     before = files_and_times(record)
-    aggregation = trainer(tmp_path).train(
-        [PLAIN], [1], reward_path=reward_path, base_config=tiny, iteration_dir=iteration.path
-    )
+    aggregation = train([PLAIN], [1])
     (result,) = aggregation.configs[0].per_seed
     assert result.status == "error"
     assert "another configuration" in (result.error or "")
@@ -341,30 +339,15 @@ def test_a_directory_that_holds_another_run_is_reported_and_kept(
 
 @pytest.mark.parametrize("params", [{"seed": 3}, {"iteration_id": "x"}, {"learning_rte": 1.0}])
 def test_params_that_make_no_configuration_start_nothing(
-    tmp_path: Path,
-    iteration: IterationRecord,
-    tiny: TrainConfig,
-    reward_path: Path,
-    params: dict[str, object],
+    iteration: IterationRecord, train: Train, params: dict[str, object]
 ) -> None:
-    aggregation = trainer(tmp_path).train(
-        [RunConfigEntry(config_id="bad", params=params)], [1],
-        reward_path=reward_path, base_config=tiny, iteration_dir=iteration.path,
-    )  # fmt: skip
+    aggregation = train([RunConfigEntry(config_id="bad", params=params)], [1])
     assert next(iter(params)) in (aggregation.configs[0].per_seed[0].error or "")
     assert not iteration.path.exists()
 
 
-def test_what_cannot_be_one_iteration_is_refused(
-    tmp_path: Path, iteration: IterationRecord, tiny: TrainConfig, reward_path: Path
-) -> None:
-    local = trainer(tmp_path)
+def test_what_cannot_be_one_iteration_is_refused(tmp_path: Path, train: Train) -> None:
     with pytest.raises(ValueError, match=r"twice: plain_seed_1"):
-        local.train(
-            [PLAIN], [1, 1], reward_path=reward_path, base_config=tiny,
-            iteration_dir=iteration.path,
-        )  # fmt: skip
+        train([PLAIN], [1, 1])
     with pytest.raises(ValueError, match="named iter_"):
-        local.train(
-            [PLAIN], [1], reward_path=reward_path, base_config=tiny, iteration_dir=tmp_path / "x"
-        )
+        train([PLAIN], [1], folder=tmp_path / "x")

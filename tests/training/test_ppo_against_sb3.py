@@ -15,13 +15,13 @@ from p2p.config import TrainConfig
 from p2p.training import fast_trainer
 from p2p.training.base_trainer import TrainContext
 from p2p.training.env import make_env
+from p2p.training.fast_trainer import Actor, RolloutCollector
 from p2p.training.policies.network import NetworkShape, flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs
-from p2p.training.ppo import LearnerState, Rollout, UpdateSettings, make_update
+from p2p.training.ppo import LearnerState, UpdateSettings, make_update
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_loader import load_from_code
-from p2p.training.rollout import Actor, RolloutCollector
-from p2p.training.sb3_ppo import MeasuredPPO
+from p2p.training.sb3_trainer import MeasuredPPO
 from p2p.training.vec_env import make_batched_env
 
 REWARD = """
@@ -129,11 +129,7 @@ def our_run(config, noise, first_weights, shuffles, epochs_run):
         orders = [next(shuffles) for _ in range(ran)]
         # After an early stop SB3 draws no more permutations; ours are drawn but not used.
         orders += [np.arange(config.batch_size)] * (config.update_epochs - ran)
-        state, logs = update(
-            state,
-            Rollout(rollout.obs, rollout.actions, rollout.rewards, rollout.dones),
-            np.array(orders, np.int32),
-        )
+        state, logs = update(state, rollout, np.array(orders, np.int32))
         weights.append(unflatten(shape, np.array(state.parameters)))
         metrics.append({name: float(value) for name, value in logs.items()})
     return weights, metrics, collector

@@ -11,7 +11,7 @@ import pytest
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.evaluation import evaluate, evaluation_seed
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 from p2p.training.video import rendering
 from p2p.training.video.rendering import (
@@ -75,10 +75,10 @@ def test_a_recorded_episode_becomes_a_video(recorded, tmp_path, monkeypatch):
 
 def test_there_is_ground_wherever_a_runner_gets_to(recorded, tmp_path):
     """The model's own ground is drawn 40 m far; physics knows no end of it."""
-    arrays = Trajectory.load(recorded).arrays()
+    arrays = RecordedEpisode.load(recorded).arrays()
     arrays["qpos"] = arrays["qpos"].copy()
     arrays["qpos"][20:, 0] += 300.0
-    Trajectory.from_arrays(arrays).save(tmp_path / "far.npz")
+    RecordedEpisode.from_arrays(arrays).save(tmp_path / "far.npz")
     outcome = render(job(tmp_path / "far.npz", tmp_path / "v.mp4"))
     assert outcome.ok, outcome.error
     frames = decoded(tmp_path / "v.mp4")
@@ -130,7 +130,7 @@ def test_past_its_time_limit_it_is_ended(recorded, tmp_path):
 def test_without_rendering_nothing_is_started_and_the_outcome_says_why(
     recorded, tmp_path, monkeypatch
 ):
-    none = RenderSupport(ok=False, missing=("libegl1",), reason="egl: no library")
+    none = RenderSupport(missing=("libegl1",), reason="egl: no library")
     monkeypatch.setattr(rendering, "rendering_available", lambda: none)
     outcome = render(job(recorded, tmp_path / "v.mp4"))
     assert not outcome.ok

@@ -79,11 +79,6 @@ def test_a_broken_reward_ends_the_step():
         env.step(np.zeros(6, np.float32))
 
 
-def test_a_setting_that_the_environment_lacks_is_named():
-    with pytest.raises(ValueError, match="HalfCheetah-v5 has no terminate_when_unhealthy"):
-        make_env("HalfCheetah-v5", function("return 1.0, {}"), terminate_when_unhealthy=True)
-
-
 def test_unknown_names_are_errors_that_name_the_known_ones():
     with pytest.raises(UnknownEnvironmentError, match="HalfCheetah-v5"):
         make_env("HalfCheeta-v5", function("return 1.0, {}"))

@@ -22,8 +22,13 @@ from p2p.training.base_trainer import TrainContext, TrainingDivergedError, make_
 from p2p.training.checkpoints import adopt_state, load_state, save_state
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
-from p2p.training.sb3_trainer import RewardedVecEnv, make_model
+from p2p.training.sb3_trainer import (
+    MeasuredPPO,
+    RewardedVecEnv,
+    load_learner,
+    make_model,
+    save_learner,
+)
 
 SCALAR = """
 def reward_fn(obs, action, next_obs, info):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from p2p.training.trajectory import Trajectory, TrajectoryFileError
+from p2p.training.trajectory import RecordedEpisode, TrajectoryFileError
 
 LENGTH = 5
 
@@ -33,9 +33,9 @@ def arrays(length=LENGTH, **changes):
 
 
 def test_a_saved_trajectory_loads_as_it_was(tmp_path):
-    trajectory = Trajectory.from_arrays(arrays())
+    trajectory = RecordedEpisode.from_arrays(arrays())
     trajectory.save(tmp_path / "t.npz")
-    loaded = Trajectory.load(tmp_path / "t.npz")
+    loaded = RecordedEpisode.load(tmp_path / "t.npz")
     assert list(loaded.reward_terms) == ["speed", "names"]
     for key, column in trajectory.arrays().items():
         np.testing.assert_array_equal(loaded.arrays()[key], column)
@@ -44,7 +44,7 @@ def test_a_saved_trajectory_loads_as_it_was(tmp_path):
 
 
 def test_rows_are_what_judges_read():
-    trajectory = Trajectory.from_arrays(arrays())
+    trajectory = RecordedEpisode.from_arrays(arrays())
     rows = trajectory.rows()
     assert len(rows) == LENGTH
     assert len(list(rows)) == LENGTH
@@ -61,7 +61,7 @@ def test_rows_are_what_judges_read():
 
 def test_a_reader_cannot_change_the_recording():
     given = arrays()
-    trajectory = Trajectory.from_arrays(given)
+    trajectory = RecordedEpisode.from_arrays(given)
     given["step"][0] = 99
     assert trajectory["step"][0] == 0
     with pytest.raises(ValueError, match="read-only"):
@@ -70,10 +70,10 @@ def test_a_reader_cannot_change_the_recording():
 
 def test_a_reward_without_terms_is_recorded_too(tmp_path):
     none = {"reward_term_speed": None, "reward_term_names": None}
-    Trajectory.from_arrays(arrays(_reward_term_names=np.array([], str), **none)).save(
+    RecordedEpisode.from_arrays(arrays(_reward_term_names=np.array([], str), **none)).save(
         tmp_path / "t.npz"
     )
-    assert Trajectory.load(tmp_path / "t.npz").rows()[0]["reward_terms"] == {}
+    assert RecordedEpisode.load(tmp_path / "t.npz").rows()[0]["reward_terms"] == {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_malformed_file_is_refused_by_name(tmp_path, changes, message):
     path = tmp_path / "t.npz"
     np.savez(path, **arrays(**changes))
     with pytest.raises(TrajectoryFileError, match=message) as caught:
-        Trajectory.load(path)
+        RecordedEpisode.load(path)
     assert str(path) in str(caught.value)
 
 
@@ -107,14 +107,14 @@ def test_a_pickle_is_never_opened(tmp_path):
     path = tmp_path / "t.npz"
     np.savez(path, **arrays(qpos=np.array([object()] * LENGTH, dtype=object)), allow_pickle=True)
     with pytest.raises(TrajectoryFileError, match=r"not a readable \.npz"):
-        Trajectory.load(path)
+        RecordedEpisode.load(path)
 
 
 def test_a_file_that_unpacks_too_large_is_refused_unread(tmp_path):
     path = tmp_path / "t.npz"
     np.savez_compressed(path, **arrays(obs=np.zeros((LENGTH, 100_000))))
     with pytest.raises(TrajectoryFileError, match="bytes unpacked"):
-        Trajectory.load(path, max_bytes=1_000_000)
+        RecordedEpisode.load(path, max_bytes=1_000_000)
 
 
 @settings(
@@ -123,10 +123,10 @@ def test_a_file_that_unpacks_too_large_is_refused_unread(tmp_path):
 @given(st.data())
 def test_a_damaged_file_is_refused_or_read_never_anything_else(tmp_path, data):
     path = tmp_path / "t.npz"
-    Trajectory.from_arrays(arrays()).save(path)
+    RecordedEpisode.from_arrays(arrays()).save(path)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     with contextlib.suppress(TrajectoryFileError):
-        assert Trajectory.load(path).length == LENGTH
+        assert RecordedEpisode.load(path).length == LENGTH

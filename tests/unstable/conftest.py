@@ -1,14 +1,43 @@
-"""What tests of self-play talk to: Ray, and an endpoint."""
+"""What tests of self-play share: models that nobody changes, Ray, and an endpoint."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from chat_endpoint import Endpoint
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model of a few thousand weights."""
+    from learner_parts import make_model
+
+    return make_model(tmp_path_factory.mktemp("models") / "toy")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The embedded model, hardly warmed up."""
+    from small_run import small_model
+
+    return small_model(tmp_path_factory.mktemp("models") / "small")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model before it has learned anything."""
+    from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
+
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = byte_tokenizer()
+    new_model(tokenizer, seed=3).save_pretrained(path)
+    save_tokenizer(tokenizer, path)
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,13 @@ def make_model(folder: Path, *, seed: int = 0, layers: int = 2, **changes: Any) 
     return str(folder)
 
 
+def assert_close(found: dict[str, Any], expected: dict[str, Any], **tolerance: float) -> None:
+    """Tensors by name, the same names and the same numbers."""
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, **tolerance)
+
+
 def make_steps(count: int, *, seed: int = 0, version: int = 0, turns: int = 4) -> list[Step]:
     """Ragged steps of several games, with tokens and log-probabilities."""
     rng = random.Random(seed)

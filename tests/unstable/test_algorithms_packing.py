@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_parts import make_model, make_steps
+from learner_parts import assert_close, make_model, make_steps
 
 from unstable.algorithms import PPO, Reinforce
 from unstable.algorithms import policy_gradient as shared
@@ -22,11 +22,6 @@ from unstable.core import Step
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 
 LORA = {"lora_rank": 4, "target_modules": "all-linear"}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def policy(folder: str) -> tuple[Any, Any]:
@@ -82,10 +77,7 @@ def test_loss_and_gradients_equal_one_sequence_at_a_time(folder, clip, monkeypat
         numbers = algorithm.update(algorithm.prepare_batch(part), len(samples) / len(part))
         loss += numbers["loss"] * len(part) / len(samples)
     assert loss == pytest.approx(expected.item(), abs=1e-5)
-    found = gradients(model)
-    assert found.keys() == wanted.keys()
-    for name, gradient in wanted.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4)
+    assert_close(gradients(model), wanted, atol=1e-5, rtol=1e-4)
 
 
 def in_small_chunks(*args: Any, **kwargs: Any) -> Any:
@@ -106,8 +98,7 @@ def test_a_sequence_does_not_see_its_neighbours(folder):
         shared_by_both = gradients(model)
         model.zero_grad()
         hidden_states(trunk, pack([other])).sum().backward()
-        for name, gradient in gradients(model).items():
-            torch.testing.assert_close(shared_by_both[name], gradient, atol=1e-5, rtol=1e-4)
+        assert_close(shared_by_both, gradients(model), atol=1e-5, rtol=1e-4)
         model.zero_grad()
 
 
@@ -217,9 +208,7 @@ def test_checkpointing_changes_memory_and_no_gradient(folder, both):
         found.append((saved_bytes(model, algorithm, steps), gradients(model)))
     (usual, expected), (little, same) = found
     assert little < 0.7 * usual
-    assert same.keys() == expected.keys()
-    for name, gradient in expected.items():
-        torch.testing.assert_close(same[name], gradient)
+    assert_close(same, expected)
 
 
 def test_a_model_that_keeps_its_attention_is_refused():

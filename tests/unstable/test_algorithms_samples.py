@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from learner_parts import ENV, make_model, make_steps
+from learner_parts import ENV, make_steps
 
 from unstable.algorithms.samples import mini_batches, to_sample
 from unstable.core import Step
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tokenizer(folder: str) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(make_model(tmp_path_factory.mktemp("model")))
+    return AutoTokenizer.from_pretrained(folder)
 
 
 def step(**values: Any) -> Step:

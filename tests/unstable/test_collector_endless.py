@@ -104,9 +104,6 @@ def test_games_under_way_are_dropped_at_the_end(tmp_path):
 
     async def watch() -> None:
         await until(lambda: len(run.actor.requests) == 8)
-        metas = run.collector.flight.metas()
-        assert {meta.type for meta in metas} == {"train"}
-        assert {meta.env_id for meta in metas} == {ENV[0]}
 
     counts = collect(run, watch, 8)
     assert counts["dropped"] == 8

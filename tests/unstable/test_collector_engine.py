@@ -1,4 +1,4 @@
-"""The collector with a real model behind it: the embedded one, before it has learned anything."""
+"""The collector with real models: one that has learned nothing, and one behind an endpoint."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ from typing import Any
 import pytest
 from collector_run import Run
 
-from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
+from unstable.engines.protocol import EngineError
+from unstable.tiny.model import byte_tokenizer
 
 ENV = ("TicTacToe-v0-train", 2, "bare")
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tokenizer = byte_tokenizer()
-    new_model(tokenizer, seed=3).save_pretrained(folder)
-    save_tokenizer(tokenizer, folder)
-    return folder
+NAME = "someone/strong"
 
 
 def model_run(folder: Path, tiny: Path, **options: Any) -> Run:
@@ -42,6 +35,18 @@ def played(run: Run, games: int) -> dict[str, int]:
     return asyncio.run(play())
 
 
+def evaluated(run: Run, games: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """The rows, and what it has cost."""
+
+    async def evaluate() -> tuple[list[dict[str, Any]], dict[str, float]]:
+        rows = await run.collector.evaluate(games)
+        costs = run.collector.stats()["cost_usd"]
+        await run.collector.close()
+        return rows, costs
+
+    return asyncio.run(evaluate())
+
+
 def test_a_model_plays_and_its_tokens_are_kept_as_sampled(tmp_path, tiny):
     run, again = (model_run(tmp_path / name, tiny) for name in ("one", "two"))
     counts = played(run, 32)
@@ -58,13 +63,32 @@ def test_a_model_plays_and_its_tokens_are_kept_as_sampled(tmp_path, tiny):
 
 
 def test_other_models_on_disk_sit_opposite(tmp_path, tiny):
-    run = model_run(tmp_path, tiny, evaluation_opponent=str(tiny))
-
-    async def evaluate() -> list[dict[str, Any]]:
-        rows = await run.collector.evaluate(12)
-        await run.collector.close()
-        return rows
-
-    (row,) = asyncio.run(evaluate())
+    (row,), _ = evaluated(model_run(tmp_path, tiny, evaluation_opponent=str(tiny)), 12)
     assert row["games"] == 12
     assert row["opponent"] == str(tiny)
+
+
+def test_it_is_asked_with_the_rules_and_its_cost_is_known(tmp_path, endpoint):
+    run = Run(tmp_path, evaluation_opponent=NAME)
+    (row,), costs = evaluated(run, 6)
+    assert (row["games"], row["failed"]) == (6, 0)
+    assert row["opponent"] == NAME
+    for body in endpoint.asked:
+        assert body["model"] == NAME
+        assert "\\boxed{}" in body["messages"][-1]["content"]
+        assert "Available" in body["messages"][-1]["content"]  # TextArena's text, not a short board
+        assert body["max_tokens"] == 4096
+    assert costs[NAME] == pytest.approx(0.001 * len(endpoint.asked))
+    first = [(body["messages"], body["seed"]) for body in endpoint.asked]
+    endpoint.asked.clear()
+    evaluated(Run(tmp_path / "again", evaluation_opponent=NAME), 6)
+    again = [(body["messages"], body["seed"]) for body in endpoint.asked]
+    assert sorted(map(str, again)) == sorted(map(str, first))
+
+
+def test_without_an_address_it_is_said_at_the_beginning(tmp_path, monkeypatch):
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    run = Run(tmp_path, evaluation_opponent=NAME)
+    with pytest.raises(EngineError, match=f"{NAME}.*OPENROUTER_API_KEY"):
+        run.play(1)

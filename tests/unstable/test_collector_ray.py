@@ -16,7 +16,7 @@ from instant_actor import InstantActor
 from processes import kill_process
 
 import unstable
-from unstable.collection.actors import ActorClient, ActorPool, NoActorLeftError, Timeouts
+from unstable.collection.actors import NoActorLeftError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,61 +116,6 @@ def test_when_all_actors_are_dead_collection_ends_with_the_reason(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dead_actor_is_started_again_a_few_times():
-    made: list[Any] = []
-
-    def make(slot: int) -> Any:
-        made.append(ray.remote(InstantActor).remote(instant_actor.nonsense))
-        return made[-1]
-
-    async def ask_for_ever(line: ActorClient) -> None:
-        while True:  # an actor may still answer a moment after it was killed
-            await line.generate("?", None, 0)
-
-    async def use() -> None:
-        rotation = ActorPool([make(0)], make=make, restarts=1)
-        line = rotation.client()
-        assert "resign" in (await line.generate("?", None, 0)).text
-        ray.kill(made[0])
-        while not rotation.deaths:
-            assert "resign" in (await line.generate("?", None, 0)).text
-        assert rotation.alive == 1
-        ray.kill(made[1])
-        with pytest.raises(NoActorLeftError, match="all 1 actors"):
-            await ask_for_ever(line)
-
-    asyncio.run(asyncio.wait_for(use(), 150))
-    assert len(made) == 2
-
-
-@pytest.mark.slow
-def test_an_actor_that_hangs_is_replaced(monkeypatch):
-    class Hanging:
-        def generate(self, *args: Any, **options: Any) -> None:
-            time.sleep(600)
-
-        def ping(self) -> str:
-            return "pong"
-
-    made: list[Any] = []
-
-    def make(slot: int) -> Any:
-        kind = InstantActor if made else Hanging
-        made.append(ray.remote(kind).remote(*([instant_actor.nonsense] if made else [])))
-        return made[-1]
-
-    monkeypatch.setattr("unstable.collection.actors.PING_TIMEOUT", 1.0)
-
-    async def use() -> str:
-        rotation = ActorPool([make(0)], make=make, timeouts=Timeouts(request=2.0, start=60.0))
-        await rotation.ready()
-        return (await rotation.client().generate("?", None, 0)).text
-
-    assert "resign" in asyncio.run(asyncio.wait_for(use(), 150))
-    assert len(made) == 2
-
-
-@pytest.mark.slow
 def test_a_collector_without_a_buffer_ends(tmp_path):
     collector, buffer, _ = collector_actor(tmp_path, actors(1))
     collecting = collector.collect.remote(4)
@@ -181,14 +126,9 @@ def test_a_collector_without_a_buffer_ends(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_starts_its_own_actors_and_a_killed_one_again(tmp_path):
+def test_it_starts_its_own_actors_and_a_killed_one_again(tmp_path, tiny):
     """Kill -9 of the process that generates, while games are under way."""
-    from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
-
-    tokenizer = byte_tokenizer()
-    new_model(tokenizer, seed=3).save_pretrained(tmp_path / "tiny")
-    save_tokenizer(tokenizer, tmp_path / "tiny")
-    config = {"model_name": str(tmp_path / "tiny"), "max_tokens": 6, "device": "cpu"}
+    config = {"model_name": str(tiny), "max_tokens": 6, "device": "cpu"}
     env = (ENV[0], 2, "bare")
     collector, buffer, _ = collector_actor(
         tmp_path, None, vllm_config=config, training_envs=[env], evaluation_envs=[], num_actors=1

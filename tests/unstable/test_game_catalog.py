@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from unstable.games.catalog import game_ids, probe
@@ -35,3 +39,15 @@ def test_what_a_game_lacks_is_told_in_words(monkeypatch):
     assert probe("TwentyQuestions-v0").reason == "needs an OPENROUTER_API_KEY"
     assert probe("Klondike-v0").reason == "is broken in this TextArena"
     assert "not installed" in probe("UsedCarNegotiation-v0").reason
+
+
+def test_the_command_says_which_run_here_and_what_the_others_need() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "unstable.cli", "games", "TicTacToe-v0", "--json"],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    games = {entry["env_id"]: entry for entry in json.loads(ended.stdout)}
+    assert games["TicTacToe-v0"]["num_players"] == 2
+    assert games["ThreePlayerTicTacToe-v0"]["num_players"] == 3
+    if sys.version_info < (3, 12):
+        assert "3.12" in games["ReverseTicTacToe-v0"]["reason"]

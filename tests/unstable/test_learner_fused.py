@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_parts import make_model, make_steps
+from learner_parts import assert_close, make_steps
 from peft import LoraConfig, get_peft_model
 from transformers import (
     Gemma2Config,
@@ -70,9 +70,7 @@ def answer_and_gradients(model: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
 def assert_same(one: Any, other: Any) -> None:
     (logits, gradients), (expected, wanted) = answer_and_gradients(one), answer_and_gradients(other)
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
-    assert gradients.keys() == wanted.keys()
-    for name, gradient in wanted.items():
-        torch.testing.assert_close(gradients[name], gradient, atol=1e-5, rtol=1e-4)
+    assert_close(gradients, wanted, atol=1e-5, rtol=1e-4)
 
 
 def operations(model: Any) -> int:
@@ -145,8 +143,7 @@ def test_what_is_not_ordinary_goes_the_way_of_the_library(case):
     close = {"atol": 0.1, "rtol": 0.1} if case == "bfloat16 base" else {"atol": 1e-5, "rtol": 1e-4}
     torch.testing.assert_close(logits, expected, **close)
     if case != "bfloat16 base":
-        for name, gradient in wanted.items():
-            torch.testing.assert_close(gradients[name], gradient, **close)
+        assert_close(gradients, wanted, **close)
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2"])
@@ -162,11 +159,6 @@ def test_a_copy_computes_with_its_own_weights(kind):
 
 
 # --- the last layer only where it is asked for ----------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def policy(folder: str, **options: Any) -> tuple[Any, Any]:
@@ -194,9 +186,7 @@ def test_places_that_are_asked_for_are_as_if_all_were(folder, memory):
         found.append((hidden.detach(), grads))
     (expected, wanted), (states, gradients) = found
     torch.testing.assert_close(states, expected)
-    assert gradients.keys() == wanted.keys()
-    for name, gradient in wanted.items():
-        torch.testing.assert_close(gradients[name], gradient, atol=1e-5, rtol=1e-4)
+    assert_close(gradients, wanted, atol=1e-5, rtol=1e-4)
 
 
 def test_the_last_mlp_sees_what_is_asked_for_and_nothing_else(folder):

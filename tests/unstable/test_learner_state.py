@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner_parts import ENV, make_game, make_model
+from learner_parts import ENV, make_game
 from safetensors.torch import load_file
 
 from unstable.algorithms import A2C, PPO, Reinforce
@@ -16,11 +16,6 @@ from unstable.learners.checkpoints import save_checkpoint
 from unstable.learners.standard_learner import StandardLearner
 
 LORA = {"lora_rank": 4, "lora_dropout": 0.3, "target_modules": ["q_proj", "v_proj", "up_proj"]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def make(folder: str, tmp_path: Path, algorithm: Any, **options: Any) -> StandardLearner:

@@ -16,23 +16,12 @@ from unstable.config import make_config
 from unstable.games.person import Person, unseen
 from unstable.games.runner import GameRunner
 from unstable.run.folder import RunFolder
-from unstable.tiny.model import byte_tokenizer, new_model, save_tokenizer
 
 OPTIONS = AnswerOptions(temperature=0.0, max_tokens=8)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """The embedded model before it has learned anything."""
-    folder = tmp_path_factory.mktemp("models") / "small"
-    tokenizer = byte_tokenizer()
-    new_model(tokenizer, seed=0).save_pretrained(folder)
-    save_tokenizer(tokenizer, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(model, tmp_path_factory):
+def run(tiny, tmp_path_factory):
     """A run with two checkpoints of it."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -41,17 +30,17 @@ def run(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     for iteration in (2, 10):
         torch.manual_seed(iteration)
-        base = AutoModelForCausalLM.from_pretrained(model)
+        base = AutoModelForCausalLM.from_pretrained(tiny)
         lora = LoraConfig(target_modules=["q_proj", "down_proj"], init_lora_weights=False)
         checkpoint = folder / "checkpoints" / f"iteration-{iteration}"
         get_peft_model(base, lora).save_pretrained(checkpoint)
     return folder
 
 
-def test_of_a_run_the_newest_checkpoint_plays(model, run):
+def test_of_a_run_the_newest_checkpoint_plays(tiny, run):
     newest = run / "checkpoints" / "iteration-10"
-    plain = ModelFolder(str(model), None, True, "bare", "bare")
-    assert find_model(model) == plain
+    plain = ModelFolder(str(tiny), None, True, "bare", "bare")
+    assert find_model(tiny) == plain
     assert find_model(run) == find_model(newest) == replace(plain, adapter=str(newest))
 
 
@@ -95,9 +84,9 @@ def test_a_model_sees_the_short_board_and_the_person_the_rules(run):
     assert game.rewards == {0: 1.0, 1: -1.0}
 
 
-def test_checkpoints_play_with_their_own_adapters(model, run):
+def test_checkpoints_play_with_their_own_adapters(tiny, run):
     answers = set()
-    for folder in (model, run / "checkpoints" / "iteration-2", run):
+    for folder in (tiny, run / "checkpoints" / "iteration-2", run):
         with closing(
             make_opponents(find_model(folder), "TicTacToe-v0", 2, 1, 1, OPTIONS)
         ) as opponents:
@@ -111,9 +100,9 @@ def test_a_model_that_cannot_be_loaded_is_said(tmp_path):
         make_opponents(find_model(tmp_path), "TicTacToe-v0", 2, 0, 1, OPTIONS)
 
 
-def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(model):
+def test_a_game_without_a_short_board_is_not_for_models_that_read_bytes(tiny):
     with pytest.raises(UsageError, match="LiarsDice"):
-        make_opponents(find_model(model), "LiarsDice-v0", 2, 0, 1, OPTIONS)
+        make_opponents(find_model(tiny), "LiarsDice-v0", 2, 0, 1, OPTIONS)
 
 
 def test_three_can_play():

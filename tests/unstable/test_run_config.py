@@ -6,26 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unstable.config import ConfigError, RunConfig, load_config, make_config
+from unstable.config import ConfigError, load_config, make_config
 from unstable.run.parts import collector_arguments, learner_arguments
-
-
-def test_a_file_gives_what_it_says_and_defaults_for_the_rest(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(
-        'name = "mine"\nupdates = 7\n'
-        '[games]\ntrain = [["Nim-v0-train", 2, "raw"]]\n'
-        "[pool]\nsample_mode = {mirror = 0.75, lagged = 0.25}\n"
-        '[[buffer.step]]\ntype = "DiscountToEnd"\ngamma = 0.7\n'
-    )
-    config = load_config(path, seed=3)
-    assert (config.name, config.updates, config.seed) == ("mine", 7, 3)
-    assert config.games.evaluated == (("Nim-v0-train", 2, "raw"),)
-    assert config.pool.sample_mode == {"mirror": 0.75, "lagged": 0.25}
-    assert (config.buffer.step[0].type, config.buffer.step[0].options) == (
-        "DiscountToEnd", {"gamma": 0.7},
-    )  # fmt: skip
-    assert config.learner == RunConfig().learner
 
 
 def test_every_bad_field_is_named_with_its_file(tmp_path: Path) -> None:

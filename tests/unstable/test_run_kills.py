@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import ray
 from processes import kill_process, within
-from small_run import learned_steps, new_run, small_model
+from small_run import learned_steps, new_run
 
 from unstable.run.progress import Progress
 from unstable.run.start import start
@@ -34,11 +34,6 @@ class Killer:
     def seconds_ago(self) -> float:
         assert self.time is not None, "nobody was killed"
         return time.monotonic() - self.time
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return small_model(tmp_path_factory.mktemp("models") / "small")
 
 
 def test_a_killed_engine_is_started_again_and_the_run_goes_on(model: str, tmp_path: Path) -> None:

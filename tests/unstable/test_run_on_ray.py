@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 import ray
 from processes import within
-from small_run import learned_steps, new_run, small_model
+from small_run import learned_steps, new_run
 
 from unstable.config import ConfigError
 from unstable.run.start import start
 
 pytestmark = pytest.mark.usefixtures("cluster")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return small_model(tmp_path_factory.mktemp("models") / "small")
 
 
 def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from processes import command_line, descendants
-from small_run import learned_steps, new_run, small_model
+from small_run import learned_steps, new_run
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +60,7 @@ def gone(pids: list[int]) -> bool:
     return not any(map(is_part, pids))
 
 
-def test_it_cleans_up_when_interrupted_or_killed_and_goes_on(tmp_path: Path) -> None:
-    model = small_model(tmp_path / "model")
+def test_it_cleans_up_when_interrupted_or_killed_and_goes_on(tmp_path: Path, model: str) -> None:
     _, folder = new_run(tmp_path / "run", model, mode="ray", updates=1000)
     run = folder.path
 

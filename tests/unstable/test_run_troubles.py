@@ -9,17 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import learned_steps, new_run, small_model
+from small_run import learned_steps, new_run
 
 from unstable.run.progress import Progress
 from unstable.run.start import start
 
 NAME = "someone/strong"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return small_model(tmp_path_factory.mktemp("models") / "small")
 
 
 def test_a_model_that_answers_nonsense_loses_its_games_and_is_trained_on_them(

@@ -16,7 +16,7 @@ import pytest
 import ray
 from processes import command_line, descendants, within
 from ray.cluster_utils import Cluster
-from small_run import learned_steps, new_run, small_model
+from small_run import learned_steps, new_run
 
 from unstable.run.progress import Progress
 from unstable.run.start import start
@@ -74,9 +74,8 @@ def processes_of(node: subprocess.Popen[bytes]) -> set[str]:
     [(1, 1, {"VLLMActor"}), (0, 2, {"VLLMActor", "StandardLearner"})],
 )
 def test_adapters_travel_and_the_run_folder_has_everything(
-    tmp_path: Path, gpus_here: int, gpus_there: int, parts_there: set[str]
+    tmp_path: Path, model: str, gpus_here: int, gpus_there: int, parts_there: set[str]
 ) -> None:
-    model = small_model(tmp_path / "model")
     config, folder = new_run(tmp_path / "run", model, mode="ray", updates=4)
     seen: set[str] = set()
     with two_nodes(folder.path, gpus_here, gpus_there) as node:

@@ -100,7 +100,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
 
 
 def test_means_are_written_when_it_is_time(tmp_path):
-    made = tracker(tmp_path, flush_every=3600.0)
+    made = tracker(tmp_path)
     made.add_trajectory(game(), 0, "A")
     assert lines(tmp_path / "run" / "metrics.jsonl") == []
     made.FLUSH_EVERY = 0.0
@@ -124,7 +124,6 @@ def test_the_interface_has_what_the_dashboard_shows(tmp_path):
     assert info["Game Length"] == 3.0
     assert info["Format Success Rate"] == 1.0
     assert info["Invalid Move Rate"] == 0.0
-    assert "[4]" in info["latest_game"]
     made.close()
     kept = json.loads((tmp_path / "run" / "interface.json").read_text())
     assert kept["match_counts"] == [["ckpt-0", "fixed-x", 3]]

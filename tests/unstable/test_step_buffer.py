@@ -6,6 +6,7 @@ import csv
 import json
 import threading
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ def filled(size: int, **options: object) -> StepBuffer:
     for i in range(size):
         buffer.add_trajectory(game(f"g{i}", turns=1), 0, "A")
     return buffer
+
+
+def episodes_in(batch: list[Step]) -> list[list[Step]]:
+    """Games of a batch, which has them one after the other."""
+    return [list(steps) for _, steps in groupby(batch, lambda step: step.episode)]
 
 
 def test_a_trajectory_becomes_steps_with_all_that_learning_needs():
@@ -179,7 +185,7 @@ def test_episodes_come_whole_and_in_order():
     buffer = StepBuffer(100, buffer_strategy="episodes")
     for i in range(10):
         buffer.add_trajectory(game(f"g{i}", turns=2 + i % 3), 0, "A")
-    episodes = buffer.get_episodes(9)
+    episodes = episodes_in(buffer.get_batch(9, whole_games=True))
     assert sum(map(len, episodes)) >= 9
     for episode in episodes:
         assert [step.turn for step in episode] == list(range(len(episode)))
@@ -192,7 +198,7 @@ def test_eviction_takes_whole_episodes():
     for i in range(20):
         buffer.add_trajectory(game(f"g{i}"), 0, "A")
     assert buffer.size() == 9
-    assert all(len(episode) == 3 for episode in buffer.get_episodes(9))
+    assert all(len(episode) == 3 for episode in episodes_in(buffer.get_batch(9)))
 
 
 def test_groups_can_be_drawn_when_they_are_complete():
@@ -202,7 +208,7 @@ def test_groups_can_be_drawn_when_they_are_complete():
     assert buffer.size() == 9  # three games of a; one of b is missing
     assert {step.group for step in buffer.get_batch(9)} == {"a"}
     buffer.add_trajectory(game("last", group="b"), 0, "A")
-    assert len(buffer.get_episodes(9)) == 3
+    assert len(episodes_in(buffer.get_batch(9))) == 3
 
 
 # --- snapshots ----------------------------------------------------------------------------

@@ -35,9 +35,6 @@ class Scripted:
             raise answer
         return answer
 
-    def close(self) -> None:
-        pass
-
 
 async def until(pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):

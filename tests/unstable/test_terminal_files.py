@@ -15,7 +15,7 @@ from unstable.trackers import Tracker
 
 
 def run(tmp_path, steps=3):
-    made = Tracker("demo", run_dir=tmp_path / "run", flush_every=3600.0)
+    made = Tracker("demo", run_dir=tmp_path / "run")
     for step in range(1, steps + 1):
         made.log_learner({"step": step, "loss": 1 / step})
         made.add_eval_episode({0: 1.0, 1: -1.0}, 0, "A", f"ckpt-{step}", "x", invalid=step == 1)

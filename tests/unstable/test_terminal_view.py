@@ -22,10 +22,16 @@ def tracker(folder: Path) -> Tracker:
     """One that has seen a little of everything."""
     made = Tracker("demo", run_dir=folder)
     game = Trajectory(
-        pid=[0], obs=["the board"], actions=["[4] \x1b[2J"], final_rewards={0: 1.0, 1: -1.0},
+        pid=[0], obs=["the board"], actions=["[4]"], final_rewards={0: 1.0, 1: -1.0},
         num_turns=3, format_feedbacks=[{"correct_answer_format": True, "invalid_move": False}],
     )  # fmt: skip
     made.add_trajectory(game, 0, "Nim-v0")
+    move = {"seat": 0, "answer": "", "action": "[4] \x1b[2J", "legal": True, "opening": False,
+            "board": "the board", "shared": 0, "observation": ""}  # fmt: skip
+    made.add_transcript(
+        {"id": "train-1", "kind": "train", "env_id": "Nim-v0", "reason": "", "rewards": {0: 1.0},
+         "players": [{"uid": "ckpt-2"}], "moves": [move]}
+    )  # fmt: skip
     for step in (1, 2, 3):
         made.log_learner({"step": step, "lr": 0.1, "loss": 1 / step, "grad_norm": math.nan})
     for ckpt, reward in (("ckpt-10", 1.0), ("ckpt-2", -1.0), ("ckpt-10", 1.0)):

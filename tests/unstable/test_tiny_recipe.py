@@ -15,8 +15,11 @@ from unstable.tiny import WarmUp, make_tiny
 RECIPES = sorted((Path(unstable.__file__).parent / "recipes").glob("*.toml"))
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("env_id", ["TicTacToe-v0-train", "Nim-v0-train"])
+@pytest.mark.parametrize(
+    ("recipe", "env_id"),
+    list(zip(RECIPES, ("Nim-v0-train", "TicTacToe-v0-train"), strict=True)),
+    ids=lambda value: getattr(value, "stem", value),
+)
 def test_a_recipe_plays_learns_and_is_measured(recipe, env_id, tmp_path):
     model = make_tiny(tmp_path / "model", [env_id], warm_up=WarmUp(games=10, steps=20))
     config = load_config(

@@ -53,6 +53,14 @@ def answer_all(engine: TransformersEngine, requests: list[Any], late: bool = Tru
     return asyncio.run(everybody())
 
 
+def check(models: Any, requests: list[Any], answers: list[Any], within: float = 1e-5) -> None:
+    """Each answer has the log-probabilities of its model, or of the one of its adapter."""
+    for (prompt, _, folder), answer in zip(requests, answers, strict=True):
+        model = models[folder] if isinstance(models, dict) else models
+        expected = logprobs_of(model, prompt, answer.token_ids)
+        assert answer.logprobs == pytest.approx(expected, abs=within)
+
+
 @pytest.fixture(scope="module")
 def model() -> Any:
     return small_qwen()
@@ -77,11 +85,10 @@ def test_every_row_of_a_batch_has_its_own_adapter(model: Any, adapters: list[str
     ]
     alone = {folder: with_adapter(model, folder) for folder in adapters}
     answers = answer_all(engine, requests)
-    for (prompt, sampling, folder), answer in zip(requests, answers, strict=True):
+    check(alone, requests, answers)
+    for (prompt, sampling, _), answer in zip(requests, answers, strict=True):
         assert len(answer.token_ids) == sampling.max_tokens or answer.token_ids[-1] == EOS
         assert answer.prompt_ids == prompt
-        expected = logprobs_of(alone[folder], prompt, answer.token_ids)
-        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
     assert engine.stats()["tokens"] == sum(len(answer.token_ids) for answer in answers)
 
 
@@ -120,19 +127,14 @@ def test_a_prompt_that_many_ask_is_answered_for_each(model: Any, adapters: list[
     requests = [(prompt, Sampling(1.0, 1.0, 6, seed=n), adapters[n % 2]) for n in range(12)]
     answers = answer_all(engine, requests, late=False)
     assert len({answer.token_ids for answer in answers}) > 6
-    for (_, _, folder), answer in zip(requests, answers, strict=True):
-        expected = logprobs_of(with_adapter(model, folder), prompt, answer.token_ids)
-        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+    check({folder: with_adapter(model, folder) for folder in adapters[:2]}, requests, answers)
 
 
 def test_long_prompts_are_read_in_pieces(model: Any):
     engine = TransformersEngine(deepcopy(model), prefill_tokens=600)
     engine._policies.base.decoder.chunk_tokens = 100
     requests = [(p, Sampling(1.0, 1.0, 4, seed=0), None) for p in prompts(20, longest=200)]
-    for (prompt, _, _), answer in zip(requests, answer_all(engine, requests), strict=True):
-        assert answer.logprobs == pytest.approx(
-            logprobs_of(model, prompt, answer.token_ids), abs=1e-5
-        )
+    check(model, requests, answer_all(engine, requests))
 
 
 SMALL: dict[str, Any] = {
@@ -156,20 +158,13 @@ def test_other_decoders_run_through_their_own_forward(kind: Any, config: Any):
     model = kind(config).eval()
     engine = TransformersEngine(deepcopy(model), max_parallel_seq=5)
     requests = [(p, Sampling(1.0, 1.0, 8, seed=n), None) for n, p in enumerate(prompts(12))]
-    for (prompt, _, _), answer in zip(requests, answer_all(engine, requests), strict=True):
-        assert answer.logprobs == pytest.approx(
-            logprobs_of(model, prompt, answer.token_ids), abs=1e-5
-        )
+    check(model, requests, answer_all(engine, requests))
 
 
 def test_bfloat16_is_close(model: Any, adapters: list[str | None]):
     engine = TransformersEngine(deepcopy(model).bfloat16())
     requests = [(p, Sampling(1.0, 1.0, 6, seed=1), adapters[1]) for p in prompts(8)]
-    exact = with_adapter(model, adapters[1])
-    for (prompt, _, _), answer in zip(requests, answer_all(engine, requests), strict=True):
-        assert answer.logprobs == pytest.approx(
-            logprobs_of(exact, prompt, answer.token_ids), abs=0.35
-        )
+    check(with_adapter(model, adapters[1]), requests, answer_all(engine, requests), 0.35)
 
 
 def test_the_stop_token_ends_an_answer_and_is_part_of_it(model: Any):
@@ -208,10 +203,8 @@ def test_few_adapters_are_kept_and_all_are_served(model: Any, tmp_path: Path):
         (prompt, Sampling(1.0, 1.0, 4, seed=0), folders[number % 5])
         for number, prompt in enumerate(prompts(15))
     ]
-    answers = answer_all(engine, requests)
-    for (prompt, _, folder), answer in zip(requests, answers, strict=True):
-        expected = logprobs_of(with_adapter(model, folder), prompt, answer.token_ids)
-        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+    alone = {folder: with_adapter(model, folder) for folder in folders}
+    check(alone, requests, answer_all(engine, requests))
     assert len(engine._policies) == 2
 
 
@@ -219,9 +212,8 @@ def test_an_adapter_that_was_written_again_is_read_again(model: Any, tmp_path: P
     engine = TransformersEngine(deepcopy(model))
     for seed in (0, 1):
         folder = save_adapter(tmp_path / "adapter", model, seed)
-        (answer,) = answer_all(engine, [((1, 2, 3), Sampling(1.0, 1.0, 4, seed=0), folder)])
-        expected = logprobs_of(with_adapter(model, folder), (1, 2, 3), answer.token_ids)
-        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+        requests = [((1, 2, 3), Sampling(1.0, 1.0, 4, seed=0), folder)]
+        check(with_adapter(model, folder), requests, answer_all(engine, requests))
 
 
 def test_a_whole_model_in_place_of_an_adapter(model: Any, tmp_path: Path):
@@ -231,10 +223,7 @@ def test_a_whole_model_in_place_of_an_adapter(model: Any, tmp_path: Path):
         (p, Sampling(1.0, 1.0, 4, seed=0), (None, other)[number % 2])
         for number, p in enumerate(prompts(10))
     ]
-    weights = {None: model, other: small_qwen(5)}
-    for (prompt, _, folder), answer in zip(requests, answer_all(engine, requests), strict=True):
-        expected = logprobs_of(weights[folder], prompt, answer.token_ids)
-        assert answer.logprobs == pytest.approx(expected, abs=1e-5)
+    check({None: model, other: small_qwen(5)}, requests, answer_all(engine, requests))
 
 
 def test_a_bad_adapter_fails_its_request_alone(model: Any, tmp_path: Path):

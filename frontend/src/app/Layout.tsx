@@ -4,7 +4,6 @@ import { Link, NavLink, Outlet } from "react-router";
 import { request } from "../api/client";
 import { useConnection } from "../api/connection";
 import { PROBE } from "../api/live";
-import { PageHeading } from "../ui/basics";
 import icon from "./icon.svg";
 import { chooseTheme, useTheme } from "./theme";
 
@@ -94,13 +93,4 @@ export function ConnectionNotice() {
     );
   }
   return null;
-}
-
-export function Missing() {
-  return (
-    <div className="empty">
-      <PageHeading title="Page not found" />
-      <Link to="/e2e">All sessions</Link>
-    </div>
-  );
 }

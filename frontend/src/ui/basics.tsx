@@ -30,6 +30,16 @@ export function PageHeading({ title }: { title: string }) {
   return <h1>{title}</h1>;
 }
 
+/** In place of a page that does not exist: says so, and where to go. */
+export function Missing({ title, children }: { title: string; children: ReactNode }) {
+  return (
+    <div className="empty">
+      <PageHeading title={title} />
+      <div className="muted">{children}</div>
+    </div>
+  );
+}
+
 /** Nothing to show: says why, and what to do. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {
   return (

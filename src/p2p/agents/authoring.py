@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
@@ -13,7 +13,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, AuthoringStep, Intent, Record
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskAgain, BadReply, Conversation, Question
-from p2p.prompts import build
+from p2p.prompts import build, question
 
 MAX_FIXES = 5
 MAX_RANKING_FIXES = 2
@@ -80,7 +80,7 @@ class CodeAuthor(ABC):
         it is: where `code` does, and without a review, no model is asked.
         """
         if code is None:
-            self._ask(self._prompt()[1], "draft")
+            self._ask(self._question(), "draft")
         else:
             self.code, self.author = tidy_code(code), author
             self._step("draft", ok=True, text=f"by {author}", code=self.code)
@@ -104,8 +104,14 @@ class CodeAuthor(ABC):
                 break
         return self._result(good or self.code, valid=bool(good))
 
-    def _prompt(self) -> tuple[str, str]:
-        return build(self.role, self.request(), **self.sections())
+    def _question(self) -> Question[CodeDraft]:
+        return question(
+            self.role,
+            self.request(),
+            CodeDraft,
+            self.sections(),
+            check=lambda draft: self._check_whole(draft.code),
+        )
 
     def _check(self, code: str) -> tuple[tuple[str, ...], str]:
         outcome = self.check(code)
@@ -143,7 +149,6 @@ class CodeAuthor(ABC):
             code=self.code,
             measured=measured,
         )
-        instructions, prompt = build(self.reviewer, request, **self.review_sections())
 
         def check(review: CodeReview) -> None:
             if not review.approved and not review.findings:
@@ -151,14 +156,9 @@ class CodeAuthor(ABC):
             if review.code.strip():
                 self._check_whole(review.code)
 
-        question = Question(
-            role=self.reviewer,
-            instructions=instructions,
-            prompt=prompt,
-            output=CodeReview,
-            check=check,
-        )
-        return self.client.ask(question).value
+        sections = self.review_sections()
+        asked = question(self.reviewer, request, CodeReview, sections, check=check)
+        return self.client.ask(asked).value
 
     def _rank(self) -> tuple[str, ...]:
         problems = self.rank()
@@ -172,25 +172,18 @@ class CodeAuthor(ABC):
         ranking = self.steps[-1].kind == "ranking"
         request = FixRequest(problems=tuple(problems), code=shown, ranking=ranking)
         _, text = build("fix", request)
+        draft = self._question()
         # Code that came from elsewhere: the author has to be told first what it is for.
-        prompt = text if self._conversation else f"{self._prompt()[1]}\n\n{text}"
+        prompt = text if self._conversation else f"{draft.prompt}\n\n{text}"
         try:
-            self._ask(prompt, "fix")
+            self._ask(replace(draft, prompt=prompt, after=self._conversation), "fix")
         except BadReply as error:
             self._step("fix", ok=False, text=f"no correction came: {error}")
             return False
         return True
 
-    def _ask(self, prompt: str, kind: str) -> None:
-        question = Question(
-            role=self.role,
-            instructions=self._prompt()[0],
-            prompt=prompt,
-            output=CodeDraft,
-            check=lambda draft: self._check_whole(draft.code),
-            after=self._conversation,
-        )
-        answer = self.client.ask(question)
+    def _ask(self, asked: Question[CodeDraft], kind: str) -> None:
+        answer = self.client.ask(asked)
         self._conversation, self.author = answer.conversation, answer.model
         self.code = self._own = tidy_code(answer.value.code)
         self.explanation = answer.value.explanation

@@ -10,8 +10,8 @@ from p2p.agents.requests import (
 )
 from p2p.contracts import Intent
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, NotUnderstood, Question
-from p2p.prompts import build
+from p2p.inference.question import AskAgain, NotUnderstood
+from p2p.prompts import question
 from p2p.prompts.env_facts import body_facts
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
 
@@ -32,15 +32,8 @@ def choose_environment(client: LLMClient, prompt: str) -> EnvironmentChoice:
             raise AskAgain(f"{choice.env_id!r} is not one of {', '.join(choices)}")
 
     request = EnvironmentChoices(prompt=prompt, environments=choices)
-    instructions, text = build("environment_chooser", request)
-    question = Question(
-        role="environment_chooser",
-        instructions=instructions,
-        prompt=text,
-        output=EnvironmentChoice,
-        check=check,
-    )
-    return client.ask(question).value
+    asked = question("environment_chooser", request, EnvironmentChoice, {}, check=check)
+    return client.ask(asked).value
 
 
 def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
@@ -52,16 +45,9 @@ def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
     """
     _not_empty(prompt)
     request = IntentRequest(prompt=prompt, env_id=env_id)
-    environment = body_facts(get_env_spec(env_id))
-    instructions, text = build("intent_elicitor", request, environment=environment)
-    question = Question(
-        role="intent_elicitor",
-        instructions=instructions,
-        prompt=text,
-        output=IntentProposal,
-        check=check_proposal,
-    )
-    answer = client.ask(question)
+    sections = {"environment": body_facts(get_env_spec(env_id))}
+    asked = question("intent_elicitor", request, IntentProposal, sections, check=check_proposal)
+    answer = client.ask(asked)
     proposal = answer.value
     if proposal.refusal:
         raise NotUnderstood(proposal.refusal)

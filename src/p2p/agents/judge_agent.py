@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from p2p.agents.judging import verdicts
 from p2p.agents.judging.episodes import episode_summary, film
 from p2p.agents.judging.judge_code import run_judge
-from p2p.agents.judging.visual import Disagreement, look, synthesise
+from p2p.agents.judging.verdicts import JudgedEpisode
+from p2p.agents.judging.visual import look, synthesise
 from p2p.inference.question import AuthenticationFailed, BudgetExhausted, InferenceError
 from p2p.training.evaluation import evaluation_seed, play_episodes, representative_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import (
         Intent,
-        JudgeName,
         JudgeOpinion,
         JudgeStrategy,
         JudgmentResult,
@@ -48,7 +48,6 @@ def judge_run(
     block: int,
     folder: Path,
     loop: LoopConfig,
-    strategy: JudgeStrategy | None = None,
     training: TrainSummary | None = None,
 ) -> JudgmentResult:
     """Play a policy on the starts of a block and judge what it does.
@@ -69,7 +68,6 @@ def judge_run(
         block: Of `evaluation_seed`; no two blocks share a start.
         folder: Where the episodes are kept.
         loop: Threshold, strategy, sandbox.
-        strategy: In place of the loop's: `code` for a judgement that costs nothing.
         training: What is told to the judge of the training run.
 
     Raises:
@@ -77,7 +75,6 @@ def judge_run(
         AuthenticationFailed: the only judge asked for has no valid key.
         SandboxUnavailable, PolicyFileError, OSError
     """
-    strategy = strategy or loop.strategy
     seed = evaluation_seed(block)
     played = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +85,7 @@ def judge_run(
         trajectory.save(file)
         summary = episode_summary(config, trajectory, seed=number, step=step, training=training)
         played.append(JudgedEpisode(f"seed_{number}", number, file, summary))
-    return EpisodeJudge(client, vlm, intent, judge_code, strategy, loop).judge(played, step)
+    return EpisodeJudge(client, vlm, intent, judge_code, loop.strategy, loop).judge(played, step)
 
 
 def judge_trajectories(
@@ -109,7 +106,7 @@ def judge_trajectories(
             label=file.stem.rpartition("_")[2],
             seed=None,
             file=file,
-            summary=episode_summary(config, Trajectory.load(file), step=step),
+            summary=episode_summary(config, RecordedEpisode.load(file), step=step),
         )
         for file in trajectories
     ]
@@ -117,41 +114,15 @@ def judge_trajectories(
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedEpisode:
-    """A recorded episode and what the judges say of it."""
-
-    label: str
-    seed: int | None
-    file: Path
-    summary: dict[str, Any]
-    code: JudgeOpinion | None = None
-    vlm: JudgeOpinion | None = None
-    verdict: verdicts.Verdict | None = None
-
-    @property
-    def opinions(self) -> tuple[JudgeOpinion, ...]:
-        """Of the judges that were asked about it."""
-        return tuple(each for each in (self.code, self.vlm) if each is not None)
-
-
 class EpisodeJudge:
     """The judges of one run."""
 
-    def __init__(
-        self,
-        client: LLMClient | None,
-        vlm: LLMClient | None,
-        intent: Intent,
-        judge_code: str | None,
-        strategy: JudgeStrategy,
-        loop: LoopConfig,
-    ) -> None:
-        self.client = client
-        self.vlm = vlm
-        self.intent = intent
-        self.code = judge_code
-        self.strategy = strategy
-        self.loop = loop
+    client: LLMClient | None
+    vlm: LLMClient | None
+    intent: Intent
+    code: str | None
+    strategy: JudgeStrategy
+    loop: LoopConfig
 
     def judge(self, episodes: Sequence[JudgedEpisode], step: int | None) -> JudgmentResult:
         """Ask the judges, settle what they differ on, sum up."""
@@ -162,15 +133,12 @@ class EpisodeJudge:
         with ThreadPoolExecutor(LOOKED_AT) as pool:  # a synthesis waits for a model
             decided = list(pool.map(self._settle, episodes))
         decided = [each for each in self._correct(decided) if each.opinions]
-        criteria = self.intent.criteria
         return verdicts.judgment(
-            [verdicts.rollout(e.label, e.seed, e.opinions, e.verdict, criteria) for e in decided],
-            [e.verdict.confidence for e in decided if e.verdict is not None],
-            criteria,
+            decided,
+            self.intent.criteria,
             strategy=self.strategy,
             threshold=self.loop.pass_threshold,
             step=step,
-            unavailable=_unavailable(decided),
         )
 
     def _measure(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
@@ -234,11 +202,9 @@ class EpisodeJudge:
     ) -> verdicts.Verdict:
         assert self.client is not None
         assert self.vlm is not None
-        case = Disagreement(
-            self.intent, code, vlm, episode.file, episode.summary, self.loop.unsafe_local
-        )
+        unsafe = self.loop.unsafe_local
         try:
-            return synthesise(self.client, self.vlm, case)
+            return synthesise(self.client, self.vlm, self.intent, episode, unsafe_local=unsafe)
         except BudgetExhausted:
             raise
         except InferenceError as error:
@@ -272,14 +238,3 @@ def _representative(episodes: Sequence[JudgedEpisode]) -> list[int]:
         return list(range(min(LOOKED_AT, len(episodes))))
     scores = [e.code.score for e in episodes if e.code and e.code.score is not None]
     return sorted({judged[i] for i in representative_episodes(scores).values()})
-
-
-def _unavailable(episodes: Sequence[JudgedEpisode]) -> dict[JudgeName, str]:
-    """Judges that were asked for and judged nothing at all, with the reasons they gave."""
-    reasons: dict[JudgeName, str] = {}
-    names: tuple[JudgeName, ...] = ("code", "vlm")
-    for name in names:
-        opinions = [o for e in episodes for o in e.opinions if o.judge == name]
-        if opinions and not any(opinion.available for opinion in opinions):
-            reasons[name] = "; ".join(dict.fromkeys(opinion.reason for opinion in opinions))
-    return reasons

@@ -21,7 +21,7 @@ from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import get_env_spec
 from p2p.training.evaluation import evaluation_seed, record_episodes
-from p2p.training.trajectory import Trajectory
+from p2p.training.trajectory import RecordedEpisode
 
 EPISODES = 2
 """Of zero and of random actions each; and the first step of one of them."""
@@ -37,18 +37,15 @@ def write_judge(
     config: TrainConfig,
     *,
     review: bool,
-    code: str | None = None,
-    author: str = "user",
     unsafe_local: bool = False,
 ) -> AuthoredCode:
     """A judge for the criteria; `valid` is False if it could not be made to run in 5 fixes.
 
-    With `code`, that is tried and repaired. Raises InferenceError, and SandboxUnavailable where
-    there is no sandbox.
+    Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     judge = JudgeAuthor(client, intent, config, unsafe_local=unsafe_local)
     with _trial(config) as judge.trial:
-        return judge.write(review=review, code=code, author=author)
+        return judge.write(review=review)
 
 
 class JudgeAuthor(CodeAuthor):
@@ -105,7 +102,7 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
     played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
     # As if the episode had ended at once.
     first = random[0].part(slice(1)).arrays() | {"terminated": np.array([True])}
-    played["an episode of one step"] = Trajectory.from_arrays(first)
+    played["an episode of one step"] = RecordedEpisode.from_arrays(first)
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
         trial: Trial = {}
         for i, (name, trajectory) in enumerate(played.items()):
@@ -116,7 +113,6 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
 
 
 def _describe(names: Sequence[str], opinions: Sequence[JudgeOpinion]) -> str:
-    """What a judge gave, one line for each episode."""
     return "\n".join(
         f"{name}: {_score(opinion)}" for name, opinion in zip(names, opinions, strict=True)
     )

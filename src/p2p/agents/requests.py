@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import Field
 
 from p2p.contracts import (
-    Category,
     Criterion,
     CriterionScore,
     JudgeOpinion,
@@ -181,11 +180,7 @@ class PastIteration(Record):
     final_return: float | None
     failure_tags: tuple[str, ...] = ()
     changes: str = ""
-
-
-class TriedIteration(PastIteration):
-    """A line of the history, with what tells it from a new proposal."""
-
+    # What tells it from a new proposal, for a revision only.
     rule: str = ""
     """The rule of the built-in author that made it."""
     reward_digest: str = ""
@@ -200,7 +195,6 @@ class ReviseRequest(Record):
     prompt: str
     env_id: str
     criteria: tuple[Criterion, ...]
-    category_of: dict[str, Category] = Field(default_factory=dict)
     iteration: int
     best_iteration: int | None
     """None: none is judged yet."""
@@ -224,7 +218,7 @@ class ReviseRequest(Record):
     """The tunable ones, as they are."""
     fixed: tuple[str, ...] = ()
     """Hyperparameters that the person has fixed."""
-    history: tuple[TriedIteration, ...]
+    history: tuple[PastIteration, ...]
     lessons: tuple[Lesson, ...] = ()
     remarks: tuple[str, ...] = ()
     """What the person said; the revision must take it up."""

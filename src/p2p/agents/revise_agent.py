@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2p.agents.requests import ReviseRequest, RevisionProposal, TriedIteration
+from p2p.agents.requests import PastIteration, ReviseRequest, RevisionProposal
 from p2p.agents.revise_checks import Weighed, fixed_hyperparameters, weigh
 from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.agents.reward_author import access
@@ -11,8 +11,8 @@ from p2p.agents.session_text import history, tunables
 from p2p.config import TrainConfig
 from p2p.contracts import JudgmentResult, LineageNode, Revision
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, Question
-from p2p.prompts import build
+from p2p.inference.question import AskAgain
+from p2p.prompts import question
 from p2p.prompts.env_facts import all_facts
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.training.env_spec import get_env_spec
@@ -24,9 +24,7 @@ _MOST_POINTS = 40
 _NEVER_RUN = "no run was trained"
 
 
-def revise(
-    client: LLMClient, view: SessionView, iteration: int, *, max_tool_calls: int = MAX_TOOL_CALLS
-) -> Revision:
+def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
     """What to train after this iteration, whose node stands in the lineage already.
 
     A proposal that was tried before, is based on nothing, breaks a HARD lesson that code can check
@@ -43,16 +41,14 @@ def revise(
         if problems := weighed(proposal).problems:
             raise AskAgain("\n".join(problems))
 
-    facts = environment_facts(view.iterations[iteration].config)
-    instructions, prompt = build("revise_agent", request, environment=facts)
     answer = client.ask(
-        Question(
-            role="revise_agent",
-            instructions=instructions,
-            prompt=prompt,
-            output=RevisionProposal,
+        question(
+            "revise_agent",
+            request,
+            RevisionProposal,
+            {"environment": environment_facts(view.iterations[iteration].config)},
             tools=tools.all(),
-            max_tool_calls=max_tool_calls,
+            max_tool_calls=MAX_TOOL_CALLS,
             check=check,
         )
     )
@@ -96,7 +92,6 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         prompt=intent.prompt,
         env_id=intent.env_id,
         criteria=intent.criteria,
-        category_of={criterion.id: criterion.category for criterion in intent.criteria},
         iteration=iteration,
         best_iteration=best.iteration if best else None,
         reward_code=current.reward_code,
@@ -121,23 +116,22 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
     )
 
 
-def _history(view: SessionView, config: TrainConfig) -> tuple[TriedIteration, ...]:
+def _history(view: SessionView, config: TrainConfig) -> tuple[PastIteration, ...]:
     """The iterations so far, with hyperparameters where they differ from this configuration."""
-    iterations, lineage, here = view.iterations, view.lineage, tunables(config)
-    tried: list[TriedIteration] = []
-    for past in history(view):
-        iteration, node = iterations.get(past.iteration), lineage.node(past.iteration)
+    here = tunables(config)
+
+    def tried(past: PastIteration) -> PastIteration:
+        iteration, node = view.iterations.get(past.iteration), view.lineage.node(past.iteration)
         code = iteration.reward_code if iteration else ""
         settings = tunables(iteration.config) if iteration else {}
-        tried.append(
-            TriedIteration(
-                **past.model_dump(),
-                rule=node.rule if node else "",
-                reward_digest=reward_digest(code)[:SHORT_DIGEST] if code else "",
-                hyperparameters={n: v for n, v in settings.items() if v != here[n]},
-            )
-        )
-    return tuple(tried)
+        details = {
+            "rule": node.rule if node else "",
+            "reward_digest": reward_digest(code)[:SHORT_DIGEST] if code else "",
+            "hyperparameters": {n: v for n, v in settings.items() if v != here[n]},
+        }
+        return past.model_copy(update=details)
+
+    return tuple(map(tried, history(view)))
 
 
 def _still_improving(run: RunView | None) -> bool | None:

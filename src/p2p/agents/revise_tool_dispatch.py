@@ -23,8 +23,6 @@ from p2p.agents.session_text import (
     nodes_of,
     rollout_text,
     run_line,
-    score_change,
-    score_of,
     score_text,
     strategy_text,
     trend,
@@ -35,7 +33,7 @@ from p2p.contracts import JudgmentResult, LessonCheck
 from p2p.inference.agent_tools import truncated
 from p2p.inference.question import Tool
 from p2p.records.session_view import IterationView, RunView, SessionView
-from p2p.training.trajectory import Trajectory, TrajectoryFileError
+from p2p.training.trajectory import RecordedEpisode, TrajectoryFileError
 
 LESSON_TIERS = ("HARD", "STRONG", "SOFT", "RETIRED")
 
@@ -72,7 +70,6 @@ class SessionTools:
         self.updates: dict[int, LessonUpdate] = {}
 
     def reading(self) -> list[Tool]:
-        """The tools that look something up."""
         return [
             self.get_iteration_reward_code,
             self.get_iteration_training_dynamics,
@@ -113,13 +110,11 @@ class SessionTools:
     def compare_iterations(self, iter_a: int, iter_b: int) -> str:
         """What changed from one iteration to another: scores, hyperparameters, reward code."""
         first, second = self._find(iter_a), self._find(iter_b)
-        score = score_of(self._view, iter_a), score_of(self._view, iter_b)
+        nodes = nodes_of(self._view)
         before = {each.id: each.score for each in criteria_of(first)}
-        lines = [f"score: {score_change(*score)}"]
-        lines += [
-            f"  {each.id}: {score_change(before.get(each.id), each.score)}"
-            for each in criteria_of(second)
-        ]
+        pairs = [("score", nodes[iter_a].score, nodes[iter_b].score)]
+        pairs += [(f"  {e.id}", before.get(e.id), e.score) for e in criteria_of(second)]
+        lines = [f"{name}: {score_text(old)} -> {score_text(new)}" for name, old, new in pairs]
         changes = config_changes(tunables(first.config), tunables(second.config))
         return "\n".join([*lines, f"hyperparameters: {changes}", code_diff(first, second)])
 
@@ -225,7 +220,7 @@ class SessionTools:
         Args:
             top_k: only this many, the best first.
         """
-        nodes = nodes_of(self._view)
+        nodes = list(nodes_of(self._view).values())
         if not nodes:
             return "no iterations yet"
         scores = [node.score for node in nodes if node.score is not None]
@@ -251,7 +246,7 @@ class SessionTools:
                 view.reward_code if view else "",
                 tunables(view.config) if view else {},
             )
-            for node in nodes_of(self._view)
+            for node in nodes_of(self._view).values()
             for view in [iterations.get(node.iteration)]
         ]
         return strategy_text(attempts)
@@ -334,7 +329,7 @@ def _term_lines(run: RunView) -> list[str]:
     if run.curve:
         try:
             file = run.record.trajectory_file(run.curve[-1][0], "median")
-            terms = Trajectory.load(file).reward_terms
+            terms = RecordedEpisode.load(file).reward_terms
         except (OSError, TrajectoryFileError):
             return lines  # not every evaluation leaves one
         text = analyze_trajectory(terms).text()

@@ -7,8 +7,8 @@ from p2p.agents.revise_tool_dispatch import SessionTools
 from p2p.agents.session_text import criteria_of, history
 from p2p.contracts import SessionAnalysis
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, Question
-from p2p.prompts import build
+from p2p.inference.question import AskAgain
+from p2p.prompts import question
 from p2p.records.session_view import SessionView
 
 MAX_TOOL_CALLS = 24
@@ -16,19 +16,16 @@ DETAILED = 8
 """So many of the last iterations, and the best one, are shown by criterion."""
 
 
-def analyze(
-    client: LLMClient, view: SessionView, *, max_tool_calls: int = MAX_TOOL_CALLS
-) -> SessionAnalysis:
+def analyze(client: LLMClient, view: SessionView) -> SessionAnalysis:
     """What worked, what did not, and why; raises an InferenceError."""
-    instructions, prompt = build("session_analyzer", analysis_request(view))
     answer = client.ask(
-        Question(
-            role="session_analyzer",
-            instructions=instructions,
-            prompt=prompt,
-            output=SessionAnalysis,
+        question(
+            "session_analyzer",
+            analysis_request(view),
+            SessionAnalysis,
+            {},
             tools=SessionTools(view).reading(),
-            max_tool_calls=max_tool_calls,
+            max_tool_calls=MAX_TOOL_CALLS,
             check=_says_something,
         )
     )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from p2p.agents.requests import PastIteration
@@ -42,25 +42,16 @@ def tunables(config: TrainConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", include=set(TUNABLE))
 
 
-def score_of(view: SessionView, iteration: int) -> float | None:
-    """The iteration's score, by the lineage where that has it; None if it is not judged."""
-    node = view.lineage.node(iteration)
-    if node is not None:
-        return node.score
-    return view.iterations[iteration].score if iteration in view.iterations else None
-
-
-def nodes_of(view: SessionView) -> list[LineageNode]:
-    """All iterations: as the lineage has them, and else as far as their files tell."""
-    nodes = {node.iteration: node for node in view.lineage.data.nodes}
-    for number, iteration in view.iterations.items():
-        nodes.setdefault(number, _unlisted(number, iteration.judgment))
-    return [nodes[number] for number in sorted(nodes)]
+def nodes_of(view: SessionView) -> dict[int, LineageNode]:
+    """All iterations in their order: as the lineage has them, else as far as their files tell."""
+    nodes = {number: _unlisted(each) for number, each in view.iterations.items()}
+    nodes |= {node.iteration: node for node in view.lineage.data.nodes}
+    return dict(sorted(nodes.items()))
 
 
 def history(view: SessionView) -> tuple[PastIteration, ...]:
     """The last MAX_HISTORY iterations, and the best one."""
-    nodes = nodes_of(view)
+    nodes = list(nodes_of(view).values())
     best = view.lineage.best
     kept = [n for n in nodes[:-MAX_HISTORY] if best is not None and n.iteration == best.iteration]
     return tuple(
@@ -74,11 +65,6 @@ def history(view: SessionView) -> tuple[PastIteration, ...]:
         )
         for node in [*kept, *nodes[-MAX_HISTORY:]]
     )
-
-
-def score_change(before: float | None, after: float | None) -> str:
-    """From one score to another."""
-    return f"{score_text(before)} -> {score_text(after)}"
 
 
 def score_text(score: float | None, std: float | None = None) -> str:
@@ -108,7 +94,6 @@ def judgment_text(judgment: JudgmentResult, *, rollouts: bool = False) -> str:
 
 
 def criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
-    """A line for each criterion."""
     return [
         f"  {each.id}: {score_text(each.score, each.std)}"
         + ("" if each.value is None else f", measured {each.value:.4g}")
@@ -118,7 +103,6 @@ def criterion_lines(scores: Sequence[CriterionScore]) -> list[str]:
 
 
 def rollout_line(rollout: RolloutJudgment) -> str:
-    """One episode on one line."""
     tags = f" [{', '.join(rollout.failure_tags)}]" if rollout.failure_tags else ""
     return f"{rollout.label}: {score_text(rollout.score)}{tags}"
 
@@ -146,7 +130,6 @@ def criteria_of(iteration: IterationView) -> tuple[CriterionScore, ...]:
 
 
 def code_diff(first: IterationView, second: IterationView) -> str:
-    """What changed in the reward."""
     lines = list(
         unified_diff(
             first.reward_code.splitlines(),
@@ -182,11 +165,10 @@ def run_line(run: RunView, base: TrainConfig) -> str:
     return f"{run.run_id}: {run.status}{failed}, score {score}{last}, changes: {changes}"
 
 
-def _unlisted(number: int, judgment: JudgmentResult | None) -> LineageNode:
-    if judgment is None:
-        return LineageNode(iteration=number)
+def _unlisted(iteration: IterationView) -> LineageNode:
+    judgment = iteration.judgment or JudgmentResult(intent_score=None)
     return LineageNode(
-        iteration=number,
+        iteration=iteration.number,
         score=judgment.intent_score,
         score_std=judgment.score_std,
         passed=judgment.passed,
@@ -211,12 +193,11 @@ def lineage_text(lineage: Lineage) -> str:
     lines += [_node_line(node, best) for node in older if node not in left_out]
     lines += [line for node in last for line in (_node_line(node, best), *_node_details(node))]
     lines.append("Lessons:" if lessons else "No lessons yet.")
-    lines += [lesson_line(number, lesson) for number, lesson in enumerate(lessons)]
+    lines += [_lesson_line(number, lesson) for number, lesson in enumerate(lessons)]
     return "\n".join(lines)
 
 
-def lesson_line(number: int, lesson: Lesson) -> str:
-    """One lesson, by its number."""
+def _lesson_line(number: int, lesson: Lesson) -> str:
     checked = " (checked by code)" if lesson.tier == "HARD" and lesson.check else ""
     return (
         f"[{number}] {lesson.tier}{checked}, from iteration {lesson.learned_at}: "
@@ -227,8 +208,7 @@ def lesson_line(number: int, lesson: Lesson) -> str:
 def _node_line(node: LineageNode, best: LineageNode | None) -> str:
     mark = "*" if node == best else " "
     parent = "new" if node.parent is None else f"from {node.parent}"
-    spread = "" if node.score_std is None else f" ± {node.score_std:.2f}"
-    score = "not judged" if node.score is None else f"score {node.score:.3f}{spread}"
+    score = ("" if node.score is None else "score ") + score_text(node.score, node.score_std)
     passed = ", passed" if node.passed else ""
     tags = f" [{shortened(', '.join(node.failure_tags), _LONGEST)}]" if node.failure_tags else ""
     return f"{mark}{node.iteration} ({parent}): {score}{passed}{tags}"
@@ -259,7 +239,6 @@ class Attempt:
 
 
 def trend(scores: Sequence[float]) -> Trend:
-    """Where the last scores go."""
     if len(scores) < 2:
         return "too few"
     if scores[-1] > max(scores[:-1]) + CLEAR_STEP:
@@ -274,15 +253,15 @@ def trend(scores: Sequence[float]) -> Trend:
 
 
 def strategy_text(attempts: Sequence[Attempt]) -> str:
-    """The judged iterations, summed up in a few lines."""
     judged = [attempt for attempt in attempts if attempt.node.score is not None]
     if not judged:
         return "no iteration is judged yet"
     scores = [_score(attempt) for attempt in judged]
+    notes = [*_circles(judged), *_regressions(judged), *_lasting_tags(judged)]
     lines = [
         f"{len(judged)} of {len(attempts)} iterations judged; trend: {trend(scores)}",
         f"phases: {_phases(judged)}",
-        *[f"note: {note}" for note in _notes(judged)[:_MOST_NOTES]],
+        *[f"note: {note}" for note in notes[:_MOST_NOTES]],
         "tried:",
         *[_change(attempt, judged) for attempt in judged[-_MOST_CHANGES:]],
     ]
@@ -296,20 +275,14 @@ def _score(attempt: Attempt) -> float:
 
 def _phases(judged: Sequence[Attempt]) -> str:
     """Stretches in which the score rose, fell or stayed, as `1-3 rising, 4-6 flat`."""
-    phases: list[tuple[str, int, int]] = []
-    for before, after in pairwise(judged):
-        step = _score(after) - _score(before)
-        kind = "flat" if abs(step) <= CLEAR_STEP else "rising" if step > 0 else "falling"
-        start, end = before.node.iteration, after.node.iteration
-        if phases and phases[-1][0] == kind:
-            phases[-1] = (kind, phases[-1][1], end)
-        else:
-            phases.append((kind, start, end))
-    return ", ".join(f"{start}-{end} {kind}" for kind, start, end in phases[-8:]) or "only one"
 
+    def kind(pair: tuple[Attempt, Attempt]) -> str:
+        step = _score(pair[1]) - _score(pair[0])
+        return "flat" if abs(step) <= CLEAR_STEP else "rising" if step > 0 else "falling"
 
-def _notes(judged: Sequence[Attempt]) -> list[str]:
-    return [*_circles(judged), *_regressions(judged), *_lasting_tags(judged)]
+    groups = [(name, list(pairs)) for name, pairs in groupby(pairwise(judged), kind)]
+    phases = [f"{p[0][0].node.iteration}-{p[-1][1].node.iteration} {name}" for name, p in groups]
+    return ", ".join(phases[-8:]) or "only one"
 
 
 def _regressions(judged: Sequence[Attempt]) -> list[str]:

@@ -43,7 +43,6 @@ class Plateau(Record):
     """Range of the whole curve, without outliers."""
 
     def text(self) -> str:
-        """One line."""
         if self.gain is None:
             return "return: too few points to tell a trend"
         return (
@@ -52,9 +51,9 @@ class Plateau(Record):
         )
 
 
-def check_training_plateau(lines: Lines, metric: str = "episodic_return") -> Plateau:
-    """Whether the metric still moves, compared with its own range and noise."""
-    steps, values = column(lines, metric)
+def check_training_plateau(lines: Lines) -> Plateau:
+    """Whether the return still moves, compared with its own range and noise."""
+    steps, values = column(lines, "episodic_return")
     values, scale = scaled(values)
     if len(values) < _MIN_POINTS:
         return Plateau(state="unclear")
@@ -143,7 +142,6 @@ def detect_reward_hacking(evaluations: Lines) -> list[GuardrailWarning]:
 
 
 def check_run(training: Lines, evaluations: Lines) -> list[GuardrailWarning]:
-    """All guardrails on the lines of one run."""
     warnings = detect_reward_hacking(evaluations)
     curve = check_training_plateau(training)
     if curve.state == "plateau":

@@ -19,16 +19,12 @@ _GROWN = 1.5
 class Exploration(Record):
     """The policy's Gaussian noise, against its own beginning.
 
-    Differential entropy has no zero to be measured from and falls below it as a matter of course,
-    so the judgement is by the ratio of standard deviations: exp(entropy change per dimension).
+    Not by its entropy: that has no zero to be measured from and may well be negative.
     """
 
     state: Literal["healthy", "collapsed", "collapsed_early", "growing", "unchanged", "unknown"]
     std_ratio: float | None = None
-    """Standard deviation at the end over that at the beginning, per action dimension."""
-    final_std: float | None = None
-    entropy_change: float | None = None
-    """In nats, over all dimensions."""
+    """Standard deviation at the end over that at the beginning."""
 
 
 class Health(Record):
@@ -65,7 +61,6 @@ class TrainingDynamics(Record):
     """Metric to number of lines where it was NaN or infinite; these are left out above."""
 
     def text(self) -> str:
-        """A line for each finding."""
         if not self.updates:
             return "no training lines"
         lines = [f"{self.updates} updates to step {self.final_step}", self.returns.text()]
@@ -86,8 +81,7 @@ class TrainingDynamics(Record):
         return "\n".join(lines)
 
 
-def analyze_training(lines: Lines, *, action_dim: int | None = None) -> TrainingDynamics:
-    """Judge a run by its training lines; `action_dim` lets entropy stand in for policy_std."""
+def analyze_training(lines: Lines) -> TrainingDynamics:
     steps, _ = column(lines, "global_step")
     returns = column(lines, "episodic_return")[1]
     names = {name for line in lines for name in line}
@@ -97,9 +91,7 @@ def analyze_training(lines: Lines, *, action_dim: int | None = None) -> Training
         returns=check_training_plateau(lines),
         final_return=float(np.mean(part(returns, 0.9, 1.0))) if len(returns) else None,
         best_return=float(returns.max()) if len(returns) else None,
-        exploration=judge_exploration(
-            column(lines, "policy_std")[1], column(lines, "entropy")[1], action_dim
-        ),
+        exploration=judge_exploration(column(lines, "policy_std")[1]),
         value_loss=judge_value_loss(column(lines, "value_loss")[1]),
         kl=judge_kl(column(lines, "approx_kl")[1]),
         clip_fraction=judge_clip_fraction(column(lines, "clip_fraction")[1]),
@@ -121,16 +113,11 @@ def analyze_training(lines: Lines, *, action_dim: int | None = None) -> Training
     )
 
 
-def judge_exploration(std: Curve, entropy: Curve, action_dim: int | None = None) -> Exploration:
-    """How the noise of a Gaussian policy went, from its deviation or its differential entropy."""
-    std = std[std > 0]
-    change = float(entropy[-1] - entropy[0]) if len(entropy) > 1 else None
-    if len(std) > 1:
-        logs = np.log(std)
-    elif len(entropy) > 1 and action_dim:
-        logs = entropy / action_dim
-    else:
-        return Exploration(state="unknown", entropy_change=change)
+def judge_exploration(std: Curve) -> Exploration:
+    """How the noise of a Gaussian policy went, from its standard deviation."""
+    logs = np.log(std[std > 0])
+    if len(logs) < 2:
+        return Exploration(state="unknown")
     ratios = np.exp(np.clip(logs - np.median(part(logs, 0.0, 0.02)), -50, 50))
     ratio = float(np.median(part(ratios, 0.95, 1.0)))
     early = float(np.median(part(ratios, 0.15, 0.2)))
@@ -143,22 +130,15 @@ def judge_exploration(std: Curve, entropy: Curve, action_dim: int | None = None)
         state = "growing"
     elif len(ratios) >= 20 and 0.98 < ratio < 1.02:
         state = "unchanged"
-    return Exploration(
-        state=state,
-        std_ratio=ratio,
-        final_std=float(std[-1]) if len(std) else None,
-        entropy_change=change,
-    )
+    return Exploration(state=state, std_ratio=ratio)
 
 
 def judge_value_loss(losses: Curve) -> Health:
     """Bad when the end lies far above everything before it and still rises."""
     if len(losses) < 10:
         return Health(state="unknown", value=float(losses[-1]) if len(losses) else None)
-    late, before = (
-        float(np.median(part(losses, 0.8, 1.0))),
-        float(np.median(part(losses, 0.0, 0.8))),
-    )
+    late = float(np.median(part(losses, 0.8, 1.0)))
+    before = float(np.median(part(losses, 0.0, 0.8)))
     if late > 5 * before and direction(part(losses, 0.5, 1.0)) == "rising":
         return Health(state="bad", value=late, detail=f"diverging, from a median of {before:.4g}")
     return Health(state="good", value=late)

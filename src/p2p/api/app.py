@@ -25,7 +25,6 @@ from p2p.api.routes import (
     models,
     selfplay,
     sessions,
-    starting,
     trash,
 )
 from p2p.api.state import AppState
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ROUTES = (
-    sessions, starting, models, iterations, benchmarks, jobs, selfplay, catalogue, trash,
+    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash,
 )  # fmt: skip
 STATIC = Path(__file__).parent / "static"
 PAGES = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from p2p.api.problems import NotFound
-from p2p.api.schemas import JobRun, Name, Video
+from p2p.api.schemas import JobRun, Name, Video, fields_of
 from p2p.api.views import video_at
 from p2p.benchmark.measuring import NOT_YET, truth_path
 from p2p.benchmark.planning import REPORT_FOLDER
@@ -195,7 +195,7 @@ Stamp = tuple[int | None, ...]
 _WAITS: dict[str, CaseState] = {
     "pending": "waiting", "starting": "starting", "running": "running",
 }  # fmt: skip
-UNENDED: frozenset[CaseState] = frozenset({"waiting", "starting", "running"})
+UNENDED = frozenset(_WAITS.values())
 
 
 @dataclass
@@ -287,8 +287,7 @@ class BenchmarkReader:
             if SessionRecord(self.runs_dir / name).read_metadata().deleted_at is None:
                 with suppress(NotFound):  # removed at this moment, or its file is damaged
                     detail = self.detail(name, store)
-                    fields = {key: getattr(detail, key) for key in BenchmarkRunSummary.model_fields}
-                    rows.append(BenchmarkRunSummary(**fields))
+                    rows.append(BenchmarkRunSummary(**fields_of(BenchmarkRunSummary, detail)))
         return rows
 
     def detail(
@@ -302,7 +301,7 @@ class BenchmarkReader:
         job = store.job(benchmark_id)
         measuring = store.run_in(f"{benchmark_id}/{REPORT_FOLDER}") is not None
         return BenchmarkRunDetail(
-            **{name: getattr(summary, name) for name in Findings.model_fields},
+            **fields_of(Findings, summary),
             benchmark_id=benchmark_id,
             suite=benchmark.suite,
             mode=benchmark.mode,
@@ -331,7 +330,7 @@ def _case(
     working = state in ("starting", "running")
     videos = (video_at(session_id, path.partition("/")[2]) for path in report.videos)
     return BenchmarkCase(
-        **{name: getattr(report, name) for name in CaseReport.model_fields},
+        **fields_of(CaseReport, report),
         benchmark_id=benchmark.benchmark_id,
         session_id=session_id,
         state=state,

@@ -11,9 +11,10 @@ import os
 import sqlite3
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from p2p.api.schemas import SessionRow
 from p2p.api.views import read_row, run_names
@@ -27,14 +28,16 @@ READ_AGAIN = 0
 """In place of the time of a folder that is to be read at the next refresh."""
 Sort = Literal["created_at", "updated_at", "best_score", "env_id", "status", "cost_usd", "prompt"]
 
+_COLUMNS = {
+    "session_id": "TEXT PRIMARY KEY", "changed": "INTEGER NOT NULL", "created_at": "TEXT NOT NULL",
+    "updated_at": "TEXT NOT NULL", "status": "TEXT NOT NULL", "env_id": "TEXT NOT NULL",
+    "prompt": "TEXT NOT NULL", "searched": "TEXT NOT NULL", "tags": "TEXT NOT NULL",
+    "starred": "INTEGER NOT NULL", "best_score": "REAL", "cost_usd": "REAL NOT NULL",
+    "deleted_at": "TEXT",
+}  # fmt: skip
 _SCHEMA = f"""
 PRAGMA user_version = {VERSION};
-CREATE TABLE session (
-    session_id TEXT PRIMARY KEY, changed INTEGER NOT NULL,
-    created_at TEXT NOT NULL, updated_at TEXT NOT NULL, status TEXT NOT NULL,
-    env_id TEXT NOT NULL, prompt TEXT NOT NULL, searched TEXT NOT NULL, tags TEXT NOT NULL,
-    starred INTEGER NOT NULL, best_score REAL, cost_usd REAL NOT NULL, deleted_at TEXT
-);
+CREATE TABLE session ({", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())});
 CREATE INDEX by_creation ON session (deleted_at, created_at, session_id);
 CREATE TABLE line (session_id TEXT PRIMARY KEY, row TEXT NOT NULL);
 CREATE TABLE run (
@@ -43,50 +46,42 @@ CREATE TABLE run (
 """
 """What is searched and sorted is apart from the whole rows, so that a scan passes little."""
 _TABLES = ("session", "line", "run")
-_COLUMNS = (
-    "session_id", "changed", "created_at", "updated_at", "status", "env_id", "prompt", "searched",
-    "tags", "starred", "best_score", "cost_usd", "deleted_at",
-)  # fmt: skip
-_INSERT = (
-    f"INSERT INTO session ({', '.join(_COLUMNS)}) "  # noqa: S608 - our own names
-    f"VALUES ({', '.join(':' + name for name in _COLUMNS)})"
-)
+_INSERT = f"INSERT INTO session VALUES ({', '.join(':' + name for name in _COLUMNS)})"  # noqa: S608 - our own names
 
 
-@dataclass(frozen=True)
-class SessionQuery:
-    """Which sessions, in which order."""
+class SessionQuery(BaseModel):
+    """Which sessions, in which order: what `GET /api/sessions` may be asked."""
 
-    text: str = ""
-    status: str = ""
-    env_id: str = ""
-    tag: str = ""
+    model_config = ConfigDict(frozen=True)
+
+    q: Annotated[str, Field(max_length=200, description="words of the prompt, name or id")] = ""
+    status: Annotated[str, Field(max_length=40)] = ""
+    env_id: Annotated[str, Field(max_length=200)] = ""
+    tag: Annotated[str, Field(max_length=50)] = ""
     starred: bool | None = None
-    cases: bool | None = None
-    """Those of benchmarks: only them, or none of them."""
-    deleted: bool = False
+    cases: Annotated[
+        bool | None, Field(description="sessions of benchmarks: only them, or none of them")
+    ] = None
     sort: Sort = "created_at"
-    descending: bool = True
-    offset: int = 0
-    limit: int = 50
+    order: Literal["asc", "desc"] = "desc"
+    offset: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
 
-    def conditions(self) -> tuple[str, dict[str, Any]]:
+    def conditions(self, *, deleted: bool) -> tuple[str, dict[str, Any]]:
         """The WHERE clause and its values."""
-        parts = ["deleted_at IS NOT NULL" if self.deleted else "deleted_at IS NULL"]
+        parts = [f"deleted_at IS {'NOT ' if deleted else ''}NULL"]
         values: dict[str, Any] = {}
-        for name in ("status", "env_id"):
-            if value := getattr(self, name):
+        for name in ("status", "env_id", "starred"):
+            value = getattr(self, name)
+            if value not in ("", None):
                 parts.append(f"{name} = :{name}")
                 values[name] = value
         if self.tag:
             parts.append("instr(tags, :tag) > 0")
             values["tag"] = f"\n{self.tag}\n"
-        if self.starred is not None:
-            parts.append("starred = :starred")
-            values["starred"] = int(self.starred)
         if self.cases is not None:
             parts.append(f"session_id {'' if self.cases else 'NOT'} GLOB 'bm_*_case*'")
-        for number, word in enumerate(self.text.lower().split()):
+        for number, word in enumerate(self.q.lower().split()):
             parts.append(f"instr(searched, :word{number}) > 0")
             values[f"word{number}"] = word
         return " AND ".join(parts), values
@@ -174,15 +169,14 @@ class SessionIndex:
             for row, _, changed in rows:
                 self._known[row.session_id] = changed
 
-    def find(self, query: SessionQuery) -> tuple[list[SessionRow], int]:
-        """A page of sessions, and how many there are in all."""
-        texts, total = self.find_json(query)
+    def find(self, query: SessionQuery, *, deleted: bool = False) -> tuple[list[SessionRow], int]:
+        """A page of sessions, and how many there are in all; `deleted`: of those in the trash."""
+        texts, total = self.find_json(query, deleted=deleted)
         return [SessionRow.model_validate_json(text) for text in texts], total
 
-    def find_json(self, query: SessionQuery) -> tuple[list[str], int]:
+    def find_json(self, query: SessionQuery, *, deleted: bool = False) -> tuple[list[str], int]:
         """The same, each session as JSON."""
-        where, values = query.conditions()
-        order = "DESC" if query.descending else "ASC"
+        where, values = query.conditions(deleted=deleted)
         unknown_last = f"{query.sort} IS NULL, " if query.sort == "best_score" else ""
         with self._lock:
             (total,) = self._database.execute(
@@ -191,7 +185,7 @@ class SessionIndex:
             ).fetchone()
             names = self._database.execute(
                 f"SELECT session_id FROM session WHERE {where} "  # noqa: S608
-                f"ORDER BY {unknown_last}{query.sort} {order}, session_id {order} "
+                f"ORDER BY {unknown_last}{query.sort} {query.order}, session_id {query.order} "
                 "LIMIT :limit OFFSET :offset",
                 {**values, "limit": query.limit, "offset": query.offset},
             ).fetchall()

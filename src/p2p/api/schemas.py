@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from p2p.api.metrics import AggregatedMetrics, MeanStdSeries, RunMetricsDetail
 from p2p.config import LoopConfig, TrainConfig
@@ -42,6 +42,12 @@ RunConfigEntrySchema = RunConfigEntry
 SessionAnalysisResponse = SessionAnalysis
 EventSummary = Event
 EventDetail = Event
+
+
+def fields_of(model: type[BaseModel], source: object) -> dict[str, Any]:
+    """The fields of a model, as the attributes of a source have them."""
+    return {name: getattr(source, name) for name in model.model_fields}
+
 
 Budget = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 """In dollars; kept where the model's price is known."""
@@ -326,6 +332,8 @@ class JobSummary(Record):
 
 
 class JobRun(Record):
+    model_config = ConfigDict(from_attributes=True)
+
     run_id: str
     state: str
     attempt: int

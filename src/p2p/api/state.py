@@ -17,7 +17,7 @@ from p2p.api.index import SessionIndex
 from p2p.api.live import Watcher
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
-from p2p.api.views import is_session
+from p2p.api.views import is_session, training_runs
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.scheduler.store import Store
 from p2p.settings import resolve_session_dir
@@ -113,14 +113,9 @@ class AppState:
         """A training run; raises NotFound."""
         record = self.iteration(session_id, iteration)
         for run in training_runs(record):
-            if run.iteration_id == run_id:
-                return run
+            if run.run_id == run_id:
+                return run.record
         raise NotFound(f"{record.iteration_id} of session {session_id} has no run {run_id!r}")
-
-
-def training_runs(record: IterationRecord) -> list[IterationRecord]:
-    """The runs of an iteration; one of `p2p train` is a run itself."""
-    return [record] if record.config_path.is_file() else record.runs()
 
 
 def _state(request: Request) -> AppState:

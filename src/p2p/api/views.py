@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from p2p.api.problems import NotFound
 from p2p.api.schemas import (
     IterationDetail,
     IterationRunEntry,
@@ -19,14 +20,16 @@ from p2p.api.schemas import (
     SessionRow,
     Video,
 )
+from p2p.config import LoopConfig
 from p2p.contracts import EvalResult
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
-from p2p.records.session_view import SessionView
+from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.records.statuses import RESUMABLE
-from p2p.session.clock import worked_s
+from p2p.session.options import OPTIONS
 from p2p.session.request import minutes_to_resume
 from p2p.session.steering import merge, not_taken
+from p2p.session.stopping import worked_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 _VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
+_SHOWN = ("model", "vlm_model", "max_iterations", "budget_usd", "max_minutes", "pass_threshold")
+"""The options that `command_line` shows where they were set."""
 
 
 def is_session(folder: Path) -> bool:
@@ -77,11 +82,11 @@ def run_names(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def session_detail(session_id: str, record: SessionRecord) -> SessionDetail | None:
-    """A session, in full."""
+def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
+    """A session, in full; raises NotFound if it was removed at this moment."""
     row = read_row(session_id, record.path)
     if row is None:
-        return None
+        raise NotFound(f"there is no session {session_id!r}")
     view, pending = SessionView(record), pending_feedback(record)
     asked = view.config
     return SessionDetail(
@@ -111,31 +116,19 @@ def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) ->
 
 def pending_feedback(record: SessionRecord) -> Mapping[int, SteeringOrder]:
     """Feedback that the session has not taken up yet."""
-    taken = [record.steering.read(), *(i.steering.read() for i in record.iteration_records())]
-    return not_taken(record.steering_dir, [each for each in taken if each is not None])
+    return not_taken(record.steering_dir, SessionView(record).steering)
 
 
 def command_line(asked: SessionConfig) -> str:
     """`p2p run` with what differs from its defaults."""
-    from p2p.config import LoopConfig
-
-    flags = {
-        "--env": asked.env_id or None,
-        "--model": asked.loop.model or None,
-        "--vlm": asked.loop.vlm_model or None,
-        "--iterations": asked.loop.max_iterations,
-        "--budget-usd": asked.loop.budget_usd,
-        "--max-minutes": asked.loop.max_minutes,
-        "--threshold": asked.loop.pass_threshold,
-    }
-    plain = {
-        "--iterations": LoopConfig.model_fields["max_iterations"].default,
-        "--threshold": LoopConfig.model_fields["pass_threshold"].default,
-    }
+    flags = {option.field: option.flag for option in OPTIONS}
     parts = ["p2p", "run", asked.prompt]
-    for flag, value in flags.items():
-        if value is not None and value != plain.get(flag):
-            parts += [flag, str(value)]
+    if asked.env_id:
+        parts += [flags["env_id"], asked.env_id]
+    for name in _SHOWN:
+        value = getattr(asked.loop, name)
+        if value != LoopConfig.model_fields[name].default:
+            parts += [flags[name], str(value)]
     fixed = asked.loop.train.model_dump()
     parts += [f"--set={name}={fixed[name]}" for name in asked.loop.fixed]
     return shlex.join(parts)
@@ -145,71 +138,58 @@ def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIteratio
     """All iterations of a session."""
     lineage = record.lineage.read()
     changes = {node.iteration: node.changes for node in lineage.nodes} if lineage else {}
-    return [
-        _loop_iteration(session_id, iteration, changes)
-        for iteration in record.iteration_records()
-        if iteration.number is not None
-    ]
+    iterations = SessionView(record).iterations.values()
+    return [_loop_iteration(session_id, each, changes.get(each.number, "")) for each in iterations]
 
 
-def _loop_iteration(
-    session_id: str, record: IterationRecord, changes: dict[int, str]
-) -> LoopIterationSummary:
-    number = record.number or 0
-    plan, judgment, best = record.plan.read(), record.read_judgment(), record.best_run.read()
-    confirmation = record.confirmation.read()
-    runs = record.runs() or [record]
+def _loop_iteration(session_id: str, view: IterationView, changes: str) -> LoopIterationSummary:
+    record, judgment, best = view.record, view.judgment, view.best
+    runs = view.runs or (RunView(record),)
     return LoopIterationSummary(
-        **_fields(plan, "parent", "hp_changes", "train", "notes"),
+        **_fields(view.plan, "parent", "hp_changes", "train", "notes"),
         **_fields(
             judgment, "intent_score", "score_std", "passed", "criteria", "diagnosis",
             "failure_tags", "agreement", "confidence",
         ),
-        iteration=number,
+        **_fields(view, "reward", "aggregation", "revision"),
+        iteration=view.number,
         iteration_id=record.iteration_id,
         status=record.derive_status(),
         progress=record.compute_progress(),
-        changes=changes.get(number, ""),
-        confirmed_score=confirmation.intent_score if confirmation else None,
+        changes=changes,
+        confirmed_score=view.confirmation.intent_score if view.confirmation else None,
         unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
-        reward=record.reward.read(),
         reward_spec=record.read_reward_spec(),
-        aggregation=record.aggregation.read(),
         runs=tuple(run_entry(run) for run in runs),
         best_run_id=best.run_id if best else None,
         best_step=best.step if best else None,
-        revision=record.revision.read(),
         steering=record.steering.read(),
         videos=tuple(v for run in runs for v in videos(session_id, record.iteration_id, run)),
     )  # fmt: skip
 
 
-def run_entry(record: IterationRecord) -> IterationRunEntry:
+def training_runs(record: IterationRecord) -> list[RunView]:
+    """The runs of an iteration; one of `p2p train` is a run itself."""
+    return [RunView(run) for run in ([record] if record.config.exists() else record.runs())]
+
+
+def run_entry(run: RunView) -> IterationRunEntry:
     """A training run, as an iteration lists it."""
-    config, summary, status = (
-        record.config.read(),
-        record.read_summary(),
-        record.read_status(),
-    )
-    judgment, name = record.read_judgment(), _RUN.fullmatch(record.iteration_id)
+    summary, name = run.record.read_summary(), _RUN.fullmatch(run.run_id)
     return IterationRunEntry(
-        run_id=record.iteration_id,
+        **_fields(run, "run_id", "status", "error", "progress", "total_timesteps"),
         config_id=name["config"] if name else "",
-        **_fields(config, "seed", "total_timesteps"),
-        status=record.derive_status(),
-        error=(status.error or "") if status else "",
-        progress=record.compute_progress() or 0.0,
+        seed=run.config.seed if run.config else None,
         final_return=summary.final_episodic_return if summary else None,
-        score=judgment.intent_score if judgment else None,
-        checkpoint_scores={s: j.intent_score for s, j in record.read_streaming().items()},
+        score=run.judgment.intent_score if run.judgment else None,
+        checkpoint_scores={s: j.intent_score for s, j in run.record.read_streaming().items()},
     )
 
 
-def videos(session_id: str, iteration_id: str, run: IterationRecord) -> list[Video]:
+def videos(session_id: str, iteration_id: str, run: RunView) -> list[Video]:
     """The videos of a run, and where to get them."""
-    return [
-        _video(session_id, iteration_id, run.iteration_id, name) for name in run.video_filenames()
-    ]
+    names = run.record.video_filenames()
+    return [_video(session_id, iteration_id, run.run_id, name) for name in names]
 
 
 def video_at(session_id: str, path: str) -> Video | None:
@@ -254,7 +234,6 @@ def iteration_summary(session_id: str, record: IterationRecord) -> IterationSumm
 def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetail:
     """A training run, or an iteration of the loop, in full."""
     _, evaluations = record.parse_scalars()
-    runs = [record] if record.config_path.is_file() else record.runs()
     return IterationDetail(
         **iteration_summary(session_id, record).model_dump(),
         config=record.config.read(),
@@ -264,7 +243,11 @@ def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetai
         eval_results=tuple(_valid(evaluations)),
         judgment=record.read_judgment(),
         progress=record.compute_progress(),
-        videos=tuple(v for run in runs for v in videos(session_id, record.iteration_id, run)),
+        videos=tuple(
+            video
+            for run in training_runs(record)
+            for video in videos(session_id, record.iteration_id, run)
+        ),
     )
 
 

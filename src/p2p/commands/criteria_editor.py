@@ -14,7 +14,6 @@ from rich.prompt import Confirm, Prompt
 
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
-from p2p.commands.session_progress import target
 from p2p.contracts import describe_errors
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def _show(criteria: tuple[Criterion, ...]) -> None:
     for number, criterion in enumerate(criteria, 1):
         err.print(
             f"[bold]{number:>2}[/] {criterion.category:<10} {escape(criterion.title)}: "
-            f"{escape(criterion.measure)} {escape(target(criterion))}  "
+            f"{escape(criterion.measure)} {escape(criterion.target)}  "
             f"[dim]weight {criterion.weight:g}[/]",
             soft_wrap=True,
         )

@@ -202,8 +202,8 @@ def _work(
 
 def _time_flag(record: SessionRecord) -> str:
     """The flag that a session needs to be resumed which has used up its time."""
-    from p2p.session.clock import worked_s
     from p2p.session.request import minutes_to_resume
+    from p2p.session.stopping import worked_s
 
     config = record.config.read()
     minutes = minutes_to_resume(config, worked_s(record)) if config else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from p2p.contracts import Criterion, Intent, JudgmentResult
+    from p2p.contracts import Intent, JudgmentResult
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, RunView
 
@@ -38,7 +38,6 @@ PHASES = {
     "revising": "revising",
     "ended": "done",
 }
-SIGNS = {"at_least": "≥", "at_most": "≤"}
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:
@@ -52,11 +51,6 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
     return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] for v in kept)
 
 
-def target(criterion: Criterion) -> str:
-    """What a criterion asks for: `≥ 3 m/s`."""
-    return f"{SIGNS[criterion.comparison]} {criterion.threshold:g} {criterion.unit}".rstrip()
-
-
 def criteria_table(intent: Intent, judgment: JudgmentResult | None = None) -> Table:
     """The rubric, and how well each part is met."""
     columns = ("", "", "", *(("", "") if judgment else ()))
@@ -67,7 +61,7 @@ def criteria_table(intent: Intent, judgment: JudgmentResult | None = None) -> Ta
         row = [
             f"[bold]{category}[/]" if category == "task" else category,
             escape(criterion.title),
-            escape(target(criterion)),
+            escape(criterion.target),
         ]
         if judgment is not None:
             value = "" if score is None or score.value is None else f"{score.value:.3g}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from p2p.inference.question import (
@@ -31,17 +30,7 @@ class ToolBudget:
     """How many calls are left, over all tools of one question."""
 
     def __init__(self, calls: int) -> None:
-        self.calls = calls
-        self._left = calls
-        self._lock = Lock()
-
-    def take(self) -> int | None:
-        """Use up one call: how many are left after it, or None if there was none."""
-        with self._lock:
-            if self._left <= 0:
-                return None
-            self._left -= 1
-            return self._left
+        self.calls = self.left = calls
 
 
 def truncated(text: str, limit: int = LONGEST_RESULT) -> str:
@@ -62,13 +51,13 @@ def offered(tool: Tool, budget: ToolBudget) -> Callable[..., Awaitable[str]]:
 
     @functools.wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> str:
-        left = budget.take()
-        if left is None:
+        if budget.left <= 0:
             return (
                 f"Not done: all {budget.calls} tool calls are used up. Give your answer now, from "
                 "what you know."
             )
-        return f"{_outcome(tool, args, kwargs)}\n\n[tool calls left: {left}]"
+        budget.left -= 1
+        return f"{_outcome(tool, args, kwargs)}\n\n[tool calls left: {budget.left}]"
 
     # The library asks for hints by name; a wrapped function would give it the tool's own module.
     call.__annotations__ = inspect.get_annotations(tool, eval_str=True)

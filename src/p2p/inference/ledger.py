@@ -41,11 +41,14 @@ _WRITING_THE_CACHE = 1.25  # dearer than reading uncached
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """An answer that was there already."""
+class Exchange:
+    """A file of the folder."""
 
     path: Path
     call: ModelCall
+    key: str
+    replay: bool
+    """Whether its answer serves whoever asks the same again."""
     response: Any
     """As `read_response` takes it."""
 
@@ -76,20 +79,19 @@ class Ledger:
         self._lock = Lock()
         self._answers: dict[str, deque[Path]] = defaultdict(deque)
         for path in _exchange_files(folder):
-            content = _read(path)
-            self._count(content["call"])
-            if content["replay"]:
-                self._answers[content["key"]].append(path)
+            exchange = _read(path)
+            self._count(exchange.call)
+            if exchange.replay:
+                self._answers[exchange.key].append(path)
 
-    def recorded(self, key: str) -> Recorded | None:
+    def recorded(self, key: str) -> Exchange | None:
         """The answer of an earlier process to this request, each of them once, in their order."""
         with self._lock:
             paths = self._answers.get(key)
             if not paths:
                 return None
             path = paths.popleft()
-        content = _read(path)
-        return Recorded(path, content["call"], content["response"])
+        return _read(path)
 
     def give_back(self, used: list[tuple[str, Path]]) -> None:
         """A question has failed for reasons of its own time: its answers serve the next try."""
@@ -105,12 +107,8 @@ class Ledger:
             role = re.sub(r"\W+", "_", call.role) or "unnamed"
             path = self.folder / f"{number:04d}_{role}.json"
             call = call.model_copy(update={"number": number, "file": path.name})
-            content = {
-                "call": call.model_dump(mode="json"),
-                "key": key,
-                "replay": not call.no_answer,
-            }
-            _write(path, {**content, **exchange})
+            about = {"call": call.model_dump(mode="json"), "key": key, "replay": not call.no_answer}
+            _write(path, {**about, **exchange})
         with self._lock:
             self._count(call)
         return call, path
@@ -119,14 +117,14 @@ class Ledger:
         """What was answered to these roles does not serve any more."""
         with self._lock:
             for key, paths in self._answers.items():
-                gone = [path for path in paths if _read(path)["call"].role in roles]
+                gone = [path for path in paths if _read(path).call.role in roles]
                 self.spoil(gone)
                 self._answers[key] = deque(path for path in paths if path not in gone)
 
     def spoil(self, paths: list[Path]) -> None:
         """These answers have led nowhere: asked again, a later process shall ask the model."""
         for path in paths:
-            _write(path, {**_read_json(path), "replay": False})
+            _write(path, {**json.loads(path.read_bytes()), "replay": False})
 
     def reserve(self, estimate: prices.Estimate, most: int, least: int) -> Reservation | None:
         """Hold what a request can cost while it is under way; to be given back with `release`.
@@ -194,7 +192,6 @@ def plain_messages(messages: list[ModelMessage]) -> list[Any]:
 
 
 def plain_response(response: ModelResponse) -> Any:
-    """An answer as JSON holds it."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     return ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
@@ -303,23 +300,12 @@ def _number(path: Path) -> int:
     return int(path.name.partition("_")[0])
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_bytes())
-    if not isinstance(content, dict):
-        raise TypeError("not an object")
-    return content
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Exchange:
     try:
-        content = _read_json(path)
+        content = json.loads(path.read_bytes())
         call = ModelCall.model_validate(content["call"])
-        return {
-            "call": call,
-            "key": str(content["key"]),
-            "replay": bool(content["replay"]),
-            "response": content["response"],
-        }
+        key, replay = str(content["key"]), bool(content["replay"])
+        return Exchange(path, call, key, replay, content["response"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         # Left out, it would be paid for a second time and missing from what was spent.
         raise InferenceError(f"{path} is damaged: repair it or move it away ({error})") from error

@@ -23,8 +23,9 @@ from p2p.inference.question import (
     Media,
     Output,
     Question,
+    RequestOptions,
+    RetryPolicy,
 )
-from p2p.inference.retrying import RequestOptions, RetryPolicy
 from p2p.settings import redact
 
 if TYPE_CHECKING:

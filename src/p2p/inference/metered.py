@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import re
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_ai.exceptions import (
     ContentFilterError,
     ModelAPIError,
+    ModelAuthenticationError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
     ModelTimeoutError,
     UnexpectedModelBehavior,
     UserError,
@@ -30,14 +39,13 @@ from p2p.inference.ledger import (
     request_key,
     tokens_in,
 )
-from p2p.inference.providers import PROVIDERS, split_model
-from p2p.inference.question import RequestRejected
-from p2p.inference.retrying import (
-    as_inference_error,
-    is_timeout,
-    may_be_charged,
-    message_of,
-    seconds_to_wait,
+from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
+from p2p.inference.question import (
+    AuthenticationFailed,
+    InferenceError,
+    ProviderUnavailable,
+    RateLimited,
+    RequestRejected,
 )
 from p2p.settings import redact
 
@@ -50,18 +58,23 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
     from p2p.inference.ledger import Ledger
-    from p2p.inference.retrying import RequestOptions
+    from p2p.inference.question import RequestOptions, RetryPolicy
 
 LEAST_ANSWER = 1024
 """Tokens; with money for less than that a call is not worth making."""
 _LONGEST_ANSWER = 64_000
 _MONEY_POLL_S = 0.05
+_LONGEST_MESSAGE = 500
+_NOT_REACHED = ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request as it is kept."""
+    """A request: as the library makes it, and as it is kept."""
 
+    messages: list[ModelMessage]
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters
     key: str
     content: dict[str, Any]
     tokens: int
@@ -104,54 +117,49 @@ class MeteredModel(WrapperModel):
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
             return self._usable(read_response(recorded.response))
 
-        request = _Request(key, {**offer, "messages": plain}, tokens_in(plain, offer))
+        request = _Request(
+            messages,
+            model_settings,
+            model_request_parameters,
+            key,
+            {**offer, "messages": plain},
+            tokens_in(plain, offer),
+        )
         failed = timeouts = 0
         waited = 0.0
         while True:
             try:
-                response = await self._attempt(
-                    request, messages, model_settings, model_request_parameters, failed
-                )
+                return self._usable(await self._attempt(request, failed))
             except ModelAPIError as error:
                 failed += 1
-                timeouts += is_timeout(error)
-                seconds = seconds_to_wait(error, self.options.retry, failed, timeouts, waited)
+                timeouts += isinstance(error, ModelTimeoutError)
+                seconds = _seconds_to_wait(error, self.options.retry, failed, timeouts, waited)
                 if seconds is None:
-                    final = as_inference_error(error, self.name, failed)
+                    final = _as_inference_error(error, self.name, failed)
                     emit("llm.error", role=self.role, model=self.name, error=str(final),
                          error_type=type(final).__name__)  # fmt: skip
                     raise final from error
                 emit("llm.wait", role=self.role, model=self.name, seconds=round(seconds, 3),
-                     attempt=failed, reason=message_of(error))  # fmt: skip
+                     attempt=failed, reason=_message_of(error))  # fmt: skip
                 waited += seconds
                 await asyncio.sleep(seconds)
-                continue
-            return self._usable(response)
 
-    async def _attempt(
-        self,
-        request: _Request,
-        messages: list[ModelMessage],
-        base: ModelSettings | None,
-        parameters: ModelRequestParameters,
-        retries: int,
-    ) -> ModelResponse:
+    async def _attempt(self, request: _Request, retries: int) -> ModelResponse:
         """Ask the model once, and keep the exchange: also one that may only be charged for."""
         most = min(self.options.max_tokens << self.cut_off, _LONGEST_ANSWER)
         async with self._reserved(request.tokens, most) as held:
-            settings = self._request_settings(base, held.max_tokens)
             call = ModelCall(number=0, role=self.role, model=self.name, retries=retries)
             started = time.monotonic()
             try:
-                response = await self._response(messages, settings, parameters)
+                response = await self._response(request, held.max_tokens)
             except ModelAPIError as error:
-                if may_be_charged(error):
+                if _may_be_charged(error):
                     unknown = {
                         "input_tokens": request.tokens,
                         "output_tokens": held.max_tokens,
                         "cost_usd": held.dollars,
                         "latency_s": time.monotonic() - started,
-                        "no_answer": message_of(error) or type(error).__name__,
+                        "no_answer": _message_of(error) or type(error).__name__,
                     }
                     self._keep(request, call.model_copy(update=unknown), held, None)
                 raise
@@ -201,22 +209,17 @@ class MeteredModel(WrapperModel):
         if self._served_by.key or self.ledger.budget_usd is not None:
             # A server of one's own knows best how much fits: it rejects what could be too much.
             settings["max_tokens"] = max_tokens
-        if self._served_by.make is not PROVIDERS["builtin"].make:
+        if self.name != BUILTIN:
             settings |= {"timeout": self._timeout_s, "max_retries": 0}
             if self.options.thinking_effort:
                 settings["thinking"] = self.options.thinking_effort
         return cast("ModelSettings", settings)
 
-    async def _response(
-        self,
-        messages: list[ModelMessage],
-        settings: ModelSettings,
-        parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        limit = self._timeout_s
+    async def _response(self, request: _Request, max_tokens: int) -> ModelResponse:
+        settings, limit = self._request_settings(request.settings, max_tokens), self._timeout_s
         try:
             async with asyncio.timeout(limit):
-                return await self.wrapped.request(messages, settings, parameters)
+                return await self.wrapped.request(request.messages, settings, request.parameters)
         except TimeoutError as error:
             raise ModelTimeoutError(self.name, f"no answer within {limit:g} s") from error
         except ContentFilterError as error:
@@ -244,4 +247,71 @@ class MeteredModel(WrapperModel):
 
 
 def _short(error: Exception) -> str:
-    return redact(" ".join(str(error).split()))[:500]
+    return redact(" ".join(str(error).split()))[:_LONGEST_MESSAGE]
+
+
+def _seconds_to_wait(
+    error: ModelAPIError, policy: RetryPolicy, failed: int, timeouts: int, waited_s: float
+) -> float | None:
+    """Seconds until the next attempt; None: give up."""
+    hopeless = isinstance(error, ModelRequestRejectedError | ModelQuotaExceededError)
+    if hopeless or failed >= policy.attempts:
+        return None
+    if isinstance(error, ModelTimeoutError) and timeouts >= policy.timeouts:
+        return None
+    seconds = min(policy.first_s * 2 ** (failed - 1), policy.longest_s)
+    seconds *= random.uniform(0.75, 1.25)  # noqa: S311 - so that clients do not come back together
+    retry_after = asked_to_wait(error)
+    if retry_after is not None:
+        seconds = max(retry_after, 0.0) + random.uniform(0.0, 0.1)  # noqa: S311
+    return seconds if waited_s + seconds <= policy.total_wait_s else None
+
+
+def asked_to_wait(error: ModelAPIError) -> float | None:
+    """The seconds that the provider wants us to wait: from the header, or as Gemini says it."""
+    if error.retry_after is not None:
+        return error.retry_after
+    delay = re.search(r"'retryDelay': '(\d+(?:\.\d+)?)s'", str(error.body))
+    return float(delay[1]) if delay else None
+
+
+def _may_be_charged(error: ModelAPIError) -> bool:
+    """Whether the provider may have done the work: it was reached, and sent back no error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # By name: which HTTP library raises them is an SDK's own business.
+        if isinstance(cause, ModelHTTPError) or type(cause).__name__ in _NOT_REACHED:
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return True
+
+
+def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> InferenceError:
+    """The failure as agents and people know it."""
+    seconds = asked_to_wait(error)
+    later = f", asks to wait {seconds:.0f} s" if seconds else ""
+    kinds: tuple[tuple[type[ModelAPIError], type[InferenceError], str], ...] = (
+        (ModelAuthenticationError, AuthenticationFailed, "the key is refused"),
+        (ModelQuotaExceededError, RequestRejected, "the account has no credit left"),
+        (ModelRateLimitError, RateLimited, f"refuses for now{later}"),
+        (ModelNotFoundError, RequestRejected, "no such model"),
+        (ModelContextWindowExceededError, RequestRejected, "the request is too long"),
+        (ModelRequestRejectedError, RequestRejected, "the request is rejected"),
+        (ModelTimeoutError, ProviderUnavailable, "does not answer in time"),
+        (ModelAPIError, ProviderUnavailable, "cannot be reached or fails"),
+    )
+    ours, text = next((ours, text) for kind, ours, text in kinds if isinstance(error, kind))
+    tried = f" (tried {failed} times)" if failed > 1 else ""
+    return ours(f"{model}: {text}{tried}: {_message_of(error)}")
+
+
+def _message_of(error: ModelAPIError) -> str:
+    """The provider's own words, short and without secrets."""
+    text = error.message
+    body = error.body
+    if isinstance(body, dict):
+        inner = body.get("error", body)
+        text = str(inner.get("message", text)) if isinstance(inner, dict) else str(inner)
+    elif error.__cause__ is not None and not text.strip():
+        text = str(error.__cause__)
+    return redact(" ".join(text.split()))[:_LONGEST_MESSAGE]

@@ -102,19 +102,15 @@ def estimate(model: str, input_tokens: int) -> Estimate | None:
     return Estimate(spent, (longer - spent) / MILLION)
 
 
-def how_to_set(model: str) -> str:
-    """What a person must do to give a model a price."""
-    path = get_settings().prices
-    if path is not None:
-        return f"add {model!r} to {path}"
-    return (
-        f'write {{"{model}": {{"input": DOLLARS, "output": DOLLARS}}}} (per million tokens) to '
-        "a file and name the file in P2P_PRICES"
-    )
-
-
 def unknown(model: str) -> RequestRejected:
-    """Why a model without a price cannot be asked within a budget."""
-    return RequestRejected(
-        f"nobody knows what {model} costs, so no budget can be kept: {how_to_set(model)}"
+    """Why a model without a price cannot be asked within a budget, and what to do about it."""
+    path = get_settings().prices
+    fix = (
+        f"add {model!r} to {path}"
+        if path is not None
+        else (
+            f'write {{"{model}": {{"input": DOLLARS, "output": DOLLARS}}}} (per million tokens) to '
+            "a file and name the file in P2P_PRICES"
+        )
     )
+    return RequestRejected(f"nobody knows what {model} costs, so no budget can be kept: {fix}")

@@ -1,13 +1,13 @@
 """Who can be asked: names like `anthropic:claude-...` and how each becomes a model.
 
-A new kind of provider is a small function and a line in `PROVIDERS`.
+A new provider is an entry of `PROVIDERS`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from p2p.inference.question import AuthenticationFailed, RequestRejected
 from p2p.settings import Settings, get_settings
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic_ai.models import Model
     from pydantic_ai.models.function import FunctionDef
+    from pydantic_ai.providers import Provider as Connection
 
 BUILTIN = "builtin"
 
@@ -25,7 +26,6 @@ BUILTIN = "builtin"
 class Provider:
     """A kind of provider."""
 
-    make: Callable[[str, Settings], Model]
     key: str = ""
     """The setting that holds the key it cannot do without."""
     default_model: str = ""
@@ -36,101 +36,43 @@ class Provider:
     local: bool = False
     """Costs nothing, is not told how long an answer may be, and answers in JSON, not by a tool."""
     sees_video: bool = False
-
-
-def _anthropic(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    provider = AnthropicProvider(
-        api_key=_secret(settings, "anthropic_api_key"), base_url=settings.anthropic_base_url
-    )
-    return AnthropicModel(name, provider=provider)
-
-
-def _openai(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    provider = OpenAIProvider(
-        api_key=_secret(settings, "openai_api_key"), base_url=settings.openai_base_url
-    )
-    return OpenAIResponsesModel(name, provider=provider)
-
-
-def _google(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google import GoogleProvider
-
-    provider = GoogleProvider(
-        api_key=_secret(settings, "gemini_api_key"), base_url=settings.google_gemini_base_url
-    )
-    return GoogleModel(name, provider=provider)
-
-
-def _openrouter(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.openrouter import OpenRouterModel
-    from pydantic_ai.providers.openrouter import OpenRouterProvider
-
-    provider = OpenRouterProvider(api_key=_secret(settings, "openrouter_api_key"))
-    if settings.openrouter_base_url:
-        provider.client.base_url = settings.openrouter_base_url
-    return OpenRouterModel(name, provider=provider)
-
-
-def _ollama(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.ollama import OllamaModel
-    from pydantic_ai.providers.ollama import OllamaProvider
-
-    url = f"{settings.ollama_url.rstrip('/')}/v1"
-    key = _secret(settings, "ollama_api_key") or None
-    return OllamaModel(name, provider=OllamaProvider(base_url=url, api_key=key))
-
-
-def _vllm(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.vllm import VLLMProvider
-
-    url = f"http://{settings.vllm_host}:{settings.vllm_port}/v1"
-    key = _secret(settings, "vllm_api_key") or None
-    return OpenAIChatModel(name, provider=VLLMProvider(base_url=url, api_key=key))
-
-
-def _openai_compatible(name: str, settings: Settings) -> Model:
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-
-    if not settings.openai_base_url:
-        raise RequestRejected(
-            f"openai-compatible:{name} has no address: set OPENAI_BASE_URL, for example to "
-            "http://localhost:8000/v1"
-        )
-    provider = OpenAICompatibleProvider(
-        "openai-compatible",
-        base_url=settings.openai_base_url,
-        api_key=_secret(settings, "openai_api_key") or None,
-    )
-    return OpenAIChatModel(name, provider=provider)
-
-
-def _no_builtin(_name: str, _settings: Settings) -> Model:
-    raise RequestRejected("the built-in author is not at hand here")
+    optional_key: str = ""
+    """The setting of a key that it may ask for."""
+    address: Callable[[Settings], str | None] = lambda _: None
+    """None: the library knows it."""
 
 
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(
-        _anthropic, "anthropic_api_key", "claude-sonnet-5-5", r"claude", "anthropic"
+        "anthropic_api_key", "claude-sonnet-5-5", r"claude", "anthropic",
+        address=lambda settings: settings.anthropic_base_url,
     ),
-    "openai": Provider(_openai, "openai_api_key", "gpt-6.1-sol", r"gpt-(?!oss)|o[134]\b", "openai"),
+    "openai": Provider(
+        "openai_api_key", "gpt-6.1-sol", r"gpt-(?!oss)|o[134]\b", "openai",
+        address=lambda settings: settings.openai_base_url,
+    ),
     "google": Provider(
-        _google, "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", sees_video=True
+        "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", sees_video=True,
+        address=lambda settings: settings.google_gemini_base_url,
     ),
-    "openrouter": Provider(_openrouter, "openrouter_api_key", price_list="openrouter"),
-    "openai-compatible": Provider(_openai_compatible),
-    "ollama": Provider(_ollama, local=True),
-    "vllm": Provider(_vllm, local=True),
-    BUILTIN: Provider(_no_builtin, guess=r"builtin$", local=True),
+    "openrouter": Provider(
+        "openrouter_api_key", price_list="openrouter",
+        address=lambda settings: settings.openrouter_base_url,
+    ),
+    "openai-compatible": Provider(
+        optional_key="openai_api_key", address=lambda settings: settings.openai_base_url
+    ),
+    "ollama": Provider(
+        optional_key="ollama_api_key", local=True,
+        address=lambda settings: f"{settings.ollama_url.rstrip('/')}/v1",
+    ),
+    "vllm": Provider(
+        optional_key="vllm_api_key", local=True,
+        address=lambda settings: f"http://{settings.vllm_host}:{settings.vllm_port}/v1",
+    ),
+    BUILTIN: Provider(guess=r"builtin$", local=True),
 }  # fmt: skip
+"""By the names of pydantic-ai, which knows how to talk to each of them."""
 
 DEFAULT_ORDER = ("anthropic", "openai", "google")
 
@@ -178,16 +120,45 @@ def split_model(name: str) -> tuple[str, str]:
 def make_model(name: str, builtin: FunctionDef | None = None) -> Model:
     """A model to ask, with a connection of its own; the name as `choose_model` gives it."""
     from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
 
     provider, model = split_model(choose_model(name))
-    if provider == BUILTIN and builtin is not None:
+    if provider == BUILTIN:
+        if builtin is None:
+            raise RequestRejected("the built-in author is not at hand here")
         from pydantic_ai.models.function import FunctionModel
 
         return FunctionModel(builtin, model_name=BUILTIN)
+    connection = _connection(provider, model)
+    spoken = "openai-chat" if provider == "openai-compatible" else provider
     try:
-        return PROVIDERS[provider].make(model, get_settings())
+        return infer_model(f"{spoken}:{model}", lambda _: connection)
     except UserError as error:
         raise RequestRejected(f"{name}: {error}") from error
+
+
+def _connection(provider: str, model: str) -> Connection[Any]:
+    from pydantic_ai.providers import infer_provider_class
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+    from pydantic_ai.providers.openrouter import OpenRouterProvider
+
+    settings, kind = get_settings(), PROVIDERS[provider]
+    key = _secret(settings, kind.key or kind.optional_key) or None
+    address = kind.address(settings)
+    if provider == "openai-compatible":
+        if not address:
+            raise RequestRejected(
+                f"openai-compatible:{model} has no address: set OPENAI_BASE_URL, for example to "
+                "http://localhost:8000/v1"
+            )
+        return OpenAICompatibleProvider(provider, base_url=address, api_key=key)
+    if provider == "openrouter":
+        openrouter = OpenRouterProvider(api_key=key)
+        if address:
+            openrouter.client.base_url = address
+        return openrouter
+    make: Callable[..., Connection[Any]] = infer_provider_class(provider)
+    return make(api_key=key, base_url=address)
 
 
 def _secret(settings: Settings, field: str) -> str:

@@ -1,4 +1,4 @@
-"""What an agent may ask a model, what it gets back, and how asking can fail."""
+"""What an agent may ask a model and how, what it gets back, and how asking can fail."""
 
 from __future__ import annotations
 
@@ -58,6 +58,34 @@ class Answer(Generic[Output]):
     conversation: Conversation
     model: str
     """As `provider:model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long to try again: minutes, not hours."""
+
+    attempts: int = 6
+    total_wait_s: float = 240.0
+    """In all, for one request."""
+    first_s: float = 1.0
+    """Doubled every time, plus or minus a quarter."""
+    longest_s: float = 60.0
+    timeouts: int = 2
+    """A request that ran into its timeout is tried so often in all: each try takes long."""
+    timeout_s: float = 300.0
+    """Of one attempt."""
+    local_timeout_s: float = 1800.0
+    """Of one attempt at a model on a machine of one's own, which may be slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """How a client asks."""
+
+    retry: RetryPolicy
+    thinking_effort: str
+    max_tokens: int
+    """Of an answer; doubled for the next try after one was cut off."""
 
 
 class AskingCancelled(Exception):

@@ -82,12 +82,10 @@ class VLLMServer:
 
     @property
     def url(self) -> str:
-        """Where it answers, without a path."""
         return f"http://{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._supervisor is not None and self._supervisor.poll() is None
 
     def start(self) -> None:
@@ -132,7 +130,6 @@ class VLLMServer:
             time.sleep(_POLL_S)
 
     def healthy(self) -> bool:
-        """Whether it answers at /health."""
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=2.0) as reply:  # noqa: S310
                 return bool(reply.status == 200)

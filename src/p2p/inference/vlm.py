@@ -6,7 +6,6 @@ The asking itself goes through LLMClient, like any question.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-MAX_FRAMES = 24
-FPS = 10.0
 MOST_INLINE_BYTES = 15_000_000
 """A video over this goes as frames: a Gemini request may have 20 MB, a third more in base64."""
 MOST_VIDEO_FRAMES = 200
@@ -28,66 +25,33 @@ LONGEST_SIDE = 768
 JPEG_QUALITY = 85
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One picture of a video."""
-
-    seconds: float
-    """From the video's start."""
-    jpeg: bytes
-
-
-def media_for(
-    model: str,
-    video: Path,
-    *,
-    max_frames: int = MAX_FRAMES,
-    fps: float = FPS,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-) -> list[Media]:
+def media_for(model: str, video: Path, *, max_frames: int, fps: float) -> list[Media]:
     """What to show this model of a video: the video itself, or up to `max_frames` JPEGs.
 
-    A part of a video (`start_s`, `end_s`) always goes as frames. Raises RequestRejected for a model
-    that cannot see, or a video that cannot be read.
+    Raises RequestRejected for a model that cannot see, or a video that cannot be read.
     """
     provider, _ = split_model(model)
     if provider == BUILTIN:
         raise RequestRejected("the built-in author cannot see: choose another model to look")
-    whole = start_s <= 0 and end_s is None
-    if PROVIDERS[provider].sees_video and whole and _size(video) <= MOST_INLINE_BYTES:
+    if PROVIDERS[provider].sees_video and _size(video) <= MOST_INLINE_BYTES:
         looked_at = min(fps, MOST_VIDEO_FRAMES / seconds_of(video))
         return [Media(video.read_bytes(), "video/mp4", round(looked_at, 3))]
-    frames = frames_of(video, max_frames=max_frames, fps=fps, start_s=start_s, end_s=end_s)
-    return [Media(frame.jpeg, "image/jpeg") for frame in frames]
-
-
-def frames_of(
-    video: Path,
-    *,
-    max_frames: int = MAX_FRAMES,
-    fps: float = FPS,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-) -> list[Frame]:
-    """Pictures from the middle of equal intervals of a video, at most `fps` a second."""
-    if max_frames < 1 or fps <= 0:
-        raise ValueError(f"no frames can be taken: {max_frames=}, {fps=}")
-    times = _times(video)
-    end = times[-1] + _step(times) if end_s is None else end_s
-    inside = [i for i, time in enumerate(times) if start_s <= time < end]
-    if not inside:
-        raise RequestRejected(f"{video} has no frames between {start_s:g} s and {end:g} s")
-    seconds = len(inside) * _step(times)
-    count = max(1, min(max_frames, round(seconds * fps), len(inside)))
-    chosen = {inside[int((i + 0.5) * len(inside) / count)] for i in range(count)}
     return [
-        Frame(times[i], _jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in chosen
+        Media(jpeg, "image/jpeg") for _, jpeg in frames_of(video, max_frames=max_frames, fps=fps)
     ]
 
 
+def frames_of(video: Path, *, max_frames: int, fps: float) -> list[tuple[float, bytes]]:
+    """Seconds and JPEGs from the middle of equal intervals of a video, at most `fps` a second."""
+    if max_frames < 1 or fps <= 0:
+        raise ValueError(f"no frames can be taken: {max_frames=}, {fps=}")
+    times = _times(video)
+    count = max(1, min(max_frames, round(len(times) * _step(times) * fps), len(times)))
+    chosen = {int((i + 0.5) * len(times) / count) for i in range(count)}
+    return [(times[i], _jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in chosen]
+
+
 def seconds_of(video: Path) -> float:
-    """How long a video is."""
     times = _times(video)
     return times[-1] + _step(times)
 

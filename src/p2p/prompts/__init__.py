@@ -3,6 +3,7 @@
 A file has two parts, each begun by a line of its own: `=== instructions` (who is asked and by which
 rules, the same every time) and `=== prompt` (what is asked this time). `{{name}}` is a place to
 fill; `{{request}}` is where the request stands, as JSON in a block that a program can find again.
+What is as a request has it by default is left out there.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from p2p.contracts import Record
+from p2p.inference.question import Media, Output, Question, Tool
 
-__all__ = ["PromptError", "build", "request_block"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from p2p.contracts import Record
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _TAG = re.compile(r"<(?=/?request\b)", re.IGNORECASE)
@@ -23,6 +26,30 @@ _TAG = re.compile(r"<(?=/?request\b)", re.IGNORECASE)
 
 class PromptError(ValueError):
     """A prompt file and what it is filled with do not fit: a mistake in this package."""
+
+
+def question(
+    role: str,
+    request: Record,
+    output: type[Output],
+    sections: Mapping[str, str],
+    *,
+    media: Sequence[Media] = (),
+    tools: Sequence[Tool] = (),
+    max_tool_calls: int = 0,
+    check: Callable[[Output], None] = lambda _: None,
+) -> Question[Output]:
+    """What a role is asked, with its prompt filled in as `build` does."""
+    instructions, prompt = build(role, request, **sections)
+    return Question(
+        role=role,
+        instructions=instructions,
+        prompt=(prompt, *media) if media else prompt,
+        output=output,
+        tools=tools,
+        max_tool_calls=max_tool_calls,
+        check=check,
+    )
 
 
 def build(role: str, request: Record, **sections: str) -> tuple[str, str]:
@@ -45,7 +72,7 @@ def build(role: str, request: Record, **sections: str) -> tuple[str, str]:
 def request_block(role: str, request: Record) -> str:
     """The request as JSON between two tags; no text inside of it can end the block."""
     # Inside of JSON a tag can only stand in a string, where this escape means the same.
-    text = _TAG.sub(lambda _: r"\u003c", request.model_dump_json(indent=1))
+    text = _TAG.sub(lambda _: r"\u003c", request.model_dump_json(exclude_defaults=True))
     return f'<request role="{role}">\n{text}\n</request>'
 
 

@@ -95,5 +95,4 @@ def tags_text() -> str:
 
 
 def listing(entries: Mapping[str, str]) -> str:
-    """One line for each entry."""
     return "\n".join(f"- {name}: {meaning}" for name, meaning in entries.items())

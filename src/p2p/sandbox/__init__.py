@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from p2p.sandbox.ast_check import explain_problems as explain_problems
+    from p2p.sandbox.ast_check import find_problems as find_problems
     from p2p.sandbox.launch import Layers as Layers
     from p2p.sandbox.launch import layers as layers
     from p2p.sandbox.launch import start as start
@@ -55,16 +56,15 @@ if TYPE_CHECKING:
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
     from p2p.sandbox.results import read_arrays as read_arrays
     from p2p.sandbox.results import read_result as read_result
-    from p2p.sandbox.results import read_safetensors as read_safetensors
 
 _HOMES = {
-    "ast_check": ("explain_problems",),
+    "ast_check": ("explain_problems", "find_problems"),
     "launch": ("Layers", "layers", "start"),
     "options": (
         "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
     ),
     "process": ("SandboxedProcess",),
-    "results": ("UntrustedResultError", "read_arrays", "read_result", "read_safetensors"),
+    "results": ("UntrustedResultError", "read_arrays", "read_result"),
 }  # fmt: skip
 
 

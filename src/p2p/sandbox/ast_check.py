@@ -51,31 +51,38 @@ _CALLS = {
 }
 
 
-def _import_problem(line: int, statement: str, module: str) -> str | None:
+def _import_problem(statement: str, module: str) -> str | None:
     top = module.split(".", maxsplit=1)[0]
     if top in _USEFUL:
         return None
     why = _WHY_NOT.get(top, "use numpy, math, mujoco and simple standard modules")
-    return f"line {line}: `{statement}` will not work in the sandbox: {why}"
+    return f"`{statement}` will not work in the sandbox: {why}"
 
 
 def _problems_of(node: ast.AST) -> list[str | None]:
     if isinstance(node, ast.Import):
-        return [_import_problem(node.lineno, f"import {a.name}", a.name) for a in node.names]
+        return [_import_problem(f"import {a.name}", a.name) for a in node.names]
     if isinstance(node, ast.ImportFrom):
         if node.level:
-            return [f"line {node.lineno}: a relative import has nothing to be relative to"]
+            return ["a relative import has nothing to be relative to"]
         module = node.module or ""
         names = ", ".join(alias.name for alias in node.names)
-        return [_import_problem(node.lineno, f"from {module} import {names}", module)]
+        return [_import_problem(f"from {module} import {names}", module)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
         name = node.func.id
-        return [f"line {node.lineno}: `{name}(...)` will not work in the sandbox: {_CALLS[name]}"]
+        return [f"`{name}(...)` will not work in the sandbox: {_CALLS[name]}"]
     return []
 
 
+def find_problems(tree: ast.Module) -> list[tuple[int, str]]:
+    """What in the code will not work in the sandbox: line and sentence, in order of lines."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)]
+    nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+    return [(node.lineno, text) for node in nodes for text in _problems_of(node) if text]
+
+
 def explain_problems(code: str) -> list[str]:
-    """What in ``code`` will not work in the sandbox, one sentence each, in order of lines."""
+    """As `find_problems`, each a sentence with its line; and what keeps code from being parsed."""
     try:
         tree = ast.parse(code)
     except SyntaxError as error:
@@ -84,6 +91,4 @@ def explain_problems(code: str) -> list[str]:
         return [f"{where}: syntax error, {error.msg}{shown}"]
     except (ValueError, RecursionError, MemoryError) as error:
         return [f"the code cannot be parsed: {error}"]
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.expr)]
-    nodes.sort(key=lambda node: (node.lineno, node.col_offset))
-    return [problem for node in nodes for problem in _problems_of(node) if problem]
+    return [f"line {line}: {text}" for line, text in find_problems(tree)]

@@ -215,7 +215,6 @@ class Layers:
         return self.landlock_abi >= 1 and self.seccomp and not self.problem
 
     def describe(self) -> list[str]:
-        """One line for each layer, for a person."""
         landlock = f"ABI {self.landlock_abi}" if self.landlock_abi else "missing"
         seccomp = "yes" if self.seccomp else "missing"
         network = "yes" if "network" in self.namespaces else "no"

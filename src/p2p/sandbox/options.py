@@ -79,5 +79,4 @@ class SandboxExit:
 
     @property
     def ok(self) -> bool:
-        """Whether the module came to its end."""
         return self.reason == "finished"

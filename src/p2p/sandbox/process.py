@@ -93,7 +93,6 @@ class SandboxedProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended and every line was read."""
         return self._queue.ended
 
     def kill(self, reason: EndReason = "killed", message: str = "stopped by the parent") -> None:
@@ -134,7 +133,6 @@ class SandboxedProcess:
     # --- what ``launch`` uses -------------------------------------------------------------------
 
     def hand_over(self, spec: bytes) -> None:
-        """Give the process what it is to do."""
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._popen.stdin as pipe:
             view = memoryview(spec)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import math
 import os
 import stat
@@ -27,15 +26,10 @@ _NPZ_DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
      "float16", "float32", "float64"}
 )  # fmt: skip
-_SAFETENSORS_DTYPES = {
-    "BOOL": "?", "I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "U8": "<u1", "U16": "<u2",
-    "U32": "<u4", "U64": "<u8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
-}  # fmt: skip
 # What the standard library raises for one or the other damage to an archive.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError,
                NotImplementedError, RuntimeError, ValueError)  # fmt: skip
 _MAX_ARRAYS = 1024
-_MAX_HEADER_BYTES = 1 << 20
 _MAX_DIMENSIONS = 16
 
 
@@ -82,23 +76,12 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
 def read_arrays(
     folder: Path, name: str, max_bytes: int = 1 << 30
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a ``.npz`` or ``.safetensors`` file in a sandbox's folder.
+    """The arrays of a ``.npz`` file in a sandbox's folder.
 
-    ``max_bytes`` bounds the file and, apart from it, what it unpacks to. Plain numbers and
-    booleans only: nothing is unpickled.
+    ``max_bytes`` bounds the file and, apart from it, what it unpacks to. Plain numbers, booleans
+    and text only: nothing is unpickled.
     """
-    if name.endswith(".npz"):
-        return parse_npz(name, read_result(folder, name, max_bytes), max_bytes)
-    if name.endswith(".safetensors"):
-        return read_safetensors(folder, name, max_bytes)[0]
-    raise UntrustedResultError(f"{name!r} is neither .npz nor .safetensors")
-
-
-def read_safetensors(
-    folder: Path, name: str, max_bytes: int = 1 << 30
-) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file in a sandbox's folder."""
-    return parse_safetensors(name, read_result(folder, name, max_bytes))
+    return parse_npz(name, read_result(folder, name, max_bytes), max_bytes)
 
 
 def parse_npz(name: str, data: bytes, max_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -159,58 +142,3 @@ def _fits(shape: tuple[object, ...], itemsize: int, size: int) -> bool:
         return False
     sizes = [side for side in shape if type(side) is int and 0 <= side <= 1 << 48]
     return len(sizes) == len(shape) and math.prod(sizes) * itemsize == size
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a key comes twice")
-    return table
-
-
-def parse_safetensors(
-    name: str, data: bytes
-) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file.
-
-    Parsed here and not by the library: the whole format is a JSON header and raw numbers, and
-    this way every offset is checked before it is used, whatever version is installed.
-    """
-    try:
-        header, body = _split_header(data)
-        metadata = header.pop("__metadata__", {})
-        arrays = {key: _tensor(key, entry, body) for key, entry in header.items()}
-        texts = {str(key): _text(value) for key, value in metadata.items()}
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"{name!r} is not a readable safetensors file: {error}"
-        raise UntrustedResultError(message) from None
-    return arrays, texts
-
-
-def _split_header(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    (length,) = struct.unpack_from("<Q", data)
-    if length > min(_MAX_HEADER_BYTES, len(data) - 8):
-        raise ValueError("the header is longer than the file or than allowed")
-    header = json.loads(data[8 : 8 + length], object_pairs_hook=_no_duplicates)
-    if not isinstance(header, dict) or len(header) > _MAX_ARRAYS:
-        raise ValueError("the header is no table of arrays, or has too many")
-    return header, memoryview(data)[8 + length :]
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("its metadata is not text")
-    return value
-
-
-def _tensor(key: str, entry: dict[str, Any], body: memoryview) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    dtype = np.dtype(_SAFETENSORS_DTYPES[entry["dtype"]])
-    shape = tuple(entry["shape"])
-    begin, end = entry["data_offsets"]
-    if type(begin) is not int or type(end) is not int or not 0 <= begin <= end <= len(body):
-        raise ValueError(f"{key!r} lies outside of the file")
-    if not _fits(shape, dtype.itemsize, end - begin):
-        raise ValueError(f"{key!r} does not have the size that its shape says")
-    return np.frombuffer(body[begin:end], dtype).reshape(shape).copy()

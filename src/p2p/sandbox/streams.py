@@ -21,7 +21,6 @@ class BoundedOutput:
         self._seen = 0
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
         self._seen += len(data)
         room = self._head_size - len(self._head)
         self._head += data[:room]
@@ -66,24 +65,20 @@ class LineQueue:
 
     @property
     def full(self) -> bool:
-        """Whether the writer should wait before it puts more."""
         return self._bytes > _MAX_BYTES
 
     @property
     def ended(self) -> bool:
-        """Whether it was closed and every line was taken."""
         with self._changed:
             return self._closed and not self._lines
 
     def put(self, lines: list[bytes]) -> None:
-        """Append lines."""
         with self._changed:
             self._lines.extend(lines)
             self._bytes += sum(len(line) + _LINE_OVERHEAD for line in lines)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Say that no line will follow."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -145,7 +145,6 @@ def _size(number: int) -> str:
 
 
 def time_excess(sandbox: Sandbox, running: float, silent: float) -> Ending | None:
-    """Whether it ran or was silent for too long."""
     if sandbox.wall_seconds is not None and running > sandbox.wall_seconds:
         return "wall clock", f"it ran longer than its {sandbox.wall_seconds:g} s and was stopped"
     if sandbox.stall_seconds is not None and silent > sandbox.stall_seconds:
@@ -154,7 +153,6 @@ def time_excess(sandbox: Sandbox, running: float, silent: float) -> Ending | Non
 
 
 def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
-    """Whether it uses too much memory or too many threads."""
     if use is None:
         return None
     if use.memory_bytes > sandbox.memory_bytes:
@@ -165,7 +163,6 @@ def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
 
 
 def disk_excess(sandbox: Sandbox, use: FolderUse) -> Ending | None:
-    """Whether it fills the disk."""
     if use.disk_bytes > sandbox.disk_bytes:
         return "disk", f"it wrote more than its {_size(sandbox.disk_bytes)} of disk space"
     if use.files > sandbox.max_files:

@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from p2p.scheduler.backends import Backend, BackendError, make_backend
@@ -51,13 +51,11 @@ class Scheduler:
         store: Store,
         *,
         job_id: str | None = None,
-        lease_s: float = LEASE_S,
         step: Callable[[SchedulerStep], None] = lambda _: None,
     ) -> None:
         self.store = store
         self.job_id = job_id
         self.step = step
-        self.lease_s = lease_s
         self.stopped = False
         self._wake_up = asyncio.Event()
         self._monitors: dict[str, RunMonitor] = {}
@@ -74,7 +72,7 @@ class Scheduler:
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop`, or until nothing is left to do."""
-        writer = Writer(self.store, lease_s=self.lease_s)
+        writer = Writer(self.store)
         renewal = asyncio.create_task(self._renew(writer))
         try:
             with ExitStack() as stack:
@@ -190,7 +188,7 @@ class Scheduler:
 
     async def _renew(self, writer: Writer) -> None:
         while True:
-            await asyncio.sleep(self.lease_s / 3)
+            await asyncio.sleep(LEASE_S / 3)
             try:
                 writer.renew()
             except sqlite3.OperationalError as error:
@@ -220,31 +218,26 @@ def work(
     Raises SchedulerBusy if there is one already, unless it is for one job only, and StoreError if
     there is no such job.
     """
-    store = Store(runs_dir)
-    try:
+
+    async def until_signal() -> bool:
+        scheduler = Scheduler(store, job_id=job_id, step=step)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, scheduler.stop)
+        await scheduler.run(until_idle=until_idle)
+        return scheduler.stopped
+
+    with closing(Store(runs_dir)) as store:
         if job_id is not None and store.job(job_id) is None:
             raise StoreError(f"there is no job {job_id} in {runs_dir}")
         while True:
             with ExitStack() as stack:
                 if job_id is None:
                     stack.enter_context(only_scheduler(runs_dir))
-                stopped = asyncio.run(_until_signal(store, job_id, until_idle, step))
+                stopped = asyncio.run(until_signal())
             # A job that came after the last look, while the lock was still held, waits for us.
             if stopped or job_id is not None or not store.jobs(1, unended=True):
                 return
-    finally:
-        store.close()
-
-
-async def _until_signal(
-    store: Store, job_id: str | None, until_idle: bool, step: Callable[[SchedulerStep], None]
-) -> bool:
-    scheduler = Scheduler(store, job_id=job_id, step=step)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, scheduler.stop)
-    await scheduler.run(until_idle=until_idle)
-    return scheduler.stopped
 
 
 def log_to_stderr() -> None:

@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import psutil
 
@@ -41,6 +41,8 @@ from p2p.training.cpu_manager import PASSED_VARIABLES
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import RunSpec
+
+T = TypeVar("T")
 
 GRACE_S = 30.0
 """From the request to stop until everything is killed. A session gives its runs half of it."""
@@ -201,13 +203,10 @@ class LaunchFolder:
 
     def read_launch(self) -> LaunchFile:
         """What to start; raises OSError or ValueError."""
-        fields = self._read("launch.json")
-        if fields is None:
+        launch = self._read("launch.json", LaunchFile)
+        if launch is None:
             raise FileNotFoundError(f"{self.path / 'launch.json'} is not there")
-        try:
-            return LaunchFile(**fields)
-        except TypeError as error:
-            raise self._damaged("launch.json", error) from error
+        return launch
 
     def take_claim(self, **note: Any) -> int | None:
         """Get here first, and stay as long as the descriptor is open; None if somebody has."""
@@ -229,11 +228,9 @@ class LaunchFolder:
         return descriptor
 
     def read_claim(self) -> dict[str, Any] | None:
-        """Who got here first, or None."""
-        return self._read("claim")
+        return self._read("claim", dict)
 
     def claim_is_held(self) -> bool:
-        """Whether the one who got here first lives."""
         return not files.is_free(self.path / "claim")
 
     def write_process(self, **note: Any) -> None:
@@ -241,7 +238,7 @@ class LaunchFolder:
 
     def read_process(self) -> dict[str, Any] | None:
         """The program's number and cores; None if it does not run yet."""
-        return self._read("process.json")
+        return self._read("process.json", dict)
 
     # --- status -----------------------------------------------------------------------------------
 
@@ -264,36 +261,26 @@ class LaunchFolder:
         return RunStatus("running", message=f"process {process['pid']} on core {cores}")
 
     def _after_a_death(self) -> RunStatus:
-        left = kill_all(lambda: _marked(self.marks))
-        if left:
-            return RunStatus(
-                "running", message=f"its supervisor died; processes {left} cannot be killed"
-            )
-        if self.cancel_requested():
-            end = RunStatus("cancelled")
-        else:
-            message = f"its supervisor died without a word {self._supervisor_log()}"
-            end = RunStatus("lost", message=message.strip())
-        self.write_end(end)
-        return end
+        if left := kill_all(lambda: _marked(self.marks)):
+            message = f"its supervisor died; processes {left} cannot be killed"
+            return RunStatus("running", message=message)
+        message = f"its supervisor died without a word {self._supervisor_log()}".strip()
+        return self.write_end(RunStatus("lost", message=message))
 
-    def write_end(self, end: RunStatus) -> None:
+    def write_end(self, end: RunStatus) -> RunStatus:
+        """Note how it ended; one that is lost when it was to be cancelled is cancelled."""
+        if end.state == "lost" and self.cancel_requested():
+            end = RunStatus("cancelled")
         fields = {**asdict(end), "when": datetime.now(UTC).isoformat()}
         files.write_json(self.path / "exit.json", fields)
+        return end
 
     def read_end(self) -> RunStatus | None:
         """How it ended, as its folder says; None if nobody has written that down."""
         claim = self.read_claim()
         if claim is not None and claim.get("cancelled"):
             return RunStatus("cancelled", message="cancelled before it was started")
-        fields = self._read("exit.json")
-        if fields is None:
-            return None
-        fields.pop("when", None)
-        try:
-            return RunStatus(**fields)
-        except TypeError as error:
-            raise self._damaged("exit.json", error) from error
+        return self._read("exit.json", lambda when="", **fields: RunStatus(**fields))  # noqa: ARG005
 
     def read_log(self, offset: int = 0, limit: int = -1) -> bytes:
         """What it wrote, from this byte on, `limit` bytes at most; nothing if there is none yet."""
@@ -343,14 +330,14 @@ class LaunchFolder:
         except FileNotFoundError:
             return ""
 
-    def _damaged(self, name: str, why: object) -> ValueError:
-        return ValueError(f"{self.path / name} is damaged ({why}); remove the folder to forget it")
-
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str, make: Callable[..., T]) -> T | None:
+        path = self.path / name
         try:
-            return files.load_object(self.path / name)
-        except files.UnreadableError as error:
-            raise self._damaged(name, error) from error
+            fields = files.load_object(path)
+            return None if fields is None else make(**fields)
+        except (files.UnreadableError, TypeError) as error:
+            message = f"{path} is damaged ({error}); remove the folder to forget it"
+            raise ValueError(message) from error
 
 
 def forget_released(base: Path, older_than_s: float = KEPT_S) -> None:

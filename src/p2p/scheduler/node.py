@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -23,70 +24,85 @@ from typing import Any
 from p2p.scheduler.launch import LaunchError, LaunchFile, LaunchFolder, forget_released
 from p2p.scheduler.machine import machine
 
-Fields = Mapping[str, Any]
 
-
-def _machine(_: Path, requirements: Sequence[str]) -> Any:
-    return machine(requirements)
-
-
-def _prepare(base: Path, launch_id: str) -> Any:
-    """What has become of a launch; if nothing yet, files can be sent to it."""
-    folder = LaunchFolder(base, launch_id)
-    status = folder.status()
+def _prepare(launch: LaunchFolder) -> Any:
+    """What has become of it; if nothing yet, files can be sent to it."""
+    status = launch.status()
     if status.state == "absent":
-        folder.make()
-        (folder.path / "incoming").mkdir(exist_ok=True)
+        launch.make()
+        (launch.path / "incoming").mkdir(exist_ok=True)
     return asdict(status)
 
 
-def _start(base: Path, launch_id: str, launch: Fields, secrets: Mapping[str, str]) -> Any:
-    folder = LaunchFolder(base, launch_id)
-    folder.start(LaunchFile(**launch), secrets, sys.executable)
-    return asdict(folder.status())
+def _start(
+    launch: LaunchFolder, file: Mapping[str, Any], secrets: Mapping[str, str], python: str
+) -> Any:
+    launch.start(LaunchFile(**file), secrets, python)
+    return asdict(launch.status())
 
 
-def _statuses(base: Path, launch_ids: Sequence[str]) -> Any:
-    return {name: asdict(LaunchFolder(base, name).status()) for name in launch_ids}
+def _release(launch: LaunchFolder) -> None:
+    launch.release()
+    forget_released(launch.base)
 
 
-def _cancel(base: Path, launch_id: str) -> Any:
-    return LaunchFolder(base, launch_id).cancel()
+def _remove(launch: LaunchFolder) -> None:
+    """Leave nothing of it, where another place knows that it ran."""
+    shutil.rmtree(launch.path, ignore_errors=True)
 
 
-def _release(base: Path, launch_id: str) -> Any:
-    LaunchFolder(base, launch_id).release()
-    forget_released(base)
-
-
-def _scan(base: Path, launch_id: str, folder: str, held: Mapping[str, Sequence[Any]]) -> Any:
+def _scan(launch: LaunchFolder, folder: str, held: Mapping[str, Sequence[Any]]) -> Any:
     """The files of a run's folder; see `copying.scan`."""
     from p2p.scheduler import copying  # slow, and what is asked most often is for statuses
 
     known = {path: copying.FileStamp(*stamp) for path, stamp in held.items()}
-    return copying.scan(LaunchFolder(base, launch_id).runs_dir / folder, known)
+    return copying.scan(launch.runs_dir / folder, known)
 
 
-def _place(base: Path, launch_id: str, folder: str, files: Mapping[str, Sequence[Any]]) -> Any:
+def _read(launch: LaunchFolder, folder: str, path: str, offset: int, length: int) -> bytes:
+    from p2p.scheduler import copying
+
+    return copying.read_chunk(launch.runs_dir / folder / path, offset, length)
+
+
+def _write(launch: LaunchFolder, name: str, data: bytes, offset: int) -> None:
+    """Part of a file that is sent; `place` puts it in its place."""
+    from p2p.scheduler import copying
+
+    copying.write_chunk(launch.path / "incoming" / name, data, offset)
+
+
+def _place(launch: LaunchFolder, folder: str, files: Mapping[str, Sequence[Any]]) -> None:
     """Move what was sent to its place; by its name in `incoming`, its path and time of change."""
     from p2p.scheduler import copying
 
-    launch = LaunchFolder(base, launch_id)
     for name, (path, mtime_ns) in files.items():
-        source = launch.path / "incoming" / name
-        copying.place(launch.runs_dir / folder, path, source, mtime_ns)
+        copying.place(launch.runs_dir / folder, path, launch.path / "incoming" / name, mtime_ns)
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "machine": _machine,
     "prepare": _prepare,
     "start": _start,
-    "statuses": _statuses,
-    "cancel": _cancel,
+    "cancel": LaunchFolder.cancel,
+    "log": LaunchFolder.read_log,
     "release": _release,
+    "remove": _remove,
     "scan": _scan,
+    "read": _read,
+    "write": _write,
     "place": _place,
 }
+"""What can be done with a launch."""
+
+
+def perform(base: Path, operation: str, launch_id: str = "", **arguments: Any) -> Any:
+    """Do something with a launch, look at many of them, or at the machine."""
+    if operation == "machine":
+        return machine(**arguments)
+    if operation == "statuses":
+        names = arguments["launch_ids"]
+        return {name: asdict(LaunchFolder(base, name).status()) for name in names}
+    return OPERATIONS[operation](LaunchFolder(base, launch_id), **arguments)
 
 
 def main() -> None:
@@ -100,7 +116,7 @@ def main() -> None:
         filter(None, (package, os.environ.get("PYTHONPATH")))
     )
     try:
-        answer = {"result": OPERATIONS[operation](base, **json.load(sys.stdin))}
+        answer = {"result": perform(base, operation, **json.load(sys.stdin))}
     # Whatever is wrong with a request is said to whoever made it.
     except (LaunchError, OSError, ValueError, KeyError, TypeError) as error:
         answer = {"error": f"{type(error).__name__}: {error}"}

@@ -28,12 +28,8 @@ class Room:
     free_cores: int
     free_gpus: int
 
-    def fits(self, run: Waiting) -> bool:
-        """Whether the run could start here now."""
-        return run.cores <= self.free_cores and run.gpus <= self.free_gpus
-
     def could_fit(self, run: Waiting) -> bool:
-        """Whether it could if the node were empty."""
+        """Whether the run could start here if the node were empty."""
         return run.cores <= self.cores and run.gpus <= self.gpus
 
 
@@ -41,7 +37,6 @@ class Room:
 class JobInLine:
     """A job with runs that wait."""
 
-    job_id: str
     number: int
     """Older jobs have smaller ones."""
     waiting: Iterator[Waiting]
@@ -59,24 +54,15 @@ class JobInLine:
         return (-self.priority, self.cores_in_use, self.number)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A run and the node it is to go to."""
-
-    run_id: str
-    job_id: str
-    node_id: str
-
-
-def place(jobs: Iterable[JobInLine], rooms: list[Room]) -> list[Placement]:
-    """Where to start what, in the order in which to start it; `rooms` are used up.
+def place(jobs: Iterable[JobInLine], rooms: list[Room]) -> dict[str, str]:
+    """The node of each run that is to start, in the order in which to start them.
 
     `jobs` come in their order, and no more of them are asked for than there is room. One run of
     the job that is first in line, then look again who is first. Within a job runs start in their
     order. The first that finds no room is kept a node free for, where it would fit, so that
-    smaller runs behind it cannot keep it out for ever.
+    smaller runs behind it cannot keep it out for ever. `rooms` are used up.
     """
-    placed: list[Placement] = []
+    placed: dict[str, str] = {}
     coming = iter(jobs)
     line: list[tuple[tuple[int, int, int], JobInLine]] = []  # those that have been first before
     newcomer = None
@@ -104,14 +90,14 @@ def place(jobs: Iterable[JobInLine], rooms: list[Room]) -> list[Placement]:
         room.free_gpus -= run.gpus
         job.live += 1
         job.cores_in_use += run.cores
-        placed.append(Placement(run.run_id, job.job_id, room.node_id))
+        placed[run.run_id] = room.node_id
         heapq.heappush(line, (job.order(), job))
     return placed
 
 
 def _best(rooms: list[Room], run: Waiting) -> Room | None:
     """The emptiest node it fits on; GPUs are left to those who need them."""
-    fitting = [room for room in rooms if room.fits(run)]
+    fitting = [r for r in rooms if run.cores <= r.free_cores and run.gpus <= r.free_gpus]
     return min(
         fitting,
         key=lambda room: (room.gpus if not run.gpus else 0, -room.free_cores, room.node_id),

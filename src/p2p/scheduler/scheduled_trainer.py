@@ -17,8 +17,7 @@ from p2p.scheduler.controllers import JobOptions, executor_run
 from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
-from p2p.training.runner import TrainingFailed, finished_before
-from p2p.training.trainer import plan_runs, put_in_queue, results_of
+from p2p.training.trainer import plan_runs, queue_runs, results_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import IterationAggregation, RunConfigEntry
     from p2p.session.stopping import StopSwitch
-    from p2p.training.trainer import RunJob, Trainer
+    from p2p.training.trainer import Trainer
 
 POLL_S = 0.25
 LOOK_AFTER_S = 5.0
@@ -57,24 +56,18 @@ class ScheduledTrainer:
     """Runs as a job of the scheduler; see LocalTrainer for what it has in common with it.
 
     Args:
-        runs_dir: whose scheduler to ask; by default that of the folder the session lies in.
         max_parallel: runs at once; 0: as many as there is room for.
         cores_per_run: cores of each run; 0: one.
-        nodes: where they may run; empty: anywhere.
         videos: render the evaluation episodes.
         unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between looks; True stops all runs, which end as cancelled.
-        on_progress: told of each run's share done, 0 to 1.
     """
 
-    runs_dir: Path | None = None
     max_parallel: int = 0
     cores_per_run: int = 0
-    nodes: tuple[str, ...] = ()
     videos: bool = True
     unsafe_local: bool = False
     cancelled: Callable[[], bool] = field(default=lambda: False)
-    on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
     def train(
         self,
@@ -86,59 +79,40 @@ class ScheduledTrainer:
         iteration_dir: Path,
     ) -> IterationAggregation:
         """See Trainer. A job that an earlier, killed caller has left is waited for first."""
-        jobs, problems = plan_runs(configs, seeds, base_config)
+        planned, problems = plan_runs(configs, seeds, base_config)
         reward_code = reward_path.read_text(encoding="utf-8")
-        runs_dir = self.runs_dir or _runs_dir_of(iteration_dir)
+        runs_dir = _runs_dir_of(iteration_dir)
         folder = iteration_dir.absolute().relative_to(runs_dir.absolute()).as_posix()
         with closing(Store(runs_dir)) as store:
             name = f"train_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
                 self._wait(store, earlier[0].job_id)
-            unfinished = self._queue(jobs, reward_code, iteration_dir, problems)
+            unfinished = queue_runs(planned, reward_code, iteration_dir, problems)
             if unfinished and not self.cancelled():
                 job_id = f"{name}.{len(earlier) + 1}"
                 store.submit(self._job(job_id, unfinished, folder, store))
                 self._wait(store, job_id)
-        for job in unfinished:
-            IterationRecord(iteration_dir / job.run_id).set_status_if("cancelled", UNFINISHED)
+        for run in unfinished:
+            record = IterationRecord(iteration_dir / run.iteration_id)
+            record.set_status_if("cancelled", UNFINISHED)
         return results_of(configs, seeds, problems, iteration_dir)
 
-    def _queue(
-        self,
-        jobs: Sequence[RunJob],
-        reward_code: str,
-        iteration_dir: Path,
-        problems: dict[str, str],
-    ) -> list[RunJob]:
-        """Those that are still to be done, each with what it needs in its folder."""
-        unfinished: list[RunJob] = []
-        for job in jobs:
-            record = IterationRecord(iteration_dir / job.run_id)
-            try:
-                done = finished_before(record, job.config, reward_code) is not None
-            except TrainingFailed as failure:
-                problems[job.run_id] = str(failure)
-                continue
-            if not done:
-                put_in_queue(record, job.config, reward_code)
-                unfinished.append(job)
-        return unfinished
-
-    def _job(self, job_id: str, unfinished: Sequence[RunJob], folder: str, store: Store) -> JobSpec:
+    def _job(
+        self, job_id: str, unfinished: Sequence[TrainConfig], folder: str, store: Store
+    ) -> JobSpec:
         flags = [] if self.videos else ["--no-videos"]
         flags += ["--unsafe-local"] if self.unsafe_local else []
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
         runs = [
-            executor_run(f"{job_id}.{number}", f"{folder}/{job.run_id}", options, flags)
-            for number, job in enumerate(unfinished, 1)
+            executor_run(f"{job_id}.{number}", f"{folder}/{run.iteration_id}", options, flags)
+            for number, run in enumerate(unfinished, 1)
         ]
         return JobSpec(
             job_id=job_id,
             kind="training",
             title=folder[-200:],
-            nodes=self.nodes,
             max_parallel=self.max_parallel,
             runs=tuple(runs),
             created_at=utc_now(),
@@ -157,20 +131,11 @@ class ScheduledTrainer:
                     store.cancel(job_id)
                     ensure_scheduler(store.runs_dir)
                 time.sleep(POLL_S)
-                self._report_progress(store, job_id)
         except BaseException:
             store.cancel(job_id)
             ensure_scheduler(store.runs_dir)
             raise
         self._note_ends(store, job_id)
-
-    def _report_progress(self, store: Store, job_id: str) -> None:
-        shares = {}
-        for run in store.runs(job_id):
-            record = IterationRecord(store.runs_dir / run.folder)
-            ended = run.ended_at is not None
-            shares[record.path.name] = 1.0 if ended else record.compute_progress() or 0.0
-        self.on_progress(shares)
 
     def _note_ends(self, store: Store, job_id: str) -> None:
         """A run whose process is gone is not running, whatever its last word was."""

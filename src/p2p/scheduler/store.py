@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from p2p.scheduler.records import (
     ENDED,
@@ -23,12 +24,11 @@ from p2p.scheduler.records import (
     NodeConfig,
     RunRow,
     RunSpec,
+    RunState,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from p2p.scheduler.records import RunState
+    from collections.abc import Collection, Iterator
 
 VERSION = 1
 LOCK_TIMEOUT_S = 30.0
@@ -184,14 +184,10 @@ class Store:
         self.runs_dir = runs_dir.absolute()
         self.folder = scheduler_folder(runs_dir)
         self.path = self.folder / "scheduler.sqlite"
-        self.connection = _connect(self.path, _insert_this_machine)
+        self.connection = _connect(self.path)
 
     def close(self) -> None:
         self.connection.close()
-
-    def version(self) -> int:
-        """A number that changes when another process, or another Store, has written."""
-        return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -263,6 +259,7 @@ class Store:
     def _jobs(self, clause: str, *values: object) -> list[JobRow]:
         query = f"SELECT {JOB_COLUMNS} FROM jobs {clause}"  # noqa: S608 - the clauses above
         rows = self.connection.execute(query, values).fetchall()
+        count = "SELECT state, COUNT(*) FROM runs WHERE job_id = ? GROUP BY state"
         return [
             JobRow(
                 job_id,
@@ -272,15 +269,10 @@ class Store:
                 limit,
                 created_at,
                 tuple(json.loads(nodes)),
-                self.counts(job_id),
+                dict(self.connection.execute(count, (job_id,)).fetchall()),
             )
             for job_id, kind, title, priority, limit, created_at, nodes in rows
-        ]
-
-    def counts(self, job_id: str) -> dict[RunState, int]:
-        """How many of the job's runs are in which state."""
-        query = "SELECT state, COUNT(*) FROM runs WHERE job_id = ? GROUP BY state"
-        return dict(self.connection.execute(query, (job_id,)).fetchall())
+        ]  # fmt: skip
 
     def select_runs(self, clause: str, *values: object) -> list[RunRow]:
         """The runs that a WHERE or ORDER BY clause describes."""
@@ -327,10 +319,8 @@ class Store:
         """
         with transaction(self.connection) as connection:
             chosen = [run for run in self._chosen(job_id, run_ids) if run.state not in ENDED]
-            for run in chosen:
-                connection.execute(
-                    "UPDATE runs SET cancel_requested = 1 WHERE run_id = ?", (run.run_id,)
-                )
+            asked = "UPDATE runs SET cancel_requested = 1 WHERE run_id = ?"
+            connection.executemany(asked, [(run.run_id,) for run in chosen])
             for run in chosen:
                 if run.state == "pending":
                     end_run(connection, run.run_id, "cancelled", "")
@@ -434,7 +424,7 @@ def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
     return skipped
 
 
-def _connect(path: Path, populate: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         # Other threads may read through it, one at a time.
@@ -454,7 +444,7 @@ def _connect(path: Path, populate: Callable[[sqlite3.Connection], None]) -> sqli
                 if not _version(connection):
                     for statement in _statements(SCHEMA):
                         connection.execute(statement)
-                    populate(connection)
+                    _insert_this_machine(connection)
                     connection.execute(f"PRAGMA user_version = {VERSION}")
         version = _version(connection)
     except sqlite3.DatabaseError as error:
@@ -502,37 +492,24 @@ def _insert_job(connection: sqlite3.Connection, job: JobSpec) -> None:
     connection.execute(
         f"INSERT INTO jobs({JOB_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our names
         (
-            job.job_id,
-            job.kind,
-            job.title,
-            job.priority,
-            job.max_parallel,
-            job.created_at.timestamp(),
-            json.dumps(job.nodes),
+            job.job_id, job.kind, job.title, job.priority, job.max_parallel,
+            job.created_at.timestamp(), json.dumps(job.nodes),
         ),
-    )
+    )  # fmt: skip
     waits = [
         (needs, run.run_id, strict)
         for run in job.runs
         for names, strict in ((run.after, 0), (run.requires, 1))
         for needs in dict.fromkeys(names)
     ]
-    blocked: dict[str, int] = {}
-    for _, run_id, _ in waits:
-        blocked[run_id] = blocked.get(run_id, 0) + 1
-    rows: Iterator[tuple[Any, ...]] = (
+    blocked = Counter(run_id for _, run_id, _ in waits)
+    rows = (
         (
-            run.run_id,
-            job.job_id,
-            blocked.get(run.run_id, 0),
-            run.max_attempts,
-            run.cores,
-            run.gpus,
-            run.folder,
-            run.model_dump_json(exclude_defaults=True),
+            run.run_id, job.job_id, blocked[run.run_id], run.max_attempts, run.cores, run.gpus,
+            run.folder, run.model_dump_json(exclude_defaults=True),
         )
         for run in job.runs
-    )
+    )  # fmt: skip
     try:
         connection.executemany(
             "INSERT INTO runs(run_id, job_id, blocked, last_attempt, cores, gpus, folder, spec) "
@@ -540,12 +517,11 @@ def _insert_job(connection: sqlite3.Connection, job: JobSpec) -> None:
             rows,
         )
     except sqlite3.IntegrityError as error:
-        taken = (
+        taken = "SELECT 1 FROM runs WHERE run_id = ? AND job_id <> ?"
+        run_id = next(
             run.run_id
             for run in job.runs
-            if connection.execute(
-                "SELECT 1 FROM runs WHERE run_id = ? AND job_id <> ?", (run.run_id, job.job_id)
-            ).fetchone()
+            if connection.execute(taken, (run.run_id, job.job_id)).fetchone()
         )
-        raise StoreError(f"run {next(taken, '')} is there already, in another job") from error
+        raise StoreError(f"run {run_id} is there already, in another job") from error
     connection.executemany("INSERT INTO waits(needs, run_id, strict) VALUES (?, ?, ?)", waits)

@@ -11,12 +11,12 @@ import os
 import secrets
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
-from p2p.scheduler.placement import JobInLine, Placement, Room, Waiting, place
+from p2p.scheduler.placement import JobInLine, Room, Waiting, place
 from p2p.scheduler.store import StoreError, end_run, transaction
 
 if TYPE_CHECKING:
@@ -51,11 +51,15 @@ class Writer:
 
     def close(self) -> None:
         """Let go of all jobs; others may take them at once."""
-        with transaction(self.store.connection) as connection:
-            connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (self.owner,))
-            connection.execute("DELETE FROM schedulers WHERE owner = ?", (self.owner,))
+        with transaction(self.store.connection):
+            self._forget(self.owner)
         (self._locks / self.owner).unlink(missing_ok=True)
         self._held.close()
+
+    def _forget(self, owner: str) -> None:
+        connection = self.store.connection
+        connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (owner,))
+        connection.execute("DELETE FROM schedulers WHERE owner = ?", (owner,))
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -76,8 +80,7 @@ class Writer:
             return
         with transaction(connection):
             for owner in gone:
-                connection.execute("UPDATE jobs SET owner = NULL WHERE owner = ?", (owner,))
-                connection.execute("DELETE FROM schedulers WHERE owner = ?", (owner,))
+                self._forget(owner)
             connection.execute(
                 "UPDATE jobs SET owner = ? "
                 "WHERE unended > 0 AND owner IS NULL AND (? IS NULL OR job_id = ?)",
@@ -94,17 +97,22 @@ class Writer:
         now = time.time()
         return [name for name, until in others if until < now or is_free(self._locks / name)]
 
-    def _own(self, run: RunRow) -> RunRow:
-        """The run, if it is on a node in this attempt and its job is ours; raises LeaseLost."""
-        rows = self.store.select_runs(
-            "WHERE run_id = ? AND attempt = ? AND state IN ('starting', 'running') AND EXISTS "
-            "(SELECT 1 FROM jobs JOIN schedulers USING (owner) "
-            "WHERE jobs.job_id = runs.job_id AND owner = ? AND until > ?)",
-            run.run_id, run.attempt, self.owner, time.time(),
-        )  # fmt: skip
-        if not rows:
-            raise LeaseLost(f"{run.run_id}, attempt {run.attempt}, is no longer this scheduler's")
-        return rows[0]
+    @contextmanager
+    def _own(self, run: RunRow) -> Iterator[tuple[sqlite3.Connection, RunRow]]:
+        """A change of a run that is on a node in this attempt, and whose job is ours.
+
+        Gives the run as it is now; raises LeaseLost.
+        """
+        with transaction(self.store.connection) as connection:
+            rows = self.store.select_runs(
+                "WHERE run_id = ? AND attempt = ? AND state IN ('starting', 'running') AND EXISTS "
+                "(SELECT 1 FROM jobs JOIN schedulers USING (owner) "
+                "WHERE jobs.job_id = runs.job_id AND owner = ? AND until > ?)",
+                run.run_id, run.attempt, self.owner, time.time(),
+            )  # fmt: skip
+            if not rows:
+                raise LeaseLost(f"{run.launch_id} is no longer this scheduler's")
+            yield connection, rows[0]
 
     # --- what is there to do ----------------------------------------------------------------------
 
@@ -131,9 +139,15 @@ class Writer:
                 return []
             placed = place(self._line(), rooms)
             now = time.time()
-            for placement in placed:
-                _note(connection, placement, now)
-        return [run for p in placed if (run := self.store.run(p.run_id)) is not None]
+            for run_id, node_id in placed.items():
+                changed = connection.execute(
+                    "UPDATE runs SET state = 'starting', node_id = ?, started_at = ? WHERE "
+                    "run_id = ? AND state = 'pending' AND blocked = 0 AND cancel_requested = 0",
+                    (node_id, now, run_id),
+                ).rowcount
+                if changed != 1:
+                    raise StoreError(f"{run_id} was not waiting: the store is damaged")
+        return [run for run_id in placed if (run := self.store.run(run_id)) is not None]
 
     def _rooms(self) -> list[Room]:
         return [
@@ -152,7 +166,6 @@ class Writer:
         )
         for job_id, number, priority, nodes, max_parallel, live, used_cores in jobs:
             yield JobInLine(
-                job_id=job_id,
                 number=number,
                 waiting=self._waiting(job_id),
                 priority=priority,
@@ -191,16 +204,15 @@ class Writer:
 
     def mark_running(self, run: RunRow) -> None:
         """Its node has taken it."""
-        with transaction(self.store.connection) as connection:
-            self._own(run)
+        with self._own(run) as (connection, _):
             connection.execute(
                 "UPDATE runs SET state = 'running', message = '' WHERE run_id = ?", (run.run_id,)
             )
 
     def note(self, run: RunRow, message: str) -> None:
         """Say something about a run that goes on, such as why its node cannot be reached."""
-        with transaction(self.store.connection) as connection:
-            if self._own(run).message != message:
+        with self._own(run) as (connection, current):
+            if current.message != message:
                 connection.execute(
                     "UPDATE runs SET message = ? WHERE run_id = ?", (message, run.run_id)
                 )
@@ -209,8 +221,7 @@ class Writer:
         self, run: RunRow, state: RunState, message: str = "", exit_code: int | None = None
     ) -> None:
         """It has ended so; those that waited for it may start."""
-        with transaction(self.store.connection) as connection:
-            self._own(run)
+        with self._own(run) as (connection, _):
             end_run(connection, run.run_id, state, message, exit_code)
 
     def try_again(
@@ -221,8 +232,7 @@ class Writer:
         If its end was asked for meanwhile, it is cancelled. One that does not count leaves as many
         attempts as there were.
         """
-        with transaction(self.store.connection) as connection:
-            current = self._own(run)
+        with self._own(run) as (connection, current):
             (last,) = connection.execute(
                 "SELECT last_attempt FROM runs WHERE run_id = ?", (run.run_id,)
             ).fetchone()
@@ -248,13 +258,3 @@ def _why_unplaceable(run: Waiting, may: frozenset[str], enabled: set[str]) -> st
         where = f"of {', '.join(sorted(may))} " if may else ""
         why = f"none {where}has {run.cores} cores and {run.gpus} GPUs"
     return f"there is no node for it: {why}; see p2p nodes list"
-
-
-def _note(connection: sqlite3.Connection, placement: Placement, now: float) -> None:
-    changed = connection.execute(
-        "UPDATE runs SET state = 'starting', node_id = ?, started_at = ? "
-        "WHERE run_id = ? AND state = 'pending' AND blocked = 0 AND cancel_requested = 0",
-        (placement.node_id, now, placement.run_id),
-    ).rowcount
-    if changed != 1:
-        raise StoreError(f"{placement.run_id} was not waiting: the store is damaged")

@@ -51,46 +51,28 @@ class SessionAgents:
             return self._client
 
     def choose_environment(self, prompt: str) -> EnvironmentChoice:
-        """The environment in which the prompt can be done, or why there is none."""
         from p2p.agents.intent_elicitor import choose_environment
 
         return choose_environment(self.client, prompt)
 
     def elicit(self, prompt: str, env_id: str) -> Intent:
-        """The criteria by which the prompt is measured."""
         from p2p.agents.intent_elicitor import elicit
 
         return elicit(self.client, prompt, env_id)
 
     def write_reward(
-        self, intent: Intent, config: TrainConfig, judge_code: Callable[[], str | None]
-    ) -> AuthoredCode:
-        """The first reward; not `valid` if it could not be made to run on the environment.
-
-        `judge_code` waits for the judge, which is written at the same time; None: there is none.
-        """
-        from p2p.agents.reward_author import write_reward
-
-        return write_reward(
-            self.client,
-            intent,
-            config,
-            review=self.loop.review_reward,
-            judge=judge_code,
-            unsafe_local=self.loop.unsafe_local,
-        )
-
-    def repair_reward(
         self,
         intent: Intent,
         config: TrainConfig,
         judge_code: Callable[[], str | None],
-        code: str,
-        author: str,
-        previous_best: Path | None,
+        code: str | None = None,
+        author: str = "",
+        previous_best: Path | None = None,
     ) -> AuthoredCode:
-        """A reward of a revision or a user, changed where it does not run.
+        """A reward; not `valid` if it could not be made to run on the environment.
 
+        With `code`, of a revision or a user, that is kept, and changed where it does not run.
+        `judge_code` waits for the judge, which is written at the same time; None: there is none.
         `previous_best` is the checkpoint's folder of the best policy up to now.
         """
         from p2p.agents.reward_author import write_reward
@@ -110,7 +92,6 @@ class SessionAgents:
         )
 
     def write_judge(self, intent: Intent, config: TrainConfig) -> AuthoredCode:
-        """The code judge."""
         from p2p.agents.judge_author import write_judge
 
         return write_judge(
@@ -135,15 +116,8 @@ class SessionAgents:
     ) -> JudgmentResult:
         """Play a run's checkpoint and judge it; a score of None says that no judge could judge.
 
-        Args:
-            intent: the criteria.
-            judge_code: the code judge; None where only frames are looked at.
-            run: the training run.
-            config: what it was trained with.
-            step: of the checkpoint.
-            episodes: how many to play.
-            block: which seeds: 1 for judging, a new number from 2 on for each confirmation.
-            folder: where the episodes are kept.
+        Without `judge_code`, only frames are looked at. `block` says which seeds: 1 for judging, a
+        new number from 2 on for each confirmation. The episodes are kept in `folder`.
         """
         from p2p.agents.judge_agent import judge_run
 

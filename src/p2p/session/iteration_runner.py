@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
+import os
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2p.contracts import IterationAggregation, JudgmentResult
+from p2p.contracts import ROLLOUT_LABELS, IterationAggregation, JudgmentResult
 from p2p.event_log import emit, span
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -15,33 +19,30 @@ from p2p.records.loop_files import BestRun
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
 from p2p.session.phases import make_plan
-from p2p.session.streaming import judging_early
+from p2p.training.checkpoints import checkpoint_steps
 from p2p.training.trainer import final_return
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from p2p.contracts import AuthoredCode, Intent
 
 JUDGING_BLOCK = 1
 FIRST_CONFIRMATION_BLOCK = 2
+EARLY_LOOK_S = 1.0
+NICENESS = 10
 
 
 @dataclass(frozen=True)
 class IterationRunner:
-    """Does what of an iteration is not done yet; its folder then holds all of it.
-
-    Args:
-        context: the session.
-        number: of the iteration.
-        intent: its rubric.
-        judge: its code judge; None where only frames are looked at.
-    """
+    """Does what of an iteration is not done yet; its folder then holds all of it."""
 
     context: SessionContext
     number: int
     intent: Intent
     judge: AuthoredCode | None
+    """None where only frames are looked at."""
 
     @property
     def record(self) -> IterationRecord:
@@ -115,7 +116,7 @@ class IterationRunner:
         step = summary.selected_step
         judgment = load_or_run(
             run.judgment,
-            lambda: self._score(run, step, run.path / "judged"),
+            lambda: self._score(lambda: self._ask_judges(run, step, run.path / "judged")),
             event="judge",
             iteration=self.number,
             run_id=run.iteration_id,
@@ -143,17 +144,10 @@ class IterationRunner:
                 judgment = self._ask_judges(run, step, run.path / f"judged_{step}")
                 save_model(run.streaming_dir / f"{step}.json", judgment)
 
-    def _score(
-        self,
-        run: IterationRecord,
-        step: int,
-        folder: Path,
-        episodes: int | None = None,
-        block: int = JUDGING_BLOCK,
-    ) -> JudgmentResult:
+    def _score(self, ask: Callable[[], JudgmentResult]) -> JudgmentResult:
         """A judgement with a score; a judge that cannot judge is asked again, some times."""
         for wait in (*self.context.judge_waits_s, None):
-            judgment = self._ask_judges(run, step, folder, episodes, block)
+            judgment = ask()
             if judgment.intent_score is not None:
                 return judgment
             reasons = "; ".join(f"{name}: {why}" for name, why in judgment.unavailable.items())
@@ -208,7 +202,9 @@ class IterationRunner:
         episodes = context.loop.confirm_episodes
         confirmation = load_or_run(
             record.confirmation,
-            lambda: self._score(run, best.step, run.path / "confirmed", episodes, block),
+            lambda: self._score(
+                lambda: self._ask_judges(run, best.step, run.path / "confirmed", episodes, block)
+            ),
             event="confirm",
             iteration=self.number,
             run_id=best.run_id,
@@ -285,3 +281,67 @@ def verdict(
 def _shown(judgment: JudgmentResult) -> str:
     score = judgment.intent_score
     return "no score" if score is None else f"{score:.2f}"
+
+
+# --- judging while training goes on ---------------------------------------------------------------
+
+
+@contextmanager
+def judging_early(
+    context: SessionContext, iteration: IterationRecord, intent: Intent, judge: AuthoredCode | None
+) -> Iterator[None]:
+    """While this lasts, each new checkpoint of each run is judged by code, which costs nothing.
+
+    The episodes are those that training's own evaluation has recorded. This is a view of how the
+    behaviour grows and never more: it does not hold up training, and its failure is an event.
+    """
+    if judge is None or not judge.valid:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=contextvars.copy_context().run,
+        args=(_judge_as_they_come, context, iteration, intent, judge.code, ended),
+        name="early-judge",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()  # what it is at may end on its own: nobody waits for it
+
+
+def _judge_as_they_come(
+    context: SessionContext,
+    iteration: IterationRecord,
+    intent: Intent,
+    code: str,
+    ended: threading.Event,
+) -> None:
+    # Of this thread and the processes it starts alone: training has the cores first.
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+    while not ended.wait(EARLY_LOOK_S):
+        for run in iteration.runs():
+            for step in checkpoint_steps(run):
+                if ended.is_set():
+                    return
+                if (run.streaming_dir / f"{step}.json").exists():
+                    continue
+                try:
+                    _judge_one(context, run, intent, code, step)
+                except Exception as error:  # noqa: BLE001 - it must not disturb the training
+                    emit("early_judge.error", iteration=iteration.number, error=repr(error))
+                    return
+
+
+def _judge_one(
+    context: SessionContext, run: IterationRecord, intent: Intent, code: str, step: int
+) -> None:
+    config = run.config.read()
+    files: list[Path] = [run.trajectory_file(step, label) for label in ROLLOUT_LABELS]
+    if config is None or not all(path.exists() for path in files):
+        return
+    judgment = context.agents.judge_early(intent, code, config, files, step)
+    save_model(run.streaming_dir / f"{step}.json", judgment)
+    emit("early_judge", run_id=run.iteration_id, step=step, score=judgment.intent_score)

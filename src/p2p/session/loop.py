@@ -9,7 +9,7 @@ killed, paused, cancelled or ran out of money or time is resumed by the same cal
 from __future__ import annotations
 
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
 from p2p.files import locked
 from p2p.records.session_view import SessionView
-from p2p.session.clock import Clock, time_exhausted
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import (
     InvalidCode,
@@ -37,10 +36,10 @@ from p2p.session.phases import (
     take_feedback,
 )
 from p2p.session.publishing import publish
-from p2p.session.stopping import cancel_trainings, heartbeat
+from p2p.session.stopping import Clock, cancel_trainings, heartbeat, time_exhausted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from p2p.contracts import Intent
     from p2p.records.iteration_record import SessionRecord
@@ -67,7 +66,14 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
         if not _begin(session, resume=resume):
             return session.result.read() or SessionResult(status="cancelled")
         clock = Clock.of(session, context.config)
-        context = replace(context, review_intent=_off_the_clock(context.review_intent, clock))
+        review = context.review_intent
+
+        def off_the_clock(intent: Intent) -> Intent:
+            """The time that a user takes to look at the criteria is not the session's."""
+            with clock.held():
+                return review(intent)
+
+        context = replace(context, review_intent=off_the_clock)
         with heartbeat(session, context.switch, clock):
             try:
                 emit("session.started", resumed=session.result.read() is not None)
@@ -84,16 +90,6 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
                 return result
             with context.switch.polled():
                 return _end(context, status, message, clock)
-
-
-def _off_the_clock(review: Callable[[Intent], Intent], clock: Clock) -> Callable[[Intent], Intent]:
-    """The time that a user takes to look at the criteria is not the session's."""
-
-    def reviewed(intent: Intent) -> Intent:
-        with clock.held():
-            return review(intent)
-
-    return reviewed
 
 
 def _needs_time(context: SessionContext, clock: Clock) -> None:
@@ -114,17 +110,14 @@ def _why(context: SessionContext, error: BaseException, clock: Clock) -> BaseExc
 @contextmanager
 def one_process(session: SessionRecord) -> Iterator[None]:
     """Be the only process that works on this session."""
-    lock = locked(session.lock_path, patience_s=LOCK_PATIENCE_S)
-    try:
-        lock.__enter__()
-    except TimeoutError:
-        status = session.read_status()
-        who = f"process {status.pid}" if status and status.pid else "another process"
-        raise SessionBusy(f"{session.session_id} is being worked on by {who}") from None
-    try:
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(session.lock_path, patience_s=LOCK_PATIENCE_S))
+        except TimeoutError:
+            status = session.read_status()
+            who = f"process {status.pid}" if status and status.pid else "another process"
+            raise SessionBusy(f"{session.session_id} is being worked on by {who}") from None
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def _begin(session: SessionRecord, *, resume: bool) -> bool:

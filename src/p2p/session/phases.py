@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextvars
 import threading
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -124,19 +125,20 @@ def author(context: SessionContext, number: int) -> tuple[AuthoredCode, Authored
     Both end before an error of one is raised, so that answers that are paid for reach the disk.
     """
     session, intent, plan = context.session, intent_for(context, number), make_plan(context, number)
-    judging = _Background("judge", lambda: _judge(context, number, intent, plan.train))
+    judging = _in_background("judge", lambda: _judge(context, number, intent, plan.train))
 
     def judge_code() -> str | None:
         """Wait for the judge; None if there is none that runs."""
-        while not judging.ended.wait(0.2):
+        while not judging.done():
             context.switch.check()
-        return judging.value.code if judging.value and judging.value.valid else None
+            wait([judging], 0.2)
+        judge = None if judging.exception() else judging.result()
+        return judge.code if judge and judge.valid else None
 
-    rewarding = _Background(
+    rewarding = _in_background(
         "reward", lambda: _reward(context, number, intent, plan.train, judge_code)
     )
-    for task in (judging, rewarding):
-        task.ended.wait()
+    wait([judging, rewarding])
     judge, reward = judging.result(), rewarding.result()
     assert reward is not None
     iteration = session.iteration(number)
@@ -149,29 +151,21 @@ def author(context: SessionContext, number: int) -> tuple[AuthoredCode, Authored
     return reward, judge
 
 
-class _Background:
-    """Code that is written in a thread of its own, which does not outlive the process."""
+def _in_background(
+    name: str, write: Callable[[], AuthoredCode | None]
+) -> Future[AuthoredCode | None]:
+    """Write code in a thread of its own, which does not outlive the process."""
+    future: Future[AuthoredCode | None] = Future()
 
-    def __init__(self, name: str, write: Callable[[], AuthoredCode | None]) -> None:
-        self.value: AuthoredCode | None = None
-        self.ended = threading.Event()
-        self._error: BaseException | None = None
-        run = contextvars.copy_context().run
-        threading.Thread(target=run, args=(self._run, write), name=name, daemon=True).start()
-
-    def _run(self, write: Callable[[], AuthoredCode | None]) -> None:
+    def run() -> None:
         try:
-            self.value = write()
+            future.set_result(write())
         except BaseException as error:  # noqa: BLE001 - raised again by `result`
-            self._error = error
-        finally:
-            self.ended.set()
+            future.set_exception(error)
 
-    def result(self) -> AuthoredCode | None:
-        """What was written; raises what kept it from being written."""
-        if self._error is not None:
-            raise self._error
-        return self.value
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+    return future
 
 
 def _publish(path: Path, code: str) -> None:
@@ -199,10 +193,8 @@ def _reward(
 ) -> AuthoredCode:
     def produce() -> AuthoredCode:
         code, by = _proposed_code(context, number)
-        if code is None:
-            return context.agents.write_reward(intent, config, judge_code)
         best = _best_policy(context, number)
-        return context.agents.repair_reward(intent, config, judge_code, code, by, best)
+        return context.agents.write_reward(intent, config, judge_code, code, by, best)
 
     reward = context.session.iteration(number).reward
     return load_or_run(reward, produce, event="reward", iteration=number)

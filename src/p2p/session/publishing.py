@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from p2p.contracts import Revision
-    from p2p.session.clock import Clock
     from p2p.session.context import SessionContext
+    from p2p.session.stopping import Clock
 
 DIAGNOSIS_LENGTH = 2000
-SIGNS = {"at_least": "≥", "at_most": "≤"}
 
 
 def publish(
@@ -210,10 +209,9 @@ def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
     rows = ["| criterion | kind | asked for | measured | score |", "|---|---|---|---|---|"]
     for criterion in view.intent.criteria:
         score = scores.get(criterion.id)
-        target = f"{SIGNS[criterion.comparison]} {criterion.threshold:g} {_cell(criterion.unit)}"
         value = "" if score is None or score.value is None else f"{score.value:.3g}"
         rows.append(
-            f"| {_cell(criterion.title)} | {criterion.category} | {target.strip()} "
+            f"| {_cell(criterion.title)} | {criterion.category} | {_cell(criterion.target)} "
             f"| {value} | {_number(score.score if score else None)} |"
         )
     yield "## What was asked for, and how well the best policy does it"

@@ -1,6 +1,6 @@
 """What both training backends share: schedule, reports, evaluations and saved states.
 
-A backend derives from BaseTrainer and adds the rollout and the update.
+A backend derives from BaseTrainer and adds the rollout and the update: `learn`, `policy`, `state`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,13 @@ from p2p.config import TrainConfig
 from p2p.contracts import (
     Alive,
     EvalReady,
+    EvalResult,
     Finished,
     ScalarsReady,
     Started,
     StateSaved,
     TrainScalars,
+    WorkerMessage,
 )
 from p2p.training.checkpoints import ResumeError, load_state, save_state
 from p2p.training.envs.batched_env import BatchedEnv
@@ -34,15 +37,8 @@ from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from p2p.config import TrainConfig
-    from p2p.contracts import WorkerMessage
-
 
 Phase = Literal["setup", "compile", "rollout", "update", "eval"]
 
@@ -192,38 +188,36 @@ class BaseTrainer:
     def step(self) -> int:
         return self.iteration * self.config.batch_size
 
-    def close(self) -> None:
-        self.env.close()
-        if self._evaluation is not None:
-            self._evaluation[0].close()
-
     def later_seed(self) -> int:
         """Where environments start again now: where neither they nor others were."""
         sequence = np.random.SeedSequence([self.config.seed, self.iteration])
         return int(sequence.generate_state(1)[0] >> 1)
 
-    # --- what the parent is told ---------------------------------------------------------------
-
-    def send_started(self) -> None:
-        self.ctx.send(
-            Started(
-                backend=self.backend,
-                start_step=self.step,
-                total_timesteps=self.config.total_timesteps,
-                reward=self.reward.spec,
-                reward_calls="batch" if self.reward.batched else "per_env",
-                note=self.note,
+    def run(self) -> None:
+        """Train to the end and tell the parent. Raises RewardError and others."""
+        try:
+            self.ctx.send(
+                Started(
+                    backend=self.backend,
+                    start_step=self.step,
+                    total_timesteps=self.config.total_timesteps,
+                    reward=self.reward.spec,
+                    reward_calls="batch" if self.reward.batched else "per_env",
+                    note=self.note,
+                )
             )
-        )
-
-    def send_finished(self) -> None:
-        self.ctx.send(
-            Finished(
-                global_step=self.step,
-                total_episodes=self.episodes.total,
-                final_episodic_return=self.episodes.metrics().get("episodic_return"),
+            self.learn()
+            self.ctx.send(
+                Finished(
+                    global_step=self.step,
+                    total_episodes=self.episodes.total,
+                    final_episodic_return=self.episodes.metrics().get("episodic_return"),
+                )
             )
-        )
+        finally:
+            self.env.close()
+            if self._evaluation is not None:
+                self._evaluation[0].close()
 
     def finish_iteration(
         self, metrics: Mapping[str, Any], ended: int, rollout_time: float, train_time: float
@@ -250,6 +244,10 @@ class BaseTrainer:
         if checkpoint_due(self.config, before, self.step):
             self._checkpoint()
 
+    def learn(self) -> None:
+        """Do the iterations that are left, each closed by `finish_iteration`."""
+        raise NotImplementedError
+
     def policy(self) -> Policy:
         """The policy as it stands."""
         raise NotImplementedError
@@ -263,12 +261,12 @@ class BaseTrainer:
 
         Environments and rewards are made once, and start alike at every checkpoint.
         """
-        config, folder = self.config, self.ctx.folder
+        config = self.config
         if self._evaluation is None:
             env = make_environment(config, config.eval_envs)
             code, batched = self.ctx.reward_code, self.reward.batched
             self._evaluation = env, make_reward(config, code, env, batched=batched)
-        result, trajectories = evaluate(
+        evaluation = evaluate(
             *self._evaluation,
             policy.act,
             rounds=config.num_eval_rounds,
@@ -278,11 +276,8 @@ class BaseTrainer:
             alive=self.alive.phase("eval"),
         )
         policy_file = f"policy_{self.step}.safetensors"
-        policy.save(folder / policy_file)
-        files = {label: f"trajectory_{self.step}_{label}.npz" for label in trajectories}
-        for label, trajectory in trajectories.items():
-            trajectory.save(folder / files[label])
-        self.ctx.send(EvalReady(result=result, policy_file=policy_file, trajectory_files=files))
+        policy.save(self.ctx.folder / policy_file)
+        send_evaluation(self.ctx, policy_file, *evaluation)
 
     def _checkpoint(self) -> None:
         arrays = self.state()
@@ -299,6 +294,19 @@ class BaseTrainer:
             self.ctx.folder, self.step, {**arrays, **prefixed("episodes", episodes)}, meta
         )
         self.ctx.send(StateSaved(global_step=self.step, file=file))
+
+
+def send_evaluation(
+    ctx: TrainContext,
+    policy_file: str,
+    result: EvalResult,
+    trajectories: Mapping[str, RecordedEpisode],
+) -> None:
+    """Leave the episodes in the folder and tell the parent."""
+    files = {label: f"trajectory_{result.global_step}_{label}.npz" for label in trajectories}
+    for label, trajectory in trajectories.items():
+        trajectory.save(ctx.folder / files[label])
+    ctx.send(EvalReady(result=result, policy_file=policy_file, trajectory_files=files))
 
 
 def fingerprint(ctx: TrainContext) -> str:

@@ -9,7 +9,6 @@ written last.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,10 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
-from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
+from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -37,33 +35,43 @@ def checkpoint_dir(record: IterationRecord, step: int) -> Path:
 
 
 def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: EvalReady) -> None:
-    """Check what the trainer left in its folder, and write it down as this checkpoint.
-
-    Raises:
-        UntrustedResultError: a file is not what it claims to be.
-    """
+    """Check what the trainer left, and write it down as this checkpoint; UntrustedResultError."""
     step = message.result.global_step
     folder = checkpoint_dir(record, step)
     try:
         data = read_result(record.work_dir, message.policy_file, MAX_FILE_BYTES)
         policy = Policy.from_bytes(data, message.policy_file)
         trajectories = {
-            label: Trajectory.from_arrays(read_arrays(record.work_dir, name, max_bytes=MAX_BYTES))
+            label: RecordedEpisode.from_arrays(
+                read_arrays(record.work_dir, name, max_bytes=MAX_BYTES)
+            )
             for label, name in message.trajectory_files.items()
         }
     except (PolicyFileError, TrajectoryFileError) as error:
         raise UntrustedResultError(str(error)) from error
     if unknown := set(trajectories) - set(ROLLOUT_LABELS):
         raise UntrustedResultError(f"unknown rollouts: {sorted(unknown)}")
+    widths = {trajectory["obs"].shape[1:] for trajectory in trajectories.values()}
+    if widths - {(policy.shape.obs_dim,)}:
+        raise UntrustedResultError(f"{message.policy_file}: not the policy of these episodes")
     for label, trajectory in trajectories.items():
         trajectory.save(record.trajectory_file(step, label))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_bytes(folder / "policy.safetensors", data)
     partial = folder / ".policy.partial.zip"
-    save_sb3_zip(policy, config, partial)
+    save_sb3_zip(policy, config, partial, evaluated_observations(record, step, policy))
     partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
         (record.work_dir / name).unlink(missing_ok=True)
+
+
+def evaluated_observations(
+    record: IterationRecord, step: int, policy: Policy
+) -> NDArray[np.float32]:
+    """What this checkpoint's policy saw in the recorded episodes of its evaluation, (N, D)."""
+    paths = (record.trajectory_file(step, label) for label in ROLLOUT_LABELS)
+    recorded = [RecordedEpisode.load(path)["obs"] for path in paths if path.exists()]
+    return np.concatenate([np.zeros((0, policy.shape.obs_dim), np.float32), *recorded])
 
 
 def load_checkpoint(record: IterationRecord, step: int) -> Policy:
@@ -97,10 +105,7 @@ def save_state(
         metadata={"meta": json.dumps(meta)},
     )
     name = f"state_{step}.safetensors"
-    with (folder / name).open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    files.write_bytes(folder / name, data)
     return name
 
 

@@ -27,7 +27,7 @@ from p2p.training.trajectory import (
     ENV_REWARD,
     NAMES_KEY,
     TERM_PREFIX,
-    Trajectory,
+    RecordedEpisode,
     info_columns,
 )
 
@@ -68,26 +68,16 @@ def evaluate(
     alive: Callable[[], None] = lambda: None,
     record_bytes: int = RECORD_BYTES,
     episodes: int | None = None,
-) -> tuple[EvalResult, dict[str, Trajectory]]:
+) -> tuple[EvalResult, dict[str, RecordedEpisode]]:
     """Play rounds x env.num_envs episodes; measure all, keep the p10, median and p90 one.
 
     The result depends on nothing but its arguments: environment and reward are started anew. Each
     row plays one episode per round; what a row does after its episode ended is ignored.
 
-    Args:
-        env: An environment of its own, not the one that training steps.
-        reward: A reward of its own, for as many rows as env has.
-        act: Observations (N, D) to actions (N, A), deterministic.
-        rounds: How many episodes each row plays.
-        seed: Episode e = round * num_envs + row is seeded with seed + e.
-        step: The training step of this policy.
-        stride: Keep every stride-th step of the recorded episodes, and the last.
-        alive: Called about once a second.
-        record_bytes: See RECORD_BYTES.
-        episodes: Count only so many of them, the first; None counts all.
-
-    Returns:
-        The result and the trajectory of each label. With fewer than three episodes, labels share.
+    `env` and `reward` are of their own, not those that training steps; `act` turns observations
+    (N, D) into actions (N, A). Episode e = round * num_envs + row is seeded with seed + e. Every
+    stride-th step of the recorded episodes is kept, and the last. `alive` is called about once a
+    second. `episodes` counts only so many, the first. With fewer than three, labels share one.
     """
     n = env.num_envs
     beat = _Beat(alive)
@@ -111,7 +101,7 @@ def evaluate(
 
 def record_episodes(
     config: TrainConfig, act: Policy | Behaviour, *, episodes: int, seed: int
-) -> list[Trajectory]:
+) -> list[RecordedEpisode]:
     """Play and record this many episodes, the i-th of them seeded with seed + i.
 
     Every step is kept, whatever the configuration's stride. Equal arguments give equal episodes,
@@ -122,7 +112,7 @@ def record_episodes(
 
 def play_episodes(
     config: TrainConfig, act: Policy | Behaviour, *, episodes: int, seed: int
-) -> Iterator[Trajectory]:
+) -> Iterator[RecordedEpisode]:
     """As `record_episodes`, but with only a few of them in memory at a time."""
     from p2p.training.vec_env import make_batched_env
 
@@ -165,7 +155,7 @@ class _Round:
     terms: dict[str, F64]
     recorder: _Recorder
 
-    def trajectory(self, row: int) -> Trajectory:
+    def trajectory(self, row: int) -> RecordedEpisode:
         return self.recorder.trajectory(row, int(self.lengths[row]), tuple(self.terms))
 
 
@@ -296,7 +286,7 @@ class _Recorder:
             self._columns[name].append(small)
         self._reached = values["next_obs"]
 
-    def trajectory(self, row: int, length: int, terms: tuple[str, ...]) -> Trajectory:
+    def trajectory(self, row: int, length: int, terms: tuple[str, ...]) -> RecordedEpisode:
         """The row's own episode: strided, with its last step, nothing of what came after."""
         kept = [
             i
@@ -309,7 +299,7 @@ class _Recorder:
             for name, column in self._columns.items()
             if len(column) == len(self._steps)  # info that comes and goes is no column
         }
-        return Trajectory.from_arrays(
+        return RecordedEpisode.from_arrays(
             {
                 "step": steps,
                 "timestamp": (steps + 1) * self._dt,

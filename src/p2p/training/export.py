@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 from p2p import files
 from p2p.config import TrainConfig
 from p2p.records.iteration_record import IterationRecord
-from p2p.training.checkpoints import checkpoint_dir, load_checkpoint
+from p2p.training.checkpoints import checkpoint_dir, evaluated_observations, load_checkpoint
+from p2p.training.policies.policy import Policy
 
 CARD = """---
 library_name: stable-baselines3
@@ -49,33 +51,40 @@ compared with returns under the environment's default reward.
 ```python
 import gymnasium as gym
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-env = DummyVecEnv([lambda: gym.make({make})])
-env = VecNormalize.load("vec_normalize.pkl", env)  # observations are normalised as in training
-model = PPO.load("{zip_name}")
+env = gym.make({make})
+model = PPO.load("{zip_name}")  # takes observations as the environment gives them
 
-obs = env.reset()
+obs, _ = env.reset()
 for _ in range(1000):
     action, _ = model.predict(obs, deterministic=True)
-    obs, reward, done, info = env.step(action)
+    obs, reward, terminated, truncated, info = env.step(action)
+    if terminated or truncated:
+        obs, _ = env.reset()
 ```
 
-The zip and the pickle are read with pickle, as all of Stable-Baselines3's files are: load them only from people you trust.
-`policy.safetensors` holds the same weights and statistics without it.
+{clipping}The zip is read with pickle, as all of Stable-Baselines3's files are, and so is `policy.pt`: load them only from people you
+trust. `policy.safetensors` and `policy.onnx` hold the same policy without it. `policy.pt` (TorchScript) and `policy.onnx` map observations
+(batch, {obs_dim}) to actions (batch, {action_dim}), float32, with normalisation and bounds inside.
 
 ## Files
 
 | file | what it is |
 |---|---|
 | `{zip_name}` | the policy, for `PPO.load` |
-| `vec_normalize.pkl` | observation statistics, for `VecNormalize.load` |
-| `policy.safetensors` | weights and statistics as plain arrays |
+| `policy.pt`, `policy.onnx` | the same, for `torch.jit.load` and ONNX runtimes |
+| `policy.safetensors` | weights and observation statistics as plain arrays |
 | `config.json` | every training setting |
 | `reward_fn.py`, `reward_spec.json` | the reward and its description |
 | `metrics/scalars.jsonl` | training and evaluation curves |
 | `results.json` | the evaluation above |
 {replay_row}"""
+
+
+CLIPPING = """Some observations of the evaluation are clipped at {clip:g} standard deviations, or are constant but for rounding. The zip carries the
+class that normalises them as in training, which loads on Python {python} only; the other files work everywhere.
+
+"""
 
 
 def zip_name(env_id: str) -> str:
@@ -108,13 +117,13 @@ def export_run(record: IterationRecord, config: TrainConfig, step: int, folder: 
 
 
 def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path) -> None:
-    from p2p.training.policies.sb3_export import save_vec_normalize
+    from p2p.training.policies.portable import save_onnx, save_torchscript
+    from p2p.training.policies.sb3_export import save_sb3_zip
 
     result = _evaluation_at(record, step)
     source = checkpoint_dir(record, step)
     (folder / "metrics").mkdir(parents=True)
     wanted = {
-        source / "policy.zip": zip_name(config.env_id),
         source / "policy.safetensors": "policy.safetensors",
         record.scalars_path: "metrics/scalars.jsonl",
         **{
@@ -127,7 +136,11 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
         except FileNotFoundError as error:
             raise ExportError(f"{path} is missing: this run cannot be exported") from error
     has_replay = _write_replay(record, config, step, folder / "replay.mp4")
-    save_vec_normalize(load_checkpoint(record, step), config, folder / "vec_normalize.pkl")
+    policy = load_checkpoint(record, step)
+    evaluated = evaluated_observations(record, step, policy)
+    save_sb3_zip(policy, config, folder / zip_name(config.env_id), evaluated)
+    save_torchscript(policy, folder / "policy.pt")
+    save_onnx(policy, folder / "policy.onnx")
     files.write_json(
         folder / "results.json",
         {
@@ -138,7 +151,7 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
             "eval_datetime": datetime.now(UTC).isoformat(),
         },
     )
-    card = model_card(record, config, step, result, replay=has_replay)
+    card = model_card(record, config, policy, result, replay=has_replay)
     files.write_text(folder / "README.md", card)
 
 
@@ -159,9 +172,19 @@ def _write_replay(record: IterationRecord, config: TrainConfig, step: int, targe
 
 
 def model_card(
-    record: IterationRecord, config: TrainConfig, step: int, result: dict[str, Any], *, replay: bool
+    record: IterationRecord,
+    config: TrainConfig,
+    policy: Policy,
+    result: dict[str, Any],
+    *,
+    replay: bool,
 ) -> str:
+    from p2p.training.policies.sb3_export import folding_is_exact
+
     spec = record.read_reward_spec()
+    step = result["global_step"]
+    folded = folding_is_exact(policy, evaluated_observations(record, step, policy))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return CARD.format(
         env_id=config.env_id,
         make=_make_arguments(config),
@@ -175,6 +198,9 @@ def model_card(
         replay="![A replay](replay.mp4)\n" if replay else "",
         replay_row="| `replay.mp4` | the median evaluation episode |\n" if replay else "",
         zip_name=zip_name(config.env_id),
+        clipping="" if folded else CLIPPING.format(clip=policy.obs_clip, python=python),
+        obs_dim=policy.shape.obs_dim,
+        action_dim=policy.shape.action_dim,
     )
 
 

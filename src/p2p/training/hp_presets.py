@@ -20,36 +20,16 @@ _FASTEST_RATE = TUNABLE_BOUNDS["learning_rate"][1]
 
 
 def _tuned(
-    *,
-    batch: int,
-    minibatch: int,
-    epochs: int,
-    rate: float,
-    gamma: float,
-    gae_lambda: float,
-    clip: float,
-    ent_coef: float,
-    vf_coef: float,
-    max_grad_norm: float,
-    num_envs: int = _NUM_ENVS,
-    **others: Any,
+    *, batch: int, minibatch: int, num_envs: int = _NUM_ENVS, **fields: Any
 ) -> dict[str, Any]:
     return {
         "num_envs": num_envs,
         "num_steps": batch // num_envs,
         "num_minibatches": batch // minibatch,
-        "update_epochs": epochs,
-        "learning_rate": rate,
-        "gamma": gamma,
-        "gae_lambda": gae_lambda,
-        "clip_coef": clip,
-        "ent_coef": ent_coef,
-        "vf_coef": vf_coef,
-        "max_grad_norm": max_grad_norm,
         "clip_vloss": False,
         "normalize_obs": True,
         "normalize_reward": True,
-        **others,
+        **fields,
     }
 
 
@@ -63,49 +43,51 @@ _WIDE: Mapping[str, Any] = {
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "HalfCheetah": _tuned(
-        batch=512, minibatch=64, epochs=20, rate=2.0633e-05, gamma=0.98, gae_lambda=0.92, clip=0.1,
-        ent_coef=0.000401762, vf_coef=0.58096, max_grad_norm=0.8, **_WIDE,
+        batch=512, minibatch=64, update_epochs=20, learning_rate=2.0633e-05, gamma=0.98,
+        gae_lambda=0.92, clip_coef=0.1, ent_coef=0.000401762, vf_coef=0.58096, max_grad_norm=0.8,
+        **_WIDE,
     ),
     "Ant": _tuned(
-        batch=2048, minibatch=64, epochs=10, rate=3e-4, gamma=0.99, gae_lambda=0.95, clip=0.2,
         # The defaults of Stable-Baselines3: the zoo keeps its tuned values only as a comment.
-        ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
+        batch=2048, minibatch=64, update_epochs=10, learning_rate=3e-4, gamma=0.99, gae_lambda=0.95,
+        clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
     ),
     "Hopper": _tuned(
-        batch=512, minibatch=32, epochs=5, rate=9.80828e-05, gamma=0.999, gae_lambda=0.99, clip=0.2,
-        ent_coef=0.00229519, vf_coef=0.835671, max_grad_norm=0.7, **_WIDE,
+        batch=512, minibatch=32, update_epochs=5, learning_rate=9.80828e-05, gamma=0.999,
+        gae_lambda=0.99, clip_coef=0.2, ent_coef=0.00229519, vf_coef=0.835671, max_grad_norm=0.7,
+        **_WIDE,
     ),
     "Walker2d": _tuned(
-        batch=512, minibatch=32, epochs=20, rate=5.05041e-05, gamma=0.99, gae_lambda=0.95, clip=0.1,
-        ent_coef=0.000585045, vf_coef=0.871923, max_grad_norm=1.0,
+        batch=512, minibatch=32, update_epochs=20, learning_rate=5.05041e-05, gamma=0.99,
+        gae_lambda=0.95, clip_coef=0.1, ent_coef=0.000585045, vf_coef=0.871923, max_grad_norm=1.0,
     ),
     "Humanoid": _tuned(
-        batch=512, minibatch=256, epochs=5, rate=3.56987e-05, gamma=0.95, gae_lambda=0.9, clip=0.3,
-        ent_coef=0.00238306, vf_coef=0.431892, max_grad_norm=2.0, total_timesteps=10_000_000,
-        **_WIDE,
+        batch=512, minibatch=256, update_epochs=5, learning_rate=3.56987e-05, gamma=0.95,
+        gae_lambda=0.9, clip_coef=0.3, ent_coef=0.00238306, vf_coef=0.431892, max_grad_norm=2.0,
+        total_timesteps=10_000_000, **_WIDE,
     ),
     "HumanoidStandup": _tuned(
-        batch=512, minibatch=32, epochs=20, rate=2.55673e-05, gamma=0.99, gae_lambda=0.9, clip=0.3,
-        ent_coef=3.62109e-06, vf_coef=0.430793, max_grad_norm=0.7, total_timesteps=10_000_000,
-        **_WIDE,
+        batch=512, minibatch=32, update_epochs=20, learning_rate=2.55673e-05, gamma=0.99,
+        gae_lambda=0.9, clip_coef=0.3, ent_coef=3.62109e-06, vf_coef=0.430793, max_grad_norm=0.7,
+        total_timesteps=10_000_000, **_WIDE,
     ),
     "Swimmer": _tuned(
-        num_envs=4, batch=4096, minibatch=256, epochs=10, rate=6e-4, gamma=0.9999, gae_lambda=0.98,
-        clip=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
+        num_envs=4, batch=4096, minibatch=256, update_epochs=10, learning_rate=6e-4, gamma=0.9999,
+        gae_lambda=0.98, clip_coef=0.2, ent_coef=0.0, vf_coef=0.5, max_grad_norm=0.5,
     ),
     "Reacher": _tuned(
-        batch=512, minibatch=32, epochs=5, rate=0.000104019, gamma=0.9, gae_lambda=1.0, clip=0.3,
-        ent_coef=7.52585e-08, vf_coef=0.950368, max_grad_norm=0.9,
+        batch=512, minibatch=32, update_epochs=5, learning_rate=0.000104019, gamma=0.9,
+        gae_lambda=1.0, clip_coef=0.3, ent_coef=7.52585e-08, vf_coef=0.950368, max_grad_norm=0.9,
     ),
     "InvertedPendulum": _tuned(
         # The zoo asks for minibatches of 64, but an update has 32 steps: one minibatch.
-        num_envs=2, batch=32, minibatch=32, epochs=5, rate=0.000222425, gamma=0.999, gae_lambda=0.9,
-        clip=0.4, ent_coef=1.37976e-07, vf_coef=0.19816, max_grad_norm=0.3,
+        num_envs=2, batch=32, minibatch=32, update_epochs=5, learning_rate=0.000222425, gamma=0.999,
+        gae_lambda=0.9, clip_coef=0.4, ent_coef=1.37976e-07, vf_coef=0.19816, max_grad_norm=0.3,
     ),
     "InvertedDoublePendulum": _tuned(
         # As above: 512 asked for, 128 there.
-        batch=128, minibatch=128, epochs=10, rate=0.000155454, gamma=0.98, gae_lambda=0.8, clip=0.4,
-        ent_coef=1.05057e-06, vf_coef=0.695929, max_grad_norm=0.5,
+        batch=128, minibatch=128, update_epochs=10, learning_rate=0.000155454, gamma=0.98,
+        gae_lambda=0.8, clip_coef=0.4, ent_coef=1.05057e-06, vf_coef=0.695929, max_grad_norm=0.5,
     ),
 }  # fmt: skip
 """By the name of the environment without its version; the zoo has none for Pusher."""

@@ -53,9 +53,7 @@ class UpdateSettings:
 
     @classmethod
     def from_config(cls, config: TrainConfig) -> UpdateSettings:
-        names = [name for name in cls.__slots__ if name != "minibatch_size"]
-        values = {name: getattr(config, name) for name in names}
-        return cls(minibatch_size=config.minibatch_size, **values)
+        return cls(**{name: getattr(config, name) for name in cls.__slots__})
 
 
 class LearnerState(NamedTuple):

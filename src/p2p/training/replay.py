@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2p.config import TrainConfig
-from p2p.contracts import (
-    ROLLOUT_LABELS,
-    EvalReady,
-    EvalResult,
-    Failed,
-)
+from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
 from p2p.training.envs.registry import own_folders
-from p2p.training.runner import TrainingFailed, parse_message
-from p2p.training.trajectory import MAX_BYTES, Trajectory, TrajectoryFileError
-from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
-from p2p.training.worker import MODULE as WORKER_MODULE
+from p2p.training.runner import (
+    WORKER_ENVIRONMENT,
+    WORKER_MODULE,
+    TrainingFailed,
+    parse_message,
+)
+from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class ReplayResult:
 
     step: int
     result: EvalResult
-    trajectories: dict[str, Trajectory]
+    trajectories: dict[str, RecordedEpisode]
 
 
 class NoSuchCheckpoint(Exception):
@@ -95,7 +93,7 @@ def replay(
             with start_sandbox(WORKER_MODULE, payload, sandbox) as process:
                 ready = _follow(process)
             trajectories = {
-                label: Trajectory.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
+                label: RecordedEpisode.from_arrays(read_arrays(folder, file, max_bytes=MAX_BYTES))
                 for label, file in ready.trajectory_files.items()
             }
         except (UntrustedResultError, TrajectoryFileError) as error:

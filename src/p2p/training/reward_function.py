@@ -52,7 +52,6 @@ class RewardLoadError(RewardError):
         where = "" if not file else f"{file}: " if line is None else f"{file}:{line}: "
         super().__init__(f"{where}{message}", line=line, traceback=traceback)
         self.file = file
-        self.problem = message
 
 
 class RewardFunction(ABC):

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -47,10 +47,12 @@ from p2p.training.checkpoints import (
 from p2p.training.envs.registry import own_folders
 from p2p.training.metrics import RunMetrics
 from p2p.training.video.rendering import RenderQueue
-from p2p.training.worker import ENVIRONMENT as WORKER_ENVIRONMENT
-from p2p.training.worker import MODULE as WORKER_MODULE
 from unstable.writers import MissingExtraError
 
+WORKER_MODULE = "p2p.training.worker"
+WORKER_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
+"""XLA's CPU client reads NPROC when it starts: more than one thread makes an update of a small
+network slower and burns a second core."""
 HEARTBEAT_S = 5.0
 TICK_S = 0.5
 ON_THE_WAY = ("median",)
@@ -153,6 +155,7 @@ def finished_before(
 
 
 def _run(run: _Run) -> TrainSummary:
+    """Train with the record's status kept true, however it ends."""
     record = run.record
     record.save_reward_source(run.reward_code)
     record.save_config(run.config)
@@ -224,9 +227,11 @@ class _Run:
             ):
                 self._follow(process, renders)
                 end = process.wait()
-                if self.finished is None:
+                if self.started is None or self.finished is None:
                     raise self._failure(end)
-                self._film_selected(renders)
+                summary = self._summary(self.started, self.finished)
+                if summary.selected_step is not None:
+                    renders.add(summary.selected_step)
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
@@ -234,7 +239,12 @@ class _Run:
             raise TrainingFailed("config", str(error)) from error
         except OSError as error:  # a full disk, a folder that went away
             raise TrainingFailed("environment", f"{self.record.path}: {error}") from error
-        return self._summary(time.monotonic() - began)
+        return summary.model_copy(
+            update={
+                "training_time_s": round(time.monotonic() - began, 3),
+                "warnings": (*self.warnings, *summary.warnings),
+            }
+        )
 
     def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
@@ -323,32 +333,31 @@ class _Run:
             )
         return TrainingFailed("reward", message, end.output_tail)
 
-    def _film_selected(self, renders: RenderQueue) -> None:
-        _, evaluation = self.record.parse_scalars()
-        step = select_checkpoint(_checkpoints(evaluation), self.config.judgment_select)
-        if step is not None:
-            renders.add(step)
-
-    def _summary(self, seconds: float) -> TrainSummary:
+    def _summary(self, started: Started, finished: Finished) -> TrainSummary:
+        """Without the warnings and the time of what is still to come."""
         from p2p.analysis.guardrails import check_run
 
-        if self.started is None or self.finished is None:
-            raise TrainingFailed("reward", "training ended without having begun")
         training, evaluation = self.record.parse_scalars()
-        checkpoints = _checkpoints(evaluation)
-        guardrails = (warning.message for warning in check_run(training, evaluation))
+        checkpoints = tuple(
+            CheckpointInfo(
+                step=line["global_step"],
+                mean_return=line["mean_return"],
+                std_return=line["std_return"],
+            )
+            for line in evaluation
+        )
         return TrainSummary(
             env_id=self.config.env_id,
             seed=self.config.seed,
-            backend=self.started.backend,
-            total_timesteps=self.finished.global_step,
-            training_time_s=round(seconds, 3),
-            total_episodes=self.finished.total_episodes,
-            final_episodic_return=self.finished.final_episodic_return,
-            reward_calls=self.started.reward_calls,
+            backend=started.backend,
+            total_timesteps=finished.global_step,
+            training_time_s=0.0,
+            total_episodes=finished.total_episodes,
+            final_episodic_return=finished.final_episodic_return,
+            reward_calls=started.reward_calls,
             checkpoints=checkpoints,
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
-            warnings=(*self.warnings, *guardrails),
+            warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
 
 
@@ -360,17 +369,6 @@ def parse_message(line: bytes) -> WorkerMessage:
         raise UntrustedResultError(
             f"the trainer sent something that is not a message: {line[:200]!r}"
         ) from error
-
-
-def _checkpoints(evaluation: list[dict[str, Any]]) -> tuple[CheckpointInfo, ...]:
-    return tuple(
-        CheckpointInfo(
-            step=line["global_step"],
-            mean_return=line["mean_return"],
-            std_return=line["std_return"],
-        )
-        for line in evaluation
-    )
 
 
 def select_checkpoint(

@@ -11,7 +11,7 @@ uninterrupted run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,27 +23,43 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import BaseTrainer, Heartbeat, TrainContext, part, prefixed
-from p2p.training.envs.batched_env import BatchedEnv, StepBatch
+from p2p.training.base_trainer import (
+    ADVICE,
+    BaseTrainer,
+    Heartbeat,
+    TrainContext,
+    TrainingDivergedError,
+    part,
+    prefixed,
+)
+from p2p.training.envs.batched_env import BatchedEnv
+from p2p.training.policies.network import gaussian_shift
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
 from p2p.training.reward.calls import Transition
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.sb3_ppo import MeasuredPPO, load_learner, save_learner
 
+Array = NDArray[np.float32]
+Arrays = dict[str, NDArray[Any]]
 Terms = dict[str, NDArray[np.float64]]
-OnStep = Callable[[NDArray[np.float64], Terms, StepBatch], None]
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+LOGGED = {
+    "policy_loss": "train/policy_gradient_loss",
+    "value_loss": "train/value_loss",
+    "approx_kl": "train/approx_kl",
+    "clip_fraction": "train/clip_fraction",
+    "explained_variance": "train/explained_variance",
+}
+"""Our names of what Stable-Baselines3 logs."""
+Step = tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]
+"""Rewards, terms and ended rows of one step."""
 
 
 def train(ctx: TrainContext) -> None:
     """Train to the end, continuing from a state in ctx.folder."""
     torch.set_num_threads(1)  # small networks: a second thread costs more than it brings
     torch.use_deterministic_algorithms(ctx.config.torch_deterministic, warn_only=True)
-    trainer = SB3Trainer(ctx)
-    try:
-        trainer.run()
-    finally:
-        trainer.close()
+    SB3Trainer(ctx).run()
 
 
 class SB3Trainer(BaseTrainer):
@@ -55,9 +71,9 @@ class SB3Trainer(BaseTrainer):
         config = ctx.config
         self.began = time.perf_counter()
         seed = self.later_seed() if self.iteration else config.seed
-        self.steps: list[tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]] = []
+        self.steps: list[Step] = []
         self.normalize = VecNormalize(
-            RewardedVecEnv(self.env, self.reward, seed, self._note_step),
+            RewardedVecEnv(self.env, self.reward, seed, self.steps.append),
             norm_obs=config.normalize_obs,
             norm_reward=config.normalize_reward,
             clip_obs=config.obs_clip,
@@ -70,16 +86,11 @@ class SB3Trainer(BaseTrainer):
             self.episodes.restart()  # the environments could not be saved, new episodes begin
             self.model.num_timesteps = self.step
 
-    def run(self) -> None:
-        self.send_started()
+    def learn(self) -> None:
         left = self.config.num_iterations * self.config.batch_size - self.step
         if left > 0:
             self.began = time.perf_counter()
             self.model.learn(left, _Beats(self.alive), reset_num_timesteps=False)
-        self.send_finished()
-
-    def _note_step(self, rewards: NDArray[np.float64], terms: Terms, step: StepBatch) -> None:
-        self.steps.append((rewards, terms, step.terminated | step.truncated))
 
     def _after_update(self, metrics: dict[str, float], train_time: float) -> None:
         rewards, terms, dones = zip(*self.steps, strict=True)
@@ -104,19 +115,11 @@ class SB3Trainer(BaseTrainer):
 class RewardedVecEnv(VecEnv):
     """Steps the environments, computes the reward, and reports both in Stable-Baselines3's form.
 
-    Args:
-        env: the environments.
-        reward: what to train on.
-        seed: row i of the first reset is seeded with seed + i.
-        on_step: told of every step's rewards, terms and transition, for bookkeeping.
+    Row i of the first reset is seeded with seed + i. `on_step` is told of every step.
     """
 
     def __init__(
-        self,
-        env: BatchedEnv,
-        reward: RewardRunner,
-        seed: int,
-        on_step: OnStep,
+        self, env: BatchedEnv, reward: RewardRunner, seed: int, on_step: Callable[[Step], None]
     ) -> None:
         self.env = env
         self.reward = reward
@@ -154,7 +157,7 @@ class RewardedVecEnv(VecEnv):
             }
         self._obs = step.obs
         self._episode_start = done
-        self.on_step(total, terms, step)
+        self.on_step((total, terms, done))
         return step.obs, total, done, infos
 
     def close(self) -> None:
@@ -209,3 +212,120 @@ def make_model(
     )
     model.set_logger(Logger(folder=None, output_formats=[]))
     return model
+
+
+class MeasuredPPO(PPO):
+    """PPO that reports each update: losses, gradient norms, and what moved the policy how far.
+
+    Args:
+        after_update: called with the metrics and the seconds of every update.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        max_grad_norm: float,
+        after_update: Callable[[dict[str, float], float], None],
+        **kwargs: Any,
+    ) -> None:
+        # Clipping moves into a hook on the optimiser, the one place where the norm before
+        # clipping can be seen. An infinite bound makes the library's own clipping do nothing.
+        kwargs["max_grad_norm"] = float("inf")
+        super().__init__(*args, **kwargs)
+        self._after_update = after_update
+        self._grad_norms: list[float] = []
+        parameters = list(self.policy.parameters())
+
+        def clip(*_: Any) -> None:
+            norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+            self._grad_norms.append(float(norm))
+
+        self.policy.optimizer.register_step_pre_hook(clip)
+
+    def train(self) -> None:
+        """One update; raises TrainingDivergedError if it leaves no numbers."""
+        began = time.perf_counter()
+        buffer: Any = self.rollout_buffer
+        flat = buffer.observations.reshape(-1, *buffer.obs_shape)
+        observations = torch.as_tensor(flat, device=self.device)
+        old = self._gaussian(observations)
+        self._grad_norms.clear()
+        try:
+            super().train()
+            new = self._gaussian(observations)
+        except ValueError as error:
+            if "of distribution" not in str(error):  # torch's words for a Gaussian with NaN in it
+                raise
+            raise TrainingDivergedError(
+                f"after {self.num_timesteps} steps the policy is no longer finite; {ADVICE}"
+            ) from error
+        metrics = {name: float(x) for name, x in gaussian_shift(*old, *new, np).items()}
+        logged = self.logger.name_to_value
+        metrics |= {name: float(logged[key]) for name, key in LOGGED.items()}
+        # The true differential entropy: Stable-Baselines3 logs it with the sign of a loss.
+        metrics["entropy"] = -float(logged["train/entropy_loss"])
+        metrics["policy_std"] = float(np.exp(new[1]).mean())
+        metrics["learning_rate"] = float(logged["train/learning_rate"])
+        metrics["grad_norm"] = float(np.mean(self._grad_norms)) if self._grad_norms else 0.0
+        self._after_update(metrics, time.perf_counter() - began)
+
+    @torch.no_grad()
+    def _gaussian(self, observations: torch.Tensor) -> tuple[Array, Array]:
+        """Means (B, A) and logarithms of the standard deviations (A,) of the policy."""
+        distribution: Any = self.policy.get_distribution(observations).distribution
+        log_std: Any = self.policy.log_std
+        return distribution.mean.cpu().numpy(), log_std.detach().cpu().numpy().copy()
+
+
+def save_learner(model: PPO, normalize: VecNormalize) -> Arrays:
+    """Weights, Adam's moments, normalisation statistics and random states."""
+    arrays = {f"weight/{name}": _array(value) for name, value in model.policy.state_dict().items()}
+    for index, moments in model.policy.optimizer.state_dict()["state"].items():
+        arrays |= {f"adam/{index}/{name}": _array(moments[name]) for name in MOMENTS}
+    for name, statistics in _statistics(normalize).items():
+        arrays[f"{name}/mean"] = np.asarray(statistics.mean, np.float64)
+        arrays[f"{name}/var"] = np.asarray(statistics.var, np.float64)
+        arrays[f"{name}/count"] = np.asarray(statistics.count, np.float64)
+    arrays["random/torch"] = torch.get_rng_state().numpy().copy()
+    # Stable-Baselines3 shuffles with numpy's global generator.
+    state = np.random.get_state(legacy=False)  # noqa: NPY002
+    arrays["random/numpy_key"] = state["state"]["key"]
+    arrays["random/numpy_pos"] = np.asarray(state["state"]["pos"], np.int64)
+    return arrays
+
+
+def load_learner(arrays: Mapping[str, NDArray[Any]], model: PPO, normalize: VecNormalize) -> None:
+    """Continue where `save_learner` was called."""
+    names = model.policy.state_dict().keys()
+    model.policy.load_state_dict(
+        {name: torch.from_numpy(arrays[f"weight/{name}"].copy()) for name in names}
+    )
+    optimizer = model.policy.optimizer.state_dict()
+    optimizer["state"] = {
+        index: {name: torch.from_numpy(arrays[f"adam/{index}/{name}"].copy()) for name in MOMENTS}
+        for index in optimizer["param_groups"][0]["params"]
+        if f"adam/{index}/step" in arrays  # Adam has no moments before its first step
+    }
+    model.policy.optimizer.load_state_dict(optimizer)
+    for name, statistics in _statistics(normalize).items():
+        statistics.mean = arrays[f"{name}/mean"].copy()
+        statistics.var = arrays[f"{name}/var"].copy()
+        statistics.count = float(arrays[f"{name}/count"])
+    torch.set_rng_state(torch.from_numpy(arrays["random/torch"].copy()))
+    state = np.random.get_state(legacy=False)  # noqa: NPY002
+    state["state"] = {
+        "key": arrays["random/numpy_key"].copy(),
+        "pos": int(arrays["random/numpy_pos"]),
+    }
+    np.random.set_state(state)  # noqa: NPY002
+
+
+def _statistics(normalize: VecNormalize) -> dict[str, Any]:
+    statistics: dict[str, Any] = {"returns": normalize.ret_rms}
+    if normalize.norm_obs:
+        statistics["observations"] = normalize.obs_rms
+    return statistics
+
+
+def _array(value: torch.Tensor) -> NDArray[Any]:
+    return value.detach().cpu().numpy().copy()

@@ -9,9 +9,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -97,17 +98,19 @@ class LocalTrainer:
         that still trains is waited for. On cancellation or an exception here, running ones are
         told to stop, and all that did not finish end as cancelled.
         """
-        jobs, problems = plan_runs(configs, seeds, base_config)
+        runs, problems = plan_runs(configs, seeds, base_config)
         if not iteration_dir.name.startswith(("iter_", "session_")):
             raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
-        flags = ("--no-progress", *([] if self.videos else ["--no-videos"]))
-        flags += ("--unsafe-local",) if self.unsafe_local else ()
-        batch = _Batch(reward_path.read_text(encoding="utf-8"), iteration_dir, flags)
+        reward_code = reward_path.read_text(encoding="utf-8")
         # All of them at once, so that progress counts those that still wait.
-        batch.waiting += [job for job in jobs if _prepare(batch, job)]
-        if batch.waiting:
-            self._run(batch)
-        return results_of(configs, seeds, problems | batch.refused, iteration_dir)
+        waiting = queue_runs(runs, reward_code, iteration_dir, problems)
+        if waiting:
+            flags = ("--no-progress", *([] if self.videos else ["--no-videos"]))
+            flags += ("--unsafe-local",) if self.unsafe_local else ()
+            progress = {run.iteration_id: 1.0 for run in runs if run.iteration_id not in problems}
+            progress |= {run.iteration_id: 0.0 for run in waiting}
+            self._run(_Batch(reward_code, iteration_dir, flags, waiting, progress, problems))
+        return results_of(configs, seeds, problems, iteration_dir)
 
     def _run(self, batch: _Batch) -> None:
         manager = self.cpu_manager or CPUManager()
@@ -115,16 +118,18 @@ class LocalTrainer:
             len(batch.waiting), cores_per_run=self.cores_per_run, max_parallel=self.max_parallel
         )
         cores = min(allocation.cores_per_run, len(manager.pool))
-        with _stopping_on_exit(batch):
+        try:
             while (batch.waiting or batch.running) and not self.cancelled():
                 while batch.waiting and len(batch.running) < allocation.parallel:
                     lease = manager.try_allocate(cores)
                     if lease is None:
                         break
-                    _start_next(batch, lease)
+                    batch.start_next(lease)
                 time.sleep(POLL_S)
-                _poll(batch)
+                batch.poll()
                 self.on_progress(dict(batch.progress))
+        finally:
+            batch.stop()
 
 
 def results_of(
@@ -152,13 +157,13 @@ def run_name(entry: RunConfigEntry, seed: int) -> str:
 
 def plan_runs(
     configs: Sequence[RunConfigEntry], seeds: Sequence[int], base_config: TrainConfig
-) -> tuple[list[RunJob], dict[str, str]]:
-    """A job for each run, and what is wrong with the configuration of those that cannot be."""
+) -> tuple[list[TrainConfig], dict[str, str]]:
+    """Every run's configuration, named by its iteration_id; and by name what is wrong with one."""
     names = [run_name(entry, seed) for entry in configs for seed in seeds]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"asked for twice: {', '.join(twice)}")
-    jobs: list[RunJob] = []
+    runs: list[TrainConfig] = []
     problems: dict[str, str] = {}
     for entry in configs:
         for seed in seeds:
@@ -167,12 +172,34 @@ def plan_runs(
                 problems[name] = f"params: {', '.join(reserved)} is given by the run itself"
                 continue
             try:
-                config = base_config.with_updates(**entry.params, seed=seed, iteration_id=name)
+                runs.append(base_config.with_updates(**entry.params, seed=seed, iteration_id=name))
             except ValidationError as error:
                 problems[name] = f"params: {describe_errors(error)}"
-            else:
-                jobs.append(RunJob(name, config))
-    return jobs, problems
+    return runs, problems
+
+
+def queue_runs(
+    runs: Sequence[TrainConfig], reward_code: str, iteration_dir: Path, problems: dict[str, str]
+) -> list[TrainConfig]:
+    """The runs still to be done, each with what it needs in its folder, whoever starts it then.
+
+    A folder that holds another run stays as it is, and is added to the problems.
+    """
+    waiting = []
+    for config in runs:
+        record = IterationRecord(iteration_dir / config.iteration_id)
+        try:
+            if finished_before(record, config, reward_code) is not None:
+                continue
+        except TrainingFailed as failure:
+            problems[config.iteration_id] = str(failure)
+            continue
+        record.save_reward_source(reward_code)
+        record.save_config(config)
+        # Not over `running`, which may be true: a run outlives the process that started it.
+        record.set_status_if("queued", RESTARTABLE)
+        waiting.append(config)
+    return waiting
 
 
 def seed_result(run_id: str, seed: int, record: IterationRecord) -> SeedResult:
@@ -220,20 +247,15 @@ def aggregate(
                 std_return=statistics.pstdev(returns) if returns else None,
             )
         )
-    best = max(
-        (row for row in rows if row.mean_return is not None),
-        key=lambda row: row.mean_return if row.mean_return is not None else -math.inf,
-        default=None,
-    )
-    best_run = max(
-        (run for run in best.per_seed if finite_return(run) is not None) if best else (),
-        key=lambda run: finite_return(run) or 0.0,
-        default=None,
-    )
+    means = [(row.mean_return, row) for row in rows if row.mean_return is not None]
+    if not means:
+        return IterationAggregation(configs=tuple(rows), best_config_id=None, best_run_id=None)
+    best = max(means, key=itemgetter(0))[1]
+    runs = [(value, run) for run in best.per_seed if (value := finite_return(run)) is not None]
     return IterationAggregation(
         configs=tuple(rows),
-        best_config_id=best.config_id if best else None,
-        best_run_id=best_run.run_id if best_run else None,
+        best_config_id=best.config_id,
+        best_run_id=max(runs, key=itemgetter(0))[1].run_id,
     )
 
 
@@ -246,17 +268,9 @@ def finite_return(result: SeedResult) -> float | None:
 # --- the processes of the runs -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RunJob:
-    """One run: its directory's name and its configuration, which has that name and the seed."""
-
-    run_id: str
-    config: TrainConfig
-
-
 @dataclass
 class _Running:
-    job: RunJob
+    config: TrainConfig
     record: IterationRecord
     process: subprocess.Popen[bytes]
     lease: CoreLease
@@ -264,115 +278,101 @@ class _Running:
 
 @dataclass
 class _Batch:
-    """The runs that are asked for, and how they stand."""
+    """The runs that are to be done, and how they stand."""
 
     reward_code: str
     iteration_dir: Path
     flags: tuple[str, ...]
-    waiting: list[RunJob] = field(default_factory=list)
+    waiting: list[TrainConfig]
+    progress: dict[str, float]
+    problems: dict[str, str]
     running: list[_Running] = field(default_factory=list)
-    progress: dict[str, float] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    """Runs whose directory holds another run, and stays as it is: why they were not done."""
     killed: set[str] = field(default_factory=set)
     """Runs that were killed once and resumed; a second time they are not."""
 
-    def record(self, job: RunJob) -> IterationRecord:
-        return IterationRecord(self.iteration_dir / job.run_id)
+    def record(self, config: TrainConfig) -> IterationRecord:
+        return IterationRecord(self.iteration_dir / config.iteration_id)
 
+    def start_next(self, lease: CoreLease) -> None:
+        config = self.waiting.pop(0)
+        record = self.record(config)
+        try:
+            # A run that outlived an earlier caller may have come to its end since.
+            if finished_before(record, config, self.reward_code) is not None:
+                self.progress[config.iteration_id] = 1.0
+                lease.release()
+                return
+            process = self._start(record, lease)
+        except TrainingFailed as failure:
+            self.problems[config.iteration_id] = str(failure)
+            lease.release()
+            return
+        except BaseException:
+            lease.release()
+            raise
+        self.running.append(_Running(config, record, process, lease))
 
-def _prepare(batch: _Batch, job: RunJob) -> bool:
-    """Put what the run needs into its folder; False if there is nothing to do."""
-    if not _has_work(batch, job):
-        return False
-    put_in_queue(batch.record(job), job.config, batch.reward_code)
-    return True
+    def _start(self, record: IterationRecord, lease: CoreLease) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable, "-m", "p2p.executor",
+            "--reward-fn", str(record.path / "reward_fn.py"),
+            "--config", str(record.path / "config.json"),
+            "--runs-dir", str(self.iteration_dir),
+            "--iteration-id", record.path.name,
+            *self.flags,
+        ]  # fmt: skip
+        with (record.path / "executor.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # The run holds its cores itself: they stay taken if this process dies before it.
+                pass_fds=lease.descriptors,
+                env={name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ},
+            )
+        with suppress(ProcessLookupError):  # it may have ended already
+            os.sched_setaffinity(process.pid, lease.cores)
+        return process
 
+    def poll(self) -> None:
+        """Note how far the runs are, and take leave of those that ended."""
+        for run in list(self.running):
+            name = run.config.iteration_id
+            if run.process.poll() is None:
+                self.progress[name] = run.record.compute_progress() or 0.0
+                continue
+            run.lease.release()
+            self.running.remove(run)
+            status = run.record.read_status()
+            unfinished = status is None or status.status in UNFINISHED  # nobody has cancelled it
+            if run.process.returncode == KILLED and unfinished and name not in self.killed:
+                self.killed.add(name)
+                self.waiting.append(run.config)
+                continue
+            self.progress[name] = 1.0
+            # A run whose process is gone is not running, whatever its last word was.
+            run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
 
-def put_in_queue(record: IterationRecord, config: TrainConfig, reward_code: str) -> None:
-    """Put what a run needs into its folder, whoever starts it then."""
-    record.save_reward_source(reward_code)
-    record.save_config(config)
-    # Not over `running`, which may be true: a run outlives the process that started it.
-    record.set_status_if("queued", RESTARTABLE)
-
-
-def _has_work(batch: _Batch, job: RunJob) -> bool:
-    """Whether the run is still to be done; notes how far it is, or why it cannot be done."""
-    try:
-        done = finished_before(batch.record(job), job.config, batch.reward_code) is not None
-    except TrainingFailed as failure:
-        batch.refused[job.run_id] = str(failure)
-        return False
-    batch.progress[job.run_id] = 1.0 if done else 0.0
-    return not done
-
-
-def _start_next(batch: _Batch, lease: CoreLease) -> None:
-    job = batch.waiting.pop(0)
-    # A run that outlived an earlier caller may have come to its end since.
-    if not _has_work(batch, job):
-        lease.release()
-        return
-    record = batch.record(job)
-    try:
-        process = _start(record, job, batch, lease)
-    except BaseException:
-        lease.release()
-        raise
-    batch.running.append(_Running(job, record, process, lease))
-
-
-def _start(
-    record: IterationRecord, job: RunJob, batch: _Batch, lease: CoreLease
-) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable, "-m", "p2p.executor",
-        "--reward-fn", str(record.path / "reward_fn.py"),
-        "--config", str(record.path / "config.json"),
-        "--runs-dir", str(batch.iteration_dir),
-        "--iteration-id", job.run_id,
-        *batch.flags,
-    ]  # fmt: skip
-    with (record.path / "executor.log").open("ab") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            # The run holds its cores itself: they stay taken if this process dies before it.
-            pass_fds=lease.descriptors,
-            env={name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ},
-        )
-    with suppress(ProcessLookupError):  # it may have ended already
-        os.sched_setaffinity(process.pid, lease.cores)
-    return process
-
-
-def _poll(batch: _Batch) -> None:
-    """Note how far the runs are, and take leave of those that ended."""
-    for run in list(batch.running):
-        if run.process.poll() is None:
-            batch.progress[run.job.run_id] = run.record.compute_progress() or 0.0
-            continue
-        run.lease.release()
-        batch.running.remove(run)
-        if _may_resume(batch, run):
-            batch.killed.add(run.job.run_id)
-            batch.waiting.append(run.job)
-            continue
-        batch.progress[run.job.run_id] = 1.0
-        # A run whose process is gone is not running, whatever its last word was.
-        run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
-
-
-def _may_resume(batch: _Batch, run: _Running) -> bool:
-    """Whether it was killed, for the first time, and nobody has cancelled it."""
-    status = run.record.read_status()
-    unfinished = status is None or status.status in UNFINISHED
-    first = run.job.run_id not in batch.killed
-    return run.process.returncode == KILLED and first and unfinished
+    def stop(self) -> None:
+        """Leave no run behind: those that still run or wait become cancelled."""
+        unfinished = [run.record for run in self.running] + [*map(self.record, self.waiting)]
+        # The file first: a run that an earlier caller started hears no signal of ours, but reads.
+        for record in unfinished:
+            record.set_status_if("cancelled", UNFINISHED)
+        for run in self.running:
+            _signal_group(run.process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_S
+        for run in self.running:
+            try:
+                run.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal_group(run.process, signal.SIGKILL)
+                run.process.wait()
+            run.lease.release()
+        for record in unfinished:  # a run that had just begun may have said so over our word
+            record.set_status_if("cancelled", UNFINISHED)
 
 
 def _why_it_ended(run: _Running) -> str:
@@ -383,32 +383,6 @@ def _why_it_ended(run: _Running) -> str:
         else f"ended with code {code} before it finished"
     )
     return f"the run's process {reason}; see {run.record.path / 'executor.log'}"
-
-
-@contextmanager
-def _stopping_on_exit(batch: _Batch) -> Iterator[None]:
-    """Leave no run behind: on the way out, those that still run or wait become cancelled."""
-    try:
-        yield
-    finally:
-        unfinished = [run.record for run in batch.running] + [
-            batch.record(job) for job in batch.waiting
-        ]
-        # The file first: a run that an earlier caller started hears no signal of ours, but reads.
-        for record in unfinished:
-            record.set_status_if("cancelled", UNFINISHED)
-        for run in batch.running:
-            _signal_group(run.process, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_S
-        for run in batch.running:
-            try:
-                run.process.wait(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                _signal_group(run.process, signal.SIGKILL)
-                run.process.wait()
-            run.lease.release()
-        for record in unfinished:  # a run that had just begun may have said so over our word
-            record.set_status_if("cancelled", UNFINISHED)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -51,7 +51,7 @@ class TrajectoryFileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class RecordedEpisode:
     """The kept steps of one episode. Arrays are read-only; build one with `from_arrays`."""
 
     columns: Mapping[str, Column]
@@ -154,7 +154,7 @@ class Rows(Sequence[dict[str, Any]]):
     Asked for a name instead of a number, it gives that column of all steps: `rows["qpos"][:, 0]`.
     """
 
-    def __init__(self, trajectory: Trajectory) -> None:
+    def __init__(self, trajectory: RecordedEpisode) -> None:
         self._trajectory = trajectory
 
     def __len__(self) -> int:

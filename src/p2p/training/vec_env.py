@@ -22,13 +22,10 @@ __all__ = [
 
 
 def is_fast(env_id: str) -> bool:
-    """Whether MujocoVecEnv has this environment.
+    """Whether MujocoVecEnv has this environment; UnknownEnvironmentError if it is not registered.
 
     It goes by the class that is registered, so a Gymnasium environment that a user registers
     anew with other arguments is fast, too.
-
-    Raises:
-        UnknownEnvironmentError: It is not registered; the message names close matches.
     """
     return find_kernel(registered(env_id)) is not None
 
@@ -43,16 +40,10 @@ def make_batched_env(
     terminate_when_unhealthy: bool | None = None,
     side_info: bool = False,
 ) -> BatchedEnv:
-    """Make num_envs copies of an environment.
+    """Make num_envs copies of an environment, with the fast backend if it can ("auto").
 
-    Args:
-        env_id: A registered Gymnasium environment.
-        num_envs: How many.
-        backend: "fast" for MujocoVecEnv, "gym" for GymVecEnv, "auto" for the fast one if it can.
-        num_threads: Threads that step; GymVecEnv always takes one.
-        max_episode_steps: Steps until truncation; None for the registered number.
-        terminate_when_unhealthy: Whether bad states end an episode; None as registered.
-        side_info: Whether side information will be asked for in every step.
+    None leaves a setting as registered. GymVecEnv always takes one thread. `side_info` says whether
+    side information will be asked for in every step.
 
     Raises:
         UnknownEnvironmentError: It is not registered; the message names close matches.

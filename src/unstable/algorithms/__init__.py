@@ -21,15 +21,7 @@ ALGORITHMS = {
 }
 """Algorithms, and the modules that have their classes."""
 
-__all__ = ["A2C", "ALGORITHMS", "GRPO", "PPO", "RLOO", "DrGRPO", "Reinforce", "make_algorithm"]
-
-
-def make_algorithm(name: str, **options: Any) -> Any:
-    """An algorithm by its name, upper or lower case; raises ValueError with the known names."""
-    known = {key.lower(): key for key in ALGORITHMS}
-    if name.lower() not in known:
-        raise ValueError(f"no algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
-    return __getattr__(known[name.lower()])(**options)
+__all__ = ["A2C", "ALGORITHMS", "GRPO", "PPO", "RLOO", "DrGRPO", "Reinforce"]
 
 
 def __getattr__(name: str) -> Any:

@@ -120,7 +120,6 @@ class A2C(PolicyGradient):
     def further_loss(
         self, hidden: Tensor, batch: PackedBatch, seen: losses.Metrics
     ) -> Tensor | None:
-        """The critic's loss, as its share of the mini-batch."""
         trained = [sample for sample in batch.samples if sample.trained]
         value = self._value(hidden if self.train_trunk else hidden.detach(), batch.prompt_ends)
         target = torch.tensor([s.target for s in trained], device=value.device)

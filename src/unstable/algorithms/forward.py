@@ -241,7 +241,6 @@ LOGITS_AT_ONCE = 2**25
 
 
 def trunk_of(model: Any) -> Any:
-    """A causal language model up to its hidden states."""
     causal = _causal(model)
     return getattr(causal, causal.base_model_prefix)
 

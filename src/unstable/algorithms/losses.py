@@ -78,7 +78,6 @@ def kl_to_reference(logp: Tensor, reference: Tensor) -> Tensor:
 
 
 def value_loss(value: Tensor, target: Tensor) -> Tensor:
-    """Half the mean squared error over steps ."""
     return 0.5 * (value - target).square().mean()
 
 

@@ -54,8 +54,6 @@ class PackedBatch:
 
 
 class PolicyGradientOptions(TypedDict, total=False):
-    """The arguments that all of these algorithms take; see PolicyGradient."""
-
     centre: bool
     scale: bool
     kl_coef: float
@@ -127,7 +125,6 @@ class PolicyGradient(BaseAlgo):
     # --- a mini-batch -------------------------------------------------------------------------
 
     def prepare_batch(self, steps: Sequence[Any]) -> PackedBatch:
-        """Samples, or steps as they are, as tensors."""
         samples = list(steps)
         if not all(isinstance(sample, Sample) for sample in samples):
             samples = self.prepare_steps(samples)
@@ -176,7 +173,6 @@ class PolicyGradient(BaseAlgo):
         return {**metrics, **dict(zip(seen, values, strict=True))}
 
     def policy_loss(self, logp: Tensor, batch: PackedBatch) -> tuple[Tensor, losses.Metrics]:
-        """The loss of the trained tokens, and numbers about it."""
         raise NotImplementedError
 
     def further_loss(

@@ -25,8 +25,6 @@ CLOSE_TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long actors may take, in seconds."""
-
     request: float = 600.0
     """To answer, before they are asked whether they live."""
     start: float = 600.0
@@ -40,11 +38,8 @@ class NoActorLeftError(RuntimeError):
 class ActorPool:
     """Gives each game a line to one of the actors, round robin.
 
-    Args:
-        actors: VLLMActor objects, or handles of Ray actors.
-        make: makes the actor of a slot anew after it died; without it, dead ones stay away.
-        restarts: how often an actor is made anew, all slots together.
-        timeouts: how long actors may take.
+    `make` makes the actor of a slot anew after it died, `restarts` times all slots together;
+    without it, dead ones stay away.
     """
 
     def __init__(
@@ -128,7 +123,6 @@ class ActorPool:
             self._starting[slot] = asyncio.create_task(self._restart(slot))
 
     async def is_alive(self, actor: VLLMActor) -> bool:
-        """Whether an actor still answers."""
         try:
             await call_within(PING_TIMEOUT, actor.ping)
         except dead_errors(TimeoutError):
@@ -154,7 +148,6 @@ class ActorPool:
             del self._starting[slot]
 
     async def _started(self, slot: int) -> VLLMActor | None:
-        """A new actor that answers; None if it does not."""
         assert self._make is not None
         actor = self._make(slot)
         try:

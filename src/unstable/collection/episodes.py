@@ -30,8 +30,6 @@ class Reply:
 
 
 class SeatPlayer(Protocol):
-    """Plays one seat of one game."""
-
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
         """The answer of the player whose turn it is.
 
@@ -137,7 +135,6 @@ def _legal(player: RandomLegal, game: GameRunner) -> str:
 
 
 def _move(game: GameRunner, turn: Turn, reply: Reply, *, opening: bool = False) -> Move:
-    """The move that was just made."""
     return Move(
         turn.seat, turn.observation, reply.text, reply.action, not game.last_move_invalid,
         game.board(), opening,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unstable.core import (
@@ -18,6 +17,7 @@ from unstable.core import (
     TaskMeta,
     derived_seed,
 )
+from unstable.evaluation import iteration
 from unstable.model_pool import ModelPool
 from unstable.utils.handles import call_within
 from unstable.utils.templates import ACTION_EXTRACTION, get_template
@@ -31,15 +31,11 @@ DROP_TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class Job:
-    """A game to be played, and what it is for."""
-
     spec: PlaySpec
     meta: TaskMeta
 
 
 class GamesInFlight:
-    """The games in flight, and those that have finished."""
-
     def __init__(self) -> None:
         self._jobs: dict[Episode, Job] = {}
         self._running: defaultdict[str, set[Episode]] = defaultdict(set)
@@ -60,9 +56,6 @@ class GamesInFlight:
 
     def under_way(self, kind: str) -> int:
         return len(self._running[kind])
-
-    def metas(self) -> list[TaskMeta]:
-        return [job.meta for job in self._jobs.values()]
 
     async def wait(self, timeout: float) -> None:
         """Return when some game has landed, or after `timeout` seconds."""
@@ -135,14 +128,7 @@ POOL_TIMEOUT = 120.0
 class Matchmaker:
     """Draws games. Each depends on its number, on the seed, and on whom the pool chooses.
 
-    Args:
-        pool: says which checkpoint is current and chooses opponents.
-        training_envs: environment, number of players, prompt template.
-        evaluation_envs: the same, for evaluation.
-        evaluation_opponent: a fixed player's name.
-        action_extraction: how the move is found in what a model writes.
-        seed: of everything that is drawn here.
-        group_size: training games that share environment, seed, seat and opponent.
+    Games of a group share environment, seed, seat and opponent; see Collector for the arguments.
     """
 
     def __init__(
@@ -170,11 +156,7 @@ class Matchmaker:
         self._models: dict[str, tuple[str | None, str]] = {}
 
     async def current(self) -> str:
-        """The newest checkpoint.
-
-        Raises:
-            LookupError: there is none.
-        """
+        """The newest checkpoint. Raises LookupError: there is none."""
         uid = await call_within(POOL_TIMEOUT, self._pool.current_uid)
         if uid is None:
             raise LookupError("the pool has no checkpoint: call add_checkpoint first")
@@ -194,23 +176,19 @@ class Matchmaker:
         mine = await self._agent(me, template)
         opponent = mine if other in (None, me) else await self._agent(other, template)
         agents = tuple(mine if i == seat else opponent for i in range(num_players))
-        jobs = []
-        for member in range(self.group_size):
-            spec = PlaySpec(env_id, num_players, seat, agents, seed)
-            if self.group_size > 1:
-                draws = derived_seed(seed, "member", member)
-                spec = PlaySpec(
-                    env_id, num_players, seat, agents, seed, f"group-{number}", draws
-                )  # fmt: skip
-            jobs.append(Job(spec, TaskMeta("train", env_id, seat, seed, me, other)))
-        return jobs
+        meta = TaskMeta("train", env_id, seat, seed, me, other)
+        spec = PlaySpec(env_id, num_players, seat, agents, seed)
+        if self.group_size == 1:
+            return [Job(spec, meta)]
+        draws = [derived_seed(seed, "member", member) for member in range(self.group_size)]
+        return [
+            Job(replace(spec, group=f"group-{number}", sampling_seed=draw), meta) for draw in draws
+        ]
 
-    async def evaluation(
-        self, ckpt_uid: str, env: Env, number: int, *, both_seats: bool = True
-    ) -> Job:
+    async def evaluation(self, ckpt_uid: str, env: Env, number: int) -> Job:
         """Evaluation game `number` of an environment: the same for every checkpoint but for it."""
         env_id, num_players, template = env
-        seat = number % num_players if both_seats else 0
+        seat = number % num_players
         seed = derived_seed(self._seed, "eval", env_id, number)
         mine = await self._agent(ckpt_uid, template)
         opponent = AgentSpec("fixed", self.evaluation_opponent, template, self._extraction)
@@ -226,17 +204,11 @@ class Matchmaker:
                 raise LookupError(f"the pool does not know {uid!r}")
             self._models[uid] = model
         path_or_name, kind = self._models[uid]
-        return AgentSpec(kind, path_or_name, template, self._extraction, version_of(uid))
-
-
-def version_of(uid: str) -> int:
-    """The learner's step that a checkpoint came from."""
-    match = re.fullmatch(r"ckpt-(-?\d+)", uid)
-    return int(match[1]) if match else UNKNOWN_VERSION
+        version = int(max(iteration(uid), UNKNOWN_VERSION))
+        return AgentSpec(kind, path_or_name, template, self._extraction, version)
 
 
 def _checked(envs: Sequence[Sequence[Any]], name: str) -> tuple[Env, ...]:
-    """The environments as triples; raises ValueError where one is not."""
     checked: list[Env] = []
     for env in envs:
         if isinstance(env, str) or len(env) != 3:

@@ -65,20 +65,17 @@ class RemotePlayer:
         )
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._model.ask(messages, sampling)
+                text = await self._model.ask(messages, sampling)
         except TimeoutError as error:
             raise EngineError(f"{self._agent.model}: no answer in {self._timeout:g} s") from error
-        action, feedback = extract_action(answer.text, self._agent.action_extraction_fn)
-        return Reply(answer.text, action, feedback, prompt=messages[-1]["content"])
+        action, feedback = extract_action(text, self._agent.action_extraction_fn)
+        return Reply(text, action, feedback, prompt=messages[-1]["content"])
 
 
 class PlayerFactory:
     """Makes the players of a game; what costs much to make is made once.
 
-    Args:
-        actors: generates for our policy and its adapters.
-        tokenizer: of our model; its chat template makes the prompts.
-        config: of our model; other local models are run with the same settings.
+    Other local models are run with the settings of ours, `config`.
     """
 
     def __init__(
@@ -114,7 +111,6 @@ class PlayerFactory:
         return lambda env, seat, text: board(env, seat, text) if short[seat] else text
 
     def costs(self) -> dict[str, float]:
-        """What remote models have cost so far, by name, in USD."""
         return {name: model.cost_usd for name, model in self._remote.items()}
 
     async def close(self) -> None:
@@ -151,8 +147,6 @@ class PlayerFactory:
 
     def _remote_model(self, name: str) -> RemoteModel:
         if name not in self._remote:
-            from unstable.engines.remote import RemoteModel
-
             self._remote[name] = RemoteModel(name)
         return self._remote[name]
 

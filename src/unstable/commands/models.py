@@ -33,11 +33,7 @@ class ModelFolder:
 
 
 def find_model(folder: Path) -> ModelFolder:
-    """The model in a folder: of a run, the newest checkpoint.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The model in a folder: of a run, the newest checkpoint. Raises UsageError: there is none."""
     if (folder / "checkpoints").is_dir():
         model = find_model(newest_checkpoint(folder / "checkpoints"))
         return _as_trained(model, folder) if (folder / "config.json").exists() else model
@@ -52,11 +48,7 @@ def find_model(folder: Path) -> ModelFolder:
 
 
 def newest_checkpoint(checkpoints: Path) -> Path:
-    """The checkpoint of the learner's last saved step.
-
-    Raises:
-        UsageError: none was saved.
-    """
+    """The checkpoint of the learner's last saved step. Raises UsageError: none was saved."""
     steps = {
         int(match[1]): path
         for path in checkpoints.iterdir()

@@ -38,8 +38,6 @@ REMOTE_TIMEOUT = 300.0
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How a model answers; None: as fits the model."""
-
     temperature: float
     max_tokens: int
     template: str | None = None
@@ -47,14 +45,7 @@ class AnswerOptions:
 
 
 class Opponents:
-    """Plays all seats but the person's.
-
-    Args:
-        spec: the game.
-        players: by seat.
-        view: what they see; None: TextArena's text.
-        model: to be closed with it.
-    """
+    """Plays all seats but the person's; `model` is closed with it."""
 
     def __init__(
         self,
@@ -221,7 +212,6 @@ def play(
       unstable play outputs/2026-11-15/10-00-00/demo --game TicTacToe-v0 --seat 1
       OPENAI_BASE_URL=http://localhost:8000/v1 unstable play some-model --thoughts
     """
-    from unstable.commands.play import make_opponents
     from unstable.games.catalog import probe
     from unstable.games.person import Person
 

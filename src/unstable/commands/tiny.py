@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
@@ -90,14 +90,13 @@ def _progress(quiet: bool) -> Iterator[Callable[[TinyProgress], None]]:
         transient=True,
         disable=quiet or not err.is_terminal,
     )
-    tasks: dict[str, int] = {}
+    tasks: dict[str, TaskID] = {}
 
     def report(progress: TinyProgress) -> None:
         bar.start()
         if progress.phase not in tasks:
             tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total)
-        task = bar.task_ids[list(tasks).index(progress.phase)]
-        bar.update(task, completed=progress.done, total=progress.total)
+        bar.update(tasks[progress.phase], completed=progress.done, total=progress.total)
 
     try:
         yield report

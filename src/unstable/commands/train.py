@@ -43,7 +43,6 @@ class TrainingBar:
         )
         self._task = self._bar.add_task("starting", total=None, now="")
         self._seen: set[tuple[str, str, str]] = set()
-        self._first: int | None = None
 
     def __enter__(self) -> Self:
         if self._live:
@@ -176,7 +175,6 @@ def resume(
 
 def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
     from unstable.commands.tiny import base_model
-    from unstable.commands.train import TrainingBar
     from unstable.config import ConfigError
     from unstable.run.start import RUN_ERRORS, start
 
@@ -229,7 +227,6 @@ def _troubles(counts: Mapping[str, Any]) -> str:
 
 
 def _recipe(model: str | None) -> Path:
-    """What is trained without a configuration."""
     recipes = Path(__file__).parent.parent / "recipes"
     return recipes / ("smollm2.toml" if model == "smollm2" else "tictactoe.toml")
 

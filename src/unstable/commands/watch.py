@@ -71,11 +71,7 @@ def terminal(
 
 
 def newest_run(outputs: Path) -> Path:
-    """The run below a folder that was begun last.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The run below a folder that was begun last. Raises UsageError: there is none."""
     runs = [path.parent for path in outputs.glob("*/*/*/metrics.jsonl")]
     if not runs:
         raise UsageError(f"no run below {outputs}/: name the run's folder")

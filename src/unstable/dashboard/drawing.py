@@ -84,7 +84,6 @@ def ago(seconds: float) -> str:
 
 
 def draw_learner(view: View, width: int, height: int) -> RenderableType:
-    """The learner's curves, with their last value, as high as there is room."""
     if not view.curves:
         return NOTHING
     lasts = [_last(curve) for curve in view.curves]
@@ -102,7 +101,6 @@ def _last(curve: Curve) -> Text:
 
 
 def compact(value: float) -> str:
-    """A number in at most ten characters or so."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e8 else f"{value:.4g}"
 
 
@@ -122,7 +120,6 @@ def draw_games(view: View, _: int, __: int) -> RenderableType:
 
 
 def draw_evaluation(view: View, width: int, _: int) -> RenderableType:
-    """Win rates of the newest checkpoint with their intervals, and of all before."""
     if not view.win_rates:
         return NOTHING
     return Group(*(_win_rate(rate, width) for rate in view.win_rates))
@@ -140,7 +137,6 @@ def _win_rate(rate: WinRate, width: int) -> Text:
 
 
 def draw_engines(view: View, width: int, _: int) -> RenderableType:
-    """Tokens per second of every engine, and the GPUs where there are any."""
     if not view.engines and not view.gpus:
         return NOTHING
     fastest = max((engine.tok_s for engine in view.engines), default=0.0)
@@ -243,7 +239,6 @@ def draw_game(view: View, _: int, __: int) -> RenderableType:
 
 
 def short(uid: str) -> str:
-    """A player's name without what it has in common with others of its kind."""
     return uid.removeprefix("fixed-")
 
 
@@ -252,13 +247,11 @@ def _number_row(number: Number, value: str) -> tuple[Text, Text]:
 
 
 def _room(width: int, *columns: Sequence[Text]) -> int:
-    """What columns of text leave for a bar."""
     used = sum(max(cell.cell_len for cell in column) + 1 for column in columns)
     return max(4, width - used)
 
 
 def _grid(rows: Sequence[tuple[Text, ...]]) -> Table:
-    """Names left, numbers right, and what is left for a bar."""
     table = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True, overflow="ellipsis")
     table.add_column(no_wrap=True, justify="right")

@@ -102,9 +102,6 @@ class RunFiles:
             status=None if status is None else asdict(status),
         )
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _paths(self) -> list[Path]:
         return [self.run / name for name in (INTERFACE, METRICS, GAMES)]
 
@@ -160,13 +157,7 @@ SECONDS = 10.0
 
 
 class LiveParts:
-    """A source of views.
-
-    Args:
-        tracker: a Tracker, or the handle of one.
-        step_buffer: a StepBuffer, or the handle of one; without it the buffer's size is the one
-            that the tracker last got.
-    """
+    """A source of views; without a step buffer its size is the one that the tracker last got."""
 
     def __init__(self, tracker: Any, step_buffer: Any = None) -> None:
         self._tracker, self._step_buffer = tracker, step_buffer
@@ -184,9 +175,6 @@ class LiveParts:
             return info, _ask(self._step_buffer, "step buffer", "stats")
         except SourceError:  # without it the tracker still has nearly everything
             return info, None
-
-    def close(self) -> None:
-        """The parts are not ours."""
 
 
 def _ask(target: Any, name: str, method: str) -> dict[str, Any]:
@@ -212,12 +200,7 @@ NEXT = 15.0
 
 
 class ClusterRun:
-    """A source of views: a process that asks the actors `Tracker` and `StepBuffer`.
-
-    Args:
-        address: of the cluster; `auto` is the one on this machine.
-        namespace: of the actors.
-    """
+    """A source of views: a process that asks the actors `Tracker` and `StepBuffer`."""
 
     def __init__(self, address: str = "auto", namespace: str = "unstable") -> None:
         self._lines: queue.Queue[str | None] = queue.Queue()

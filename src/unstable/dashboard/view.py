@@ -6,7 +6,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from unstable.evaluation import iteration
@@ -156,59 +156,58 @@ def make_view(
         written: when `info` was written, if it is from files.
         status: what the run says about itself: `status`, `updates` and `message`.
     """
-    run_status = status or {}
-    scalars = {str(k): _number(v) for k, v in info.get("scalars", {}).items()}
-    size = (buffer or {}).get("size", scalars.get("buffer/size"))
-    tok_s = {str(k): _number(v) for k, v in info.get("gpu_tok_s", {}).items()}
+    learner = info.get("learner", {})  # long: only what is shown of it is looked at
+    info = _clean({key: value for key, value in info.items() if key != "learner"})
+    buffer, status = buffer or {}, _clean(status or {})
+    scalars, tok_s = info.get("scalars", {}), info.get("gpu_tok_s", {})
+    size = buffer.get("size", scalars.get("buffer/size"))
     return View(
-        run_name=printable(str(info.get("run_name", ""))),
+        run_name=info.get("run_name", ""),
         step=int(info.get("step") or 0),
         written=written,
-        status=printable(str(run_status.get("status", ""))),
-        updates=run_status.get("updates"),
-        message=printable(str(run_status.get("message", ""))),
-        engines=_engines(info.get("inference", {})),
-        gpus=tuple(_with_speed(gpu, tok_s.get(str(gpu.index))) for gpu in gpus),
-        curves=_curves(info.get("learner", {})),
+        status=status.get("status", ""),
+        updates=status.get("updates"),
+        message=status.get("message", ""),
+        engines=tuple(
+            Throughput(name, *(values.get(key) or 0.0 for key in ("tok_s", "running", "queued")))
+            for name, values in sorted(info.get("inference", {}).items())
+        ),
+        gpus=tuple(replace(gpu, tok_s=tok_s.get(str(gpu.index))) for gpu in gpus),
+        curves=_curves(learner),
         collected=_numbers({label: info.get(key) for key, label in COLLECTED.items()}),
         win_rates=_win_rates(info.get("evaluation", [])),
         ratings=_ratings(info.get("TS", {})),
         matches=_matches(info.get("match_counts", ())),
         exploration=tuple(
-            (printable(str(env_id)), _numbers(values))
+            (env_id, _numbers(values))
             for env_id, values in sorted(info.get("exploration", {}).items())
         ),
         games=_games(info.get("counts", {})),
         buffer_size=None if size is None else int(size),
-        failures=_failures(scalars, buffer or {}, info.get("write_failures")),
-        latest_game=printable(str(info.get("latest_game", ""))),
+        failures=_failures(scalars, buffer, info.get("write_failures")),
+        latest_game=info.get("latest_game", ""),
     )
 
 
-def _number(value: Any) -> float | None:
-    """JSON has null where a number was not finite; so has the view."""
-    if value is None or not math.isfinite(value):
-        return None
-    return float(value)
+def _clean(value: Any) -> Any:
+    """Texts safe for a terminal, and None for numbers that are not finite, as JSON has it."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        # Pairs are the keys of match counts, numbers those of GPUs.
+        return {
+            _clean(key if isinstance(key, tuple) else str(key)): _clean(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return type(value)(map(_clean, value))
+    return value
 
 
-def _numbers(values: Mapping[str, Any]) -> tuple[Number, ...]:
-    finite = ((printable(str(name)), _number(value)) for name, value in values.items())
-    return tuple(Number(name, value) for name, value in finite if value is not None)
-
-
-def _engines(stats: Mapping[str, Mapping[str, Any]]) -> tuple[Throughput, ...]:
-    return tuple(
-        Throughput(
-            printable(str(name)),
-            *(_number(values.get(key)) or 0.0 for key in ("tok_s", "running", "queued")),
-        )
-        for name, values in sorted(stats.items())
-    )
-
-
-def _with_speed(gpu: Gpu, tok_s: float | None) -> Gpu:
-    return Gpu(gpu.index, gpu.name, gpu.busy, gpu.used_gib, gpu.total_gib, gpu.watts, tok_s)
+def _numbers(values: Mapping[str, float | None]) -> tuple[Number, ...]:
+    return tuple(Number(name, value) for name, value in values.items() if value is not None)
 
 
 def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
@@ -217,7 +216,7 @@ def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
         return (places[0] if places else len(CURVE_ORDER), name)
 
     return tuple(
-        Curve(printable(name), tuple(_number(value) for value in learner[name][-MAX_CURVE:]))
+        Curve(printable(name), tuple(_clean(learner[name][-MAX_CURVE:])))
         for name in sorted(learner, key=place)
         if name != "step" and learner[name]
     )
@@ -226,63 +225,58 @@ def _curves(learner: Mapping[str, Any]) -> tuple[Curve, ...]:
 def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
     """By environment and opponent; the newest checkpoint is the last."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for evaluation in sorted(evaluations, key=lambda one: iteration(str(one["ckpt_uid"]))):
+    for evaluation in sorted(evaluations, key=lambda one: iteration(one["ckpt_uid"])):
         if evaluation["games"]:
-            key = (str(evaluation["env_id"]), str(evaluation["opponent"]))
-            groups.setdefault(key, []).append(evaluation)
+            groups.setdefault((evaluation["env_id"], evaluation["opponent"]), []).append(evaluation)
     return tuple(
         WinRate(
-            env_id=printable(env_id),
-            opponent=printable(opponent),
-            ckpt_uid=printable(str(rows[-1]["ckpt_uid"])),
-            games=int(rows[-1]["games"]),
-            win_rate=float(rows[-1]["win_rate"]),
-            low=float(rows[-1]["win_rate_low"]),
-            high=float(rows[-1]["win_rate_high"]),
-            draw_rate=float(rows[-1]["draw_rate"]),
-            invalid_rate=float(rows[-1]["invalid_rate"]),
-            history=tuple(_checkpoint_rate(one) for one in rows),
+            env_id=env_id,
+            opponent=opponent,
+            ckpt_uid=rows[-1]["ckpt_uid"],
+            games=rows[-1]["games"],
+            win_rate=rows[-1]["win_rate"],
+            low=rows[-1]["win_rate_low"],
+            high=rows[-1]["win_rate_high"],
+            draw_rate=rows[-1]["draw_rate"],
+            invalid_rate=rows[-1]["invalid_rate"],
+            history=tuple(_checkpoint_rate(row) for row in rows),
         )
         for (env_id, opponent), rows in groups.items()
     )
 
 
 def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
-    uid = str(evaluation["ckpt_uid"])
+    uid = evaluation["ckpt_uid"]
     number = iteration(uid)
     return CheckpointRate(
-        ckpt_uid=printable(uid),
+        ckpt_uid=uid,
         # What the learner starts from is numbered -1.
         update=max(0, int(number)) if math.isfinite(number) else None,
-        games=int(evaluation["games"]),
-        win_rate=float(evaluation["win_rate"]),
-        low=float(evaluation["win_rate_low"]),
-        high=float(evaluation["win_rate_high"]),
+        games=evaluation["games"],
+        win_rate=evaluation["win_rate"],
+        low=evaluation["win_rate_low"],
+        high=evaluation["win_rate_high"],
     )
 
 
 def _ratings(ratings: Mapping[str, Mapping[str, Any]]) -> tuple[RatingRow, ...]:
     rows = [
-        RatingRow(
-            printable(str(uid)), float(rating["mu"]), float(rating["sigma"]),
-            bool(rating.get("active", True)),
-        )
+        RatingRow(uid, rating["mu"], rating["sigma"], rating.get("active", True))
         for uid, rating in ratings.items()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(rows, key=lambda row: -row.mu))
 
 
 def _matches(counts: Any) -> tuple[Match, ...]:
     """Of pairs to counts, or of triples as JSON has them."""
     triples = [(*pair, n) for pair, n in counts.items()] if isinstance(counts, Mapping) else counts
-    matches = [Match(printable(str(a)), printable(str(b)), int(n)) for a, b, n in triples]
-    return tuple(sorted(matches, key=lambda match: -match.games))
+    return tuple(sorted((Match(*triple) for triple in triples), key=lambda match: -match.games))
 
 
 def _games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
     names = {"collection-": "train", "evaluation-": "eval"}
     return tuple(
-        Number(f"{names[prefix]} {printable(name.removeprefix(prefix))}", float(count))
+        Number(f"{names[prefix]} {name.removeprefix(prefix)}", float(count))
         for prefix in names
         for name, count in sorted(counts.items())
         if name.startswith(prefix)
@@ -292,14 +286,14 @@ def _games(counts: Mapping[str, Any]) -> tuple[Number, ...]:
 def _failures(
     scalars: Mapping[str, float | None], buffer: Mapping[str, Any], write_failures: Any
 ) -> tuple[Number, ...]:
-    counted: dict[str, Any] = {
+    counted = {**scalars, **{f"buffer/{name}": value for name, value in buffer.items()}}
+    failed = {
         name: value
-        for name, value in scalars.items()
+        for name, value in counted.items()
         if any(word in name.rsplit("/", 1)[-1] for word in FAILURES)
     }
-    counted |= {f"buffer/{k}": v for k, v in buffer.items() if any(w in k for w in FAILURES)}
-    counted["metrics not written"] = write_failures
-    return tuple(number for number in _numbers(counted) if number.value)
+    failed["metrics not written"] = write_failures
+    return tuple(number for number in _numbers(failed) if number.value)
 
 
 class SourceError(Exception):
@@ -310,15 +304,7 @@ class Source(Protocol):
     """Gives the newest view when it is asked; called from one thread at a time."""
 
     def fetch(self) -> View:
-        """The view now, within seconds.
-
-        Raises:
-            SourceError: there is none now.
-        """
-        ...
-
-    def close(self) -> None:
-        """No more will be asked."""
+        """The view now, within seconds; raises SourceError where there is none."""
         ...
 
 

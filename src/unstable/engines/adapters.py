@@ -7,16 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unstable.engines.protocol import EngineError
-
-if TYPE_CHECKING:
-    from torch import nn
-
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -39,7 +35,6 @@ def check_adapter(folder: str, model: nn.Module) -> None:
         model: the model that it has to fit; its weights are not looked at, and may be on `meta`.
     """
     from safetensors import SafetensorError, safe_open
-    from torch import nn
 
     modules = dict(model.named_modules())
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,20 +33,11 @@ def draw(
     """
     logprobs = logits.log_softmax(-1)
     tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
-    greedy = [row for row, t in enumerate(temperatures) if t <= 0.0]
-    nucleus = [
-        row
-        for row, (t, p) in enumerate(zip(temperatures, top_ps, strict=True))
-        if t > 0.0 and p < 1.0
-    ]
-    whole = [
-        row
-        for row, (t, p) in enumerate(zip(temperatures, top_ps, strict=True))
-        if t > 0.0 and p >= 1.0
-    ]
-    for rows, pick in ((greedy, _most_likely), (nucleus, _from_nucleus), (whole, _from_whole)):
-        if not rows:
-            continue
+    ways: dict[Callable[[Tensor, Tensor, Tensor, Tensor], Tensor], list[int]] = {}
+    for row, (temperature, top_p) in enumerate(zip(temperatures, top_ps, strict=True)):
+        sampled = _from_nucleus if top_p < 1.0 else _from_whole
+        ways.setdefault(sampled if temperature > 0.0 else _most_likely, []).append(row)
+    for pick, rows in ways.items():
         everybody = len(rows) == len(logits)
         chosen = logits if everybody else logits[rows]
         numbers = torch.tensor(
@@ -121,13 +112,7 @@ class Row:
 
 
 class Decoder:
-    """Decodes with a causal language model of `transformers`.
-
-    Args:
-        model: it is changed: attention and linear layers are replaced.
-        max_rows: how many at once.
-        stop: tokens that end an answer.
-    """
+    """Decodes with a causal language model of `transformers`, whose layers it replaces."""
 
     def __init__(self, model: Any, max_rows: int, stop: frozenset[int]) -> None:
         self.model = model.eval()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unstable.engines.protocol import EngineError, Sampling
@@ -15,15 +14,6 @@ if TYPE_CHECKING:
 
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENAI = "https://api.openai.com/v1"
-
-
-@dataclass(frozen=True)
-class RemoteReply:
-    text: str
-    input_tokens: int
-    output_tokens: int
-    cost_usd: float | None
-    """None: the endpoint does not say."""
 
 
 class RemoteModel:
@@ -36,7 +26,6 @@ class RemoteModel:
 
     Args:
         name: the model, as the endpoint calls it.
-        base_url: another endpoint, used with OPENAI_API_KEY.
         timeout: seconds for one try.
         tries: how often at most.
 
@@ -44,34 +33,30 @@ class RemoteModel:
         EngineError: there is neither a key nor an address.
     """
 
-    def __init__(
-        self, name: str, *, base_url: str | None = None, timeout: float = 60.0, tries: int = 5
-    ) -> None:
+    def __init__(self, name: str, *, timeout: float = 60.0, tries: int = 5) -> None:
         if tries < 1:
             raise ValueError(f"tries is {tries}: at least 1")
         self.name = name
         self.timeout = timeout
         self.tries = tries
-        self.url, self._key = _endpoint(name, base_url)
-        self.requests = self.input_tokens = self.output_tokens = 0
+        self.url, self._key = _endpoint(name)
         self.cost_usd = 0.0
         """Of all answers that came with their cost."""
         self._client: tuple[asyncio.AbstractEventLoop, AsyncOpenAI] | None = None
 
-    async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> RemoteReply:
+    async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Sampling) -> str:
         """Get the next message of a chat.
 
         Raises:
             EngineError: the endpoint refused, or did not answer however often it was asked.
         """
         for _ in range(self.tries):
-            reply = self._read(await self._request(messages, sampling))
-            if reply is not None:
-                self.requests += 1
-                self.input_tokens += reply.input_tokens
-                self.output_tokens += reply.output_tokens
-                self.cost_usd += reply.cost_usd or 0.0
-                return reply
+            completion = await self._request(messages, sampling)
+            text = self._read(completion)
+            if text is not None:
+                usage = getattr(completion, "usage", None)
+                self.cost_usd += float(getattr(usage, "cost", None) or 0.0)
+                return text
         raise EngineError(f"{self.name}: {self.url}: {self.tries} answers without a message")
 
     async def close(self) -> None:
@@ -106,7 +91,7 @@ class RemoteModel:
             message = f"{self.name}: {self.url}: {type(cause).__name__}: {cause}"
             raise EngineError(f"{message}, {self.tries} times") from error
 
-    def _read(self, completion: Any) -> RemoteReply | None:
+    def _read(self, completion: Any) -> str | None:
         """The answer; None if there is none, but may be the next time."""
         failure = getattr(completion, "error", None)
         if failure:  # some endpoints say 200 and then this
@@ -115,17 +100,9 @@ class RemoteModel:
                 return None
             raise EngineError(f"{self.name}: {self.url}: {str(failure)[:300]}")
         try:
-            text = completion.choices[0].message.content or ""
+            return str(completion.choices[0].message.content or "")
         except (AttributeError, LookupError, TypeError):
             return None
-        usage = getattr(completion, "usage", None)
-        cost = getattr(usage, "cost", None)
-        return RemoteReply(
-            text=str(text),
-            input_tokens=getattr(usage, "prompt_tokens", None) or 0,
-            output_tokens=getattr(usage, "completion_tokens", None) or 0,
-            cost_usd=None if cost is None else float(cost),
-        )
 
     def _connected(self) -> AsyncOpenAI:
         """The client of this event loop: connections cannot be used in another one."""
@@ -143,17 +120,17 @@ class RemoteModel:
         return self._client[1]
 
 
-def _endpoint(name: str, base_url: str | None) -> tuple[str, str | None]:
+def _endpoint(name: str) -> tuple[str, str | None]:
     """The address and the key."""
     environment = {
         key: value.strip()
         for key in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
         if (value := os.environ.get(key, "")).strip()
     }
-    if base_url is None and "OPENROUTER_API_KEY" in environment:
+    if "OPENROUTER_API_KEY" in environment:
         return OPENROUTER, environment["OPENROUTER_API_KEY"]
     key = environment.get("OPENAI_API_KEY")
-    url = base_url or environment.get("OPENAI_BASE_URL") or (OPENAI if key else None)
+    url = environment.get("OPENAI_BASE_URL") or (OPENAI if key else None)
     if url is None:
         raise EngineError(
             f"{name} is neither a player of ours nor a folder; to ask for it over the network, set"

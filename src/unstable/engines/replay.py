@@ -39,14 +39,7 @@ class _Recorded:
 
 
 class GraphReplay:
-    """Runs steps by replaying them.
-
-    Args:
-        run: runs a step.
-        mixture: which adapter each row has; set before every step.
-        max_rows: of the cache.
-        device: a GPU.
-    """
+    """Runs steps by replaying them; `mixture` is set before every step."""
 
     def __init__(
         self, run: Run, mixture: AdapterMixture, max_rows: int, device: torch.device

@@ -29,13 +29,7 @@ class LoadedPolicy:
 
 
 class Policies:
-    """Loads what requests name; keeps the ones used last, never more than `limit`.
-
-    Args:
-        base: decodes with the model itself and with adapters.
-        limit: how many, the base not counted.
-        load_model: makes a decoder of a folder that has a whole model.
-    """
+    """Loads what requests name; keeps those used last, never more than `limit` beside the base."""
 
     def __init__(self, base: Decoder, limit: int, load_model: Callable[[str], Decoder]) -> None:
         if limit < 1:
@@ -131,8 +125,6 @@ class TransformersEngine:
         max_adapters: int = 8,
         prefill_tokens: int = 16384,
     ) -> None:
-        from unstable.engines.transformers_engine import Policies
-
         if max_parallel_seq < 1:
             raise ValueError(f"max_parallel_seq is {max_parallel_seq}: at least 1")
         self.device, self.dtype = _device(device), dtype
@@ -240,8 +232,6 @@ class TransformersEngine:
 
     def _admit(self) -> dict[Decoder, list[Row]]:
         """Take requests from the queue while there is room, in their order."""
-        from unstable.engines.decoder import Row
-
         self._gathered = 0
         joining: dict[Decoder, list[Row]] = {}
         waiting: list[_Request] = []
@@ -339,23 +329,18 @@ class TransformersEngine:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(self.device)
 
     def _decoder(self, model: Any) -> Decoder:
-        from unstable.engines.decoder import Decoder
-
         return Decoder(model, self.max_parallel_seq, self.stop)
 
     def _load_decoder(self, folder: str) -> Decoder:
         return self._decoder(self._load(folder))
 
 
+@dataclass(eq=False)
 class _Request:
-    def __init__(
-        self, prompt: tuple[int, ...], sampling: Sampling, adapter: str | None,
-        answer: asyncio.Future[Completion],
-    ) -> None:  # fmt: skip
-        self.prompt = prompt
-        self.sampling = sampling
-        self.adapter = adapter
-        self.answer = answer
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    adapter: str | None
+    answer: asyncio.Future[Completion]
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -25,11 +25,7 @@ class RandomLegal:
         self._random = random.Random(seed)
 
     def act(self, game: GameRunner) -> str:
-        """A legal move.
-
-        Raises:
-            LookupError: the game's moves are not known, or it offers none.
-        """
+        """A legal move. Raises LookupError: the game's moves are not known, or it offers none."""
         moves = legal_moves(game.env_id, game.env, self._random)
         if not moves:
             raise LookupError(f"{game.env_id} offers no legal move")

@@ -13,11 +13,7 @@ def game_name(env_id: str) -> str:
 
 
 def legal_moves(env_id: str, env: Any, rng: random.Random) -> list[str]:
-    """Legal moves now.
-
-    Raises:
-        LookupError: nobody has written down the moves of this game.
-    """
+    """Legal moves now. Raises LookupError: nobody has written down the moves of this game."""
     try:
         moves = LEGAL_MOVES[game_name(env_id)]
     except KeyError:
@@ -127,11 +123,7 @@ ME, OTHER, EMPTY = "M", "O", "."
 
 
 def compact_view(env_id: str) -> Callable[[Any, int, str], str]:
-    """The view for a game.
-
-    Raises:
-        LookupError: there is none for this game.
-    """
+    """The view for a game. Raises LookupError: there is none for this game."""
     try:
         board = BOARDS[game_name(env_id)]
     except KeyError:

@@ -110,11 +110,6 @@ class GameRunner:
     def turns(self) -> int:
         return len(self.actions)
 
-    @property
-    def invalid_seats(self) -> list[int]:
-        """Whose moves were invalid, when the game is over."""
-        return [seat for seat, info in self.infos.items() if info.get("invalid_move")]
-
     def observe(self) -> Turn:
         """Whose turn it is; asked again before the move, it is the same."""
         if self.done:

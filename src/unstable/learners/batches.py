@@ -55,11 +55,7 @@ class BatchSource:
             pause = min(LONGEST_WAIT, 2.0 * pause)
 
     def take(self, batch_size: int, step: int) -> list[Step]:
-        if self.whole_games:
-            games = call(self.buffer.get_episodes, batch_size)
-            steps: list[Step] = [one for game in games for one in game]
-        else:
-            steps = call(self.buffer.get_batch, batch_size)
+        steps = call(self.buffer.get_batch, batch_size, whole_games=self.whole_games)
         fresh = [one for one in steps if not self._is_stale(one, step)]
         self.stale += len(steps) - len(fresh)
         return fresh

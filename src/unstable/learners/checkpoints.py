@@ -58,7 +58,6 @@ STATE_KEY = "state"
 def gather_tensors(
     named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
-    """Trained weights, and what the optimiser keeps about each."""
     tensors = {}
     for key, parameter in named.items():
         tensors[f"weight/{key}"] = parameter
@@ -124,7 +123,7 @@ def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ValueError: there is no state, or it is not one of a learner.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     path = folder / STATE_FILE
     if not path.is_file():

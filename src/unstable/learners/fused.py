@@ -47,7 +47,6 @@ def _forward_for(module: Any) -> Any:
 
 
 def _adapted_forward(layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """What PEFT's layer says to `x`."""
     out: Tensor
     if args or kwargs or not _is_ordinary(layer, x):
         out = type(layer).forward(layer, x, *args, **kwargs)

@@ -310,7 +310,6 @@ class StandardLearner:
         return info
 
     def _optimise(self, steps: Sequence[Step]) -> dict[str, float]:
-        """Every optimiser step of one batch; the mean of their numbers."""
         with self._autocast():
             items = list(self.algorithm.prepare_steps(steps))
         order = random.Random(self._step_seed())
@@ -393,7 +392,6 @@ class StandardLearner:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def save_state(self, folder: str | Path) -> None:
-        """Write everything that the next update depends on."""
         plain = {
             "algorithm": type(self.algorithm).__name__,
             "algorithm_state": self.algorithm.state_dict(),
@@ -434,9 +432,6 @@ class StandardLearner:
             for name, content in files.items():
                 (Path(folder) / name).write_bytes(content)
             self.load_state(folder)
-
-    def get_step(self) -> int:
-        return self._step
 
     # --- parts --------------------------------------------------------------------------------
 

@@ -22,8 +22,6 @@ T = TypeVar("T", bound=RewardTransform)
 
 
 class Stack(RewardTransform, Generic[T]):
-    """Transforms in the order in which they are applied."""
-
     def __init__(self, transforms: Iterable[T] = ()) -> None:
         self.transforms = list(transforms)
 

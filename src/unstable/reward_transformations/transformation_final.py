@@ -97,7 +97,6 @@ class RoleAdvantageFormatter(_RoleAdvantage):
 
     @property
     def role_advantage(self) -> dict[int, float]:
-        """The averages now, by seat."""
         return dict(self.baselines.get("", self.initial))
 
     def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:

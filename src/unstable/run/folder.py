@@ -41,11 +41,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """A run that is there.
-
-        Raises:
-            ConfigError: it is none.
-        """
+        """A run that is there. Raises ConfigError: it is none."""
         folder = cls(path)
         if not (folder.path / "config.json").is_file():
             raise ConfigError(f"{path} is no run: it has no config.json")
@@ -75,11 +71,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the only process that runs it.
-
-        Raises:
-            ConfigError: another one does.
-        """
+        """Be the only process that runs it. Raises ConfigError: another one does."""
         descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -110,10 +102,8 @@ class RunFolder:
 
 
 def state_step(path: Path) -> int:
-    """The learner's step at which a state was taken."""
     return int(path.name.removeprefix(_STATE))
 
 
 def read_json(path: Path) -> Any:
-    """A file that this module's writers made."""
     return json.loads(path.read_text(encoding="utf-8"))

@@ -145,10 +145,10 @@ def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: 
     here = ray.get_runtime_context().get_node_id()
     learner_gpus = min(1, _check_gpus(config))
 
-    def make(kind: type, name: str, arguments: dict[str, Any]) -> Any:
-        is_learner, is_pool = name == "Learner", name == "ModelPool"
-        if is_pool:
-            arguments = {**arguments, "checkpoints": folder.path / "checkpoints"}
+    def make(kind: type, name: str, **arguments: Any) -> Any:
+        is_learner = name == "Learner"
+        if name == "ModelPool":
+            arguments["checkpoints"] = folder.path / "checkpoints"
         options = {
             "name": name,
             "namespace": NAMESPACE,
@@ -185,7 +185,6 @@ def _await_parts(parts: Parts) -> None:
 def _supervise(
     config: RunConfig, folder: RunFolder, parts: Parts, step: int, report: ReportProgress
 ) -> RunResult:
-    """Wait for update after update; whatever else ends is a failure."""
     import ray
 
     learned: dict[str, float] = {}

@@ -39,7 +39,6 @@ class Parts:
     learner: StandardLearner
 
     def with_json_state(self) -> dict[str, Tracker | StepBuffer | ModelPool | Collector]:
-        """By name, the parts whose state is JSON."""
         return {
             "tracker": self.tracker, "buffer": self.buffer, "pool": self.pool,
             "collector": self.collector,
@@ -47,11 +46,7 @@ class Parts:
 
 
 def make_parts(
-    config: RunConfig,
-    folder: RunFolder,
-    model: str,
-    resume_step: int,
-    make: Callable[[Any, str, dict[str, Any]], Any],
+    config: RunConfig, folder: RunFolder, model: str, resume_step: int, make: Callable[..., Any]
 ) -> Parts:
     """All parts but the engines.
 
@@ -65,55 +60,45 @@ def make_parts(
     tracker = make(
         Tracker,
         "Tracker",
-        {
-            "run_name": config.name,
-            "wandb_project": config.wandb_project,
-            "trackio_project": config.trackio_project,
-            "run_dir": folder.path,
-            "resume_step": resume_step,
-        },
+        run_name=config.name,
+        wandb_project=config.wandb_project,
+        trackio_project=config.trackio_project,
+        run_dir=folder.path,
+        resume_step=resume_step,
     )
     buffer = make(
         StepBuffer,
         "StepBuffer",
-        {
-            "tracker": tracker,
-            "max_buffer_size": config.buffer.max_size,
-            "final_reward_transformation": ComposeFinalRewardTransforms(
-                transforms(config.buffer.final, "buffer.final")
-            ),
-            "step_reward_transformation": ComposeStepRewardTransforms(
-                transforms(config.buffer.step, "buffer.step")
-            ),
-            "sampling_reward_transformation": ComposeSamplingRewardTransforms(
-                transforms(config.buffer.sampling, "buffer.sampling")
-            ),
-            "buffer_strategy": config.buffer.strategy,
-            "group_size": config.games.group_size,
-            "write_csv": config.buffer.write_csv,
-            "seed": config.seed,
-        },
+        tracker=tracker,
+        max_buffer_size=config.buffer.max_size,
+        final_reward_transformation=ComposeFinalRewardTransforms(
+            transforms(config.buffer.final, "buffer.final")
+        ),
+        step_reward_transformation=ComposeStepRewardTransforms(
+            transforms(config.buffer.step, "buffer.step")
+        ),
+        sampling_reward_transformation=ComposeSamplingRewardTransforms(
+            transforms(config.buffer.sampling, "buffer.sampling")
+        ),
+        buffer_strategy=config.buffer.strategy,
+        group_size=config.games.group_size,
+        write_csv=config.buffer.write_csv,
+        seed=config.seed,
     )
     pool = make(
         ModelPool,
         "ModelPool",
-        {
-            "tracker": tracker,
-            "sample_mode": config.pool.sample_mode,
-            "max_active_lora": config.pool.max_active_lora,
-            "lag_range": config.pool.lag_range,
-            "ratings": config.pool.ratings,
-            "seed": config.seed,
-        },
+        tracker=tracker,
+        seed=config.seed,
+        **config.pool.model_dump(exclude={"fixed"}),
     )
     shared = {"tracker": tracker, "step_buffer": buffer, "model_pool": pool}
-    collector = make(Collector, "Collector", shared | collector_arguments(config, model))
-    learner = make(StandardLearner, "Learner", shared | learner_arguments(config, model))
+    collector = make(Collector, "Collector", **shared, **collector_arguments(config, model))
+    learner = make(StandardLearner, "Learner", **shared, **learner_arguments(config, model))
     return Parts(tracker, buffer, pool, collector, learner)
 
 
 def begin(config: RunConfig, parts: Parts) -> None:
-    """Register who plays at the beginning of a new run."""
     call(parts.pool.add_checkpoint, None, BASE_ITERATION)
     for name in config.pool.fixed:
         call(parts.pool.add_fixed, name)
@@ -131,18 +116,11 @@ def refusals_are_mistakes() -> Iterator[None]:
 
 
 def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
-    """The `vllm_config` of the collector."""
-    memory = config.engine.gpu_memory_utilization
     return {
-        **({} if memory is None else {"gpu_memory_utilization": memory}),
         "model_name": model,
         "engine": _engine_kind(config),
-        "device": config.engine.device,
-        "dtype": config.engine.dtype,
-        "max_parallel_seq": config.engine.max_parallel_seq,
-        "max_model_len": config.engine.max_model_len,
-        "max_loras": config.engine.max_loras,
         "lora_config": config.lora.model_dump(),
+        **config.engine.model_dump(exclude={"kind", "num_actors"}),
         **config.sampling.model_dump(),
     }
 
@@ -160,7 +138,6 @@ def _engine_kind(config: RunConfig) -> str:
 
 
 def trains_whole_model(config: RunConfig) -> bool:
-    """Whether checkpoints are whole models instead of adapters."""
     return bool(config.learner.options.get("full_parameters"))
 
 
@@ -172,12 +149,8 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
         "evaluation_envs": config.games.evaluated,
         "evaluation_opponent": config.games.opponent,
         "max_eval_games_per_ckpt": config.eval_games,
-        "filter_opponent_invalid": config.games.filter_opponent_invalid,
-        "action_extraction": config.games.action_extraction,
-        "compact_views": config.games.compact_views,
-        "random_opening_moves": config.games.random_opening_moves,
-        "group_size": config.games.group_size,
         "seed": config.seed,
+        **config.games.model_dump(exclude={"train", "evaluate", "opponent"}),
     }
 
 
@@ -204,7 +177,6 @@ def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
 
 
 def make_algorithm(config: RunConfig) -> BaseAlgo:
-    """The algorithm by its name; raises ConfigError with those that are known."""
     name = config.learner.algorithm
     if name not in algorithms.ALGORITHMS:
         known = ", ".join(algorithms.ALGORITHMS)
@@ -217,7 +189,6 @@ def make_algorithm(config: RunConfig) -> BaseAlgo:
 
 
 def transforms(named: Iterable[TransformConfig], field: str) -> list[Any]:
-    """Reward transforms by the names of their classes; raises ConfigError."""
     instances = []
     for transform in named:
         kind = getattr(reward_transformations, transform.type, None)

@@ -58,7 +58,6 @@ def settled(evaluations: Sequence[Mapping[str, Any]], games: int) -> tuple[Mappi
 
 
 def result_of(folder: RunFolder, parts: Parts, step: int) -> RunResult:
-    """What a run that has ended leaves."""
     uid = call(parts.pool.current_uid)
     checkpoint = call(parts.pool.ckpt_path, uid) if uid else None
     evaluations = tuple(call(parts.tracker.get_evaluations))

@@ -24,19 +24,12 @@ from unstable.run.progress import (
 async def train_by_turns(
     config: RunConfig, folder: RunFolder, model: str, report: ReportProgress
 ) -> RunResult:
-    """Begin the run of a folder, or resume it from its newest state.
-
-    Args:
-        config: what to do.
-        folder: of the run.
-        model: the base model's folder or Hugging Face id.
-        report: called before every phase.
-    """
+    """Begin the run of a folder, or resume it from its newest state."""
     states = folder.states()
     with refusals_are_mistakes():
         resume_step = state_step(states[-1]) if states else -1
         parts = make_parts(
-            config, folder, model, resume_step, lambda kind, _, arguments: kind(**arguments)
+            config, folder, model, resume_step, lambda kind, _, **arguments: kind(**arguments)
         )
     step = 0
     learner_metrics: Mapping[str, float] = {}

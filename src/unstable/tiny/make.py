@@ -77,7 +77,6 @@ It knows nothing else: no language, no other game.
 def model_card(
     games: Sequence[str], seed: int, count: int, steps: int, illegal: Mapping[str, float]
 ) -> str:
-    """The card as Markdown; `illegal` is the share of illegal moves by game."""
     rows = "\n".join(f"| {env_id} | {share:.1%} |" for env_id, share in illegal.items())
     return _TEMPLATE.format(games=", ".join(games), count=count, steps=steps, seed=seed, rows=rows)
 
@@ -161,7 +160,6 @@ def _make(
     report: Callable[[TinyProgress], None],
     plan: WarmUp,
 ) -> dict[str, float]:
-    """Write model and tokenizer; the share of illegal moves by game."""
     quiet_transformers()
     tokenizer = byte_tokenizer()
     positions = {env_id: _positions(env_id, plan.games, seed, report) for env_id in games}
@@ -279,5 +277,4 @@ def tiny_model(
 
 
 def cache_folder() -> Path:
-    """Where models that are made here are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstable"

@@ -29,7 +29,6 @@ CHAT_TEMPLATE = (
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer; a byte's token is its value."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -195,7 +194,6 @@ def sample_moves(
     seed: int,
     max_tokens: int = 16,
 ) -> list[str]:
-    """What the model answers, at temperature 1 and from all tokens."""
     import torch
 
     by_length: dict[int, list[int]] = {}

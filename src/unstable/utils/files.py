@@ -65,7 +65,6 @@ def new_folder(path: str | Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder reach the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -124,7 +123,6 @@ class BackgroundWriter:
             self.skipped += 1
 
     def flush(self) -> None:
-        """Return when everything that was put has been tried."""
         self._queue.join()
 
     def close(self) -> None:

@@ -22,7 +22,6 @@ def send(method: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> Any:
 
 
 def call(method: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a method and return what it returns."""
     if not hasattr(method, "remote"):
         return method(*args, **kwargs)
     import ray

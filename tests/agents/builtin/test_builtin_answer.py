@@ -24,7 +24,6 @@ from p2p.agents.requests import (
     RewardRequest,
     Synthesis,
     SynthesisRequest,
-    TriedIteration,
     VisualRequest,
 )
 from p2p.contracts import CriterionScore, JudgeOpinion, Record, SessionAnalysis
@@ -77,7 +76,7 @@ def test_a_revision_that_comes_back_is_followed_by_another() -> None:
         prompt="run", env_id=ENV, criteria=intent().criteria, iteration=1, best_iteration=1,
         reward_code=draft().code, score=0.3, pass_threshold=0.8, criterion_scores=scores,
         failure_tags=(), diagnosis="", dynamics="", hyperparameters={"total_timesteps": 1000},
-        history=(TriedIteration(iteration=1, parent=None, score=0.3, final_return=0.0),),
+        history=(PastIteration(iteration=1, parent=None, score=0.3, final_return=0.0),),
     )  # fmt: skip
     agent = Agent(FunctionModel(answer), output_type=RevisionProposal, retries=4)
     proposals: list[RevisionProposal] = []

@@ -15,7 +15,7 @@ from p2p.agents.builtin import answer
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.revise import revise
 from p2p.agents.builtin.reward import Recipe, read_recipe, write_reward
-from p2p.agents.requests import IntentRequest, ReviseRequest, RewardRequest, TriedIteration
+from p2p.agents.requests import IntentRequest, PastIteration, ReviseRequest, RewardRequest
 from p2p.agents.revise_agent import revise as revise_session
 from p2p.agents.reward_source import reward_digest
 from p2p.agents.session_text import tunables
@@ -42,8 +42,8 @@ FAILED = -1.0
 # --- one request ----------------------------------------------------------------------------------
 
 
-def past(iteration: int, score: float, parent: int | None = None, **fields: Any) -> TriedIteration:
-    return TriedIteration(
+def past(iteration: int, score: float, parent: int | None = None, **fields: Any) -> PastIteration:
+    return PastIteration(
         iteration=iteration, parent=parent, score=score, final_return=1.0, **fields
     )
 

@@ -5,7 +5,7 @@ import { useLive } from "../../api/live";
 import { benchmarkCasesQuery, benchmarkQuery } from "../../api/queries";
 import type { Benchmark, BenchmarkCase } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
-import { Card, Empty, Facts, Meter, NotYet, PageHeading, Problem, Status, spoken } from "../../ui/basics";
+import { Card, Facts, Meter, Missing, NotYet, PageHeading, Problem, Status, spoken } from "../../ui/basics";
 import { CaseGrid } from "./CaseGrid";
 import { Agreement, Rates } from "./Results";
 
@@ -17,9 +17,9 @@ export default function BenchmarkPage() {
   useLive(`/api/benchmarks/${encodeURIComponent(id)}/live`, { benchmark: [["benchmark", id]] });
   if (error instanceof ApiError && error.status === 404) {
     return (
-      <Empty title={error.message}>
+      <Missing title={error.message}>
         <Link to="/benchmark">All benchmarks</Link>
-      </Empty>
+      </Missing>
     );
   }
   if (!benchmark) return <NotYet what="Could not load the benchmark" error={error} />;

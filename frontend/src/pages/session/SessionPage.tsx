@@ -4,7 +4,7 @@ import { ApiError } from "../../api/client";
 import { useLive } from "../../api/live";
 import { iterationsQuery, sessionQuery } from "../../api/queries";
 import type { Iteration, SessionDetail } from "../../api/types";
-import { Empty, NotYet, Problem } from "../../ui/basics";
+import { Missing, NotYet, Problem } from "../../ui/basics";
 import { Criteria } from "../Criteria";
 import { Lineage, ScoreChart } from "./History";
 import { IterationView } from "./IterationView";
@@ -25,9 +25,9 @@ export default function SessionPage() {
 
   if (session.error instanceof ApiError && session.error.status === 404) {
     return (
-      <Empty title={session.error.message}>
+      <Missing title={session.error.message}>
         <Link to="/e2e">All sessions</Link> · <Link to="/trash">Trash</Link>
-      </Empty>
+      </Missing>
     );
   }
   if (!session.data) {

@@ -18,10 +18,10 @@ from p2p.agents.builtin.remarks import Followed, follow
 from p2p.agents.builtin.reward import Recipe, Term, read_recipe, recipe_for, render
 from p2p.agents.requests import (
     LessonUpdate,
+    PastIteration,
     ReviseRequest,
     RevisionProposal,
     RewardRequest,
-    TriedIteration,
 )
 from p2p.agents.revise_checks import violations
 from p2p.agents.reward_source import SHORT_DIGEST, reward_digest
@@ -127,7 +127,7 @@ class Case:
     # --- history ----------------------------------------------------------------------------------
 
     @cached_property
-    def past(self) -> dict[int, TriedIteration]:
+    def past(self) -> dict[int, PastIteration]:
         return {past.iteration: past for past in self.request.history}
 
     def settings_of(self, iteration: int) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Case:
         gains = (self.gain(past) for past in self.past.values() if past.rule == rule)
         return sum(gain is not None and gain <= WORSE for gain in gains)
 
-    def gain(self, past: TriedIteration) -> float | None:
+    def gain(self, past: PastIteration) -> float | None:
         """Against the iteration it was made from; None where one of them has no score."""
         before = self.past.get(past.parent) if past.parent is not None else None
         if before is None or before.score is None or past.score is None:

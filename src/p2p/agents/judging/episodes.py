@@ -14,7 +14,7 @@ from p2p.training.trajectory import (
     ENV_REWARD,
     SCALAR_COLUMNS,
     VECTOR_COLUMNS,
-    Trajectory,
+    RecordedEpisode,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
 
 def episode_summary(
     config: TrainConfig,
-    trajectory: Trajectory,
+    trajectory: RecordedEpisode,
     *,
     seed: int | None = None,
     step: int | None = None,
@@ -107,7 +107,7 @@ def episode_summary(
     }
 
 
-def _env_return(trajectory: Trajectory) -> float:
+def _env_return(trajectory: RecordedEpisode) -> float:
     # Where a stride left steps out, the sum over those that were kept stands for all of them.
     column = trajectory.columns.get(ENV_REWARD)
     if column is None:
@@ -132,7 +132,7 @@ def film(env_id: str, trajectories: Sequence[Path], outputs: Sequence[Path]) -> 
     return ["" if outcome.ok else outcome.error or "no video" for outcome in outcomes]
 
 
-def cut(trajectory: Trajectory, start_s: float, end_s: float) -> Trajectory:
+def cut(trajectory: RecordedEpisode, start_s: float, end_s: float) -> RecordedEpisode:
     """The steps between two times, or the step nearest to them if there is none between."""
     times = trajectory["timestamp"]
     rows = np.flatnonzero((times >= start_s) & (times <= end_s))

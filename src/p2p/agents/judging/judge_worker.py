@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from p2p.training.trajectory import Rows, Trajectory
+from p2p.training.trajectory import RecordedEpisode, Rows
 
 FILE = "judge_fn.py"
 MAX_ANSWER = 4000
@@ -42,7 +42,6 @@ class _Nowhere(io.TextIOBase):
     """Takes what a judge prints."""
 
     def write(self, text: str) -> int:
-        """Forget it."""
         return len(text)
 
 
@@ -56,7 +55,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     linecache.cache[FILE] = (len(code), None, code.splitlines(keepends=True), FILE)
     say({"type": "ready"})
     for index, episode in enumerate(payload["episodes"]):
-        rows = Trajectory.load(Path(episode["trajectory"])).rows()
+        rows = RecordedEpisode.load(Path(episode["trajectory"])).rows()
         say({"type": "begun", "index": index})
         try:
             with redirect_stdout(_Nowhere()):

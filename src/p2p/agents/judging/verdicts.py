@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from p2p.agents.requests import SeenCriterion, VisualVerdict
@@ -212,43 +213,55 @@ def _scored_by_both(
 # --- all episodes ---------------------------------------------------------------------------------
 
 
-def rollout(
-    label: str,
-    seed: int | None,
-    opinions: Sequence[JudgeOpinion],
-    verdict: Verdict | None,
-    criteria: Sequence[Criterion],
-) -> RolloutJudgment:
-    """One episode, judged; without a verdict its score is None."""
-    return RolloutJudgment(
-        label=label,
-        seed=seed,
-        score=None if verdict is None else weighted_score(verdict.criteria, criteria),
-        criteria=() if verdict is None else verdict.criteria,
-        opinions=tuple(opinions),
-        diagnosis="" if verdict is None else verdict.diagnosis,
-        failure_tags=() if verdict is None else verdict.failure_tags,
-    )
+@dataclass(frozen=True, slots=True)
+class JudgedEpisode:
+    """A recorded episode and what the judges say of it."""
+
+    label: str
+    seed: int | None
+    file: Path
+    summary: dict[str, Any]
+    code: JudgeOpinion | None = None
+    vlm: JudgeOpinion | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def opinions(self) -> tuple[JudgeOpinion, ...]:
+        """Of the judges that were asked about it."""
+        return tuple(each for each in (self.code, self.vlm) if each is not None)
+
+    def rollout(self, criteria: Sequence[Criterion]) -> RolloutJudgment:
+        """As it is kept; without a verdict its score is None."""
+        verdict = self.verdict or Verdict((), "", (), 0.0)
+        return RolloutJudgment(
+            label=self.label,
+            seed=self.seed,
+            score=weighted_score(verdict.criteria, criteria),
+            criteria=verdict.criteria,
+            opinions=self.opinions,
+            diagnosis=verdict.diagnosis,
+            failure_tags=verdict.failure_tags,
+        )
 
 
 def judgment(
-    rollouts: Sequence[RolloutJudgment],
-    confidences: Sequence[float],
+    episodes: Sequence[JudgedEpisode],
     criteria: Sequence[Criterion],
     *,
     strategy: JudgeStrategy,
     threshold: float,
     step: int | None,
-    unavailable: Mapping[JudgeName, str],
 ) -> JudgmentResult:
     """Means and spreads over the episodes that could be judged.
 
-    `confidences` are those of the judged episodes. It passes if the score and every task criterion
-    reach the threshold; a task criterion that could not be judged has not reached it.
+    It passes if the score and every task criterion reach the threshold; a task criterion that could
+    not be judged has not reached it.
     """
+    rollouts = tuple(each.rollout(criteria) for each in episodes)
     judged = [each for each in rollouts if each.score is not None]
     scores = [each.score for each in judged if each.score is not None]
     summed = tuple(_criterion(criterion, judged) for criterion in criteria)
+    unavailable = _unavailable(rollouts)
     if not judged:
         reasons = "; ".join(f"{name}: {why}" for name, why in unavailable.items())
         return JudgmentResult(
@@ -256,8 +269,8 @@ def judgment(
             diagnosis=f"could not be judged ({reasons or 'no episode was judged'})",
             strategy=strategy,
             step=step,
-            rollouts=tuple(rollouts),
-            unavailable=dict(unavailable),
+            rollouts=rollouts,
+            unavailable=unavailable,
         )
     score = min(1.0, math.fsum(scores) / len(scores))
     # Episodes that only a judge was asked about who could judge none are nobody's failure.
@@ -275,11 +288,22 @@ def judgment(
         step=step,
         score_std=_std(scores),
         criteria=summed,
-        rollouts=tuple(rollouts),
+        rollouts=rollouts,
         agreement=_agreement(judged),
-        confidence=_share(math.fsum(confidences) / asked),
-        unavailable=dict(unavailable),
+        confidence=_share(math.fsum(e.verdict.confidence for e in episodes if e.verdict) / asked),
+        unavailable=unavailable,
     )
+
+
+def _unavailable(rollouts: Sequence[RolloutJudgment]) -> dict[JudgeName, str]:
+    """Judges that were asked for and judged nothing at all, with the reasons they gave."""
+    reasons: dict[JudgeName, str] = {}
+    names: tuple[JudgeName, ...] = ("code", "vlm")
+    for name in names:
+        opinions = [o for each in rollouts for o in each.opinions if o.judge == name]
+        if opinions and not any(opinion.available for opinion in opinions):
+            reasons[name] = "; ".join(dict.fromkeys(opinion.reason for opinion in opinions))
+    return reasons
 
 
 def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> CriterionScore:

@@ -22,11 +22,11 @@ from p2p.api.benchmarks import (
 )
 from p2p.api.live import STREAMED, Stamps, stream
 from p2p.api.problems import BadRequest, WrongState
-from p2p.api.routes.starting import check_remote
+from p2p.api.routes.sessions import check_remote
 from p2p.api.schemas import UpdateMetadataRequest, UpdateMetadataResponse
 from p2p.api.state import AppState, State
 from p2p.benchmark.planning import plan
-from p2p.benchmark.records import Mode
+from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.running import ask_for_report, cancel, fitting_nodes, resume, start
 from p2p.benchmark.suite import (
     DIFFICULTIES,
@@ -171,7 +171,9 @@ def live_benchmark(state: State, benchmark_id: str) -> EventSourceResponse:
 def stop_benchmark(state: State, benchmark_id: str) -> StopBenchmarkResponse:
     """Cancel what has not ended; finished work stays, and it can be resumed."""
     benchmark = state.benchmarks.benchmark(benchmark_id)
-    runs = cancel(benchmark, state.runs_dir) if _has_job(state, benchmark_id) else 0
+    with state.store() as store:
+        has_job = store.job(benchmark_id) is not None
+    runs = cancel(benchmark, state.runs_dir) if has_job else 0
     if not runs:
         raise WrongState(f"nothing of benchmark {benchmark_id} is running")
     return StopBenchmarkResponse(benchmark_id=benchmark_id, runs=runs)
@@ -180,19 +182,14 @@ def stop_benchmark(state: State, benchmark_id: str) -> StopBenchmarkResponse:
 @router.post("/{benchmark_id}/resume")
 def resume_benchmark(state: State, benchmark_id: str) -> ResumeBenchmarkResponse:
     """Resume the cases that have no verdict."""
-    benchmark = state.benchmarks.benchmark(benchmark_id)
-    _not_in_the_trash(state, benchmark_id)
-    return ResumeBenchmarkResponse(
-        benchmark_id=benchmark_id, runs=resume(benchmark, state.runs_dir)
-    )
+    runs = resume(_not_in_the_trash(state, benchmark_id), state.runs_dir)
+    return ResumeBenchmarkResponse(benchmark_id=benchmark_id, runs=runs)
 
 
 @router.post("/{benchmark_id}/report", status_code=202)
 def make_benchmark_report(state: State, benchmark_id: str) -> ReportJob:
     """Measure the policies that are not measured yet, and write the report's files."""
-    benchmark = state.benchmarks.benchmark(benchmark_id)
-    _not_in_the_trash(state, benchmark_id)
-    job_id = ask_for_report(benchmark, state.runs_dir)
+    job_id = ask_for_report(_not_in_the_trash(state, benchmark_id), state.runs_dir)
     if job_id is None:
         raise WrongState(f"benchmark {benchmark_id} is being measured")
     return ReportJob(benchmark_id=benchmark_id, job_id=job_id)
@@ -205,17 +202,11 @@ def update_benchmark(
     """Change its name, star or tags."""
     record = SessionRecord(state.benchmarks.folder(benchmark_id))
     metadata = record.update_metadata(**body.model_dump(exclude_none=True))
-    return UpdateMetadataResponse(
-        id=benchmark_id, alias=metadata.alias, starred=metadata.starred, tags=metadata.tags
-    )
+    return UpdateMetadataResponse(id=benchmark_id, **metadata.model_dump(exclude={"deleted_at"}))
 
 
-def _has_job(state: AppState, benchmark_id: str) -> bool:
-    with state.store() as store:
-        return store.job(benchmark_id) is not None
-
-
-def _not_in_the_trash(state: AppState, benchmark_id: str) -> None:
+def _not_in_the_trash(state: AppState, benchmark_id: str) -> Benchmark:
     folder = state.benchmarks.folder(benchmark_id)
     if SessionRecord(folder).read_metadata().deleted_at is not None:
         raise WrongState(f"benchmark {benchmark_id} is in the trash: restore it first")
+    return state.benchmarks.benchmark(benchmark_id)

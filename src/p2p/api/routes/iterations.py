@@ -17,8 +17,8 @@ from p2p.api.schemas import (
     IterationSummary,
     RunMetricsResponse,
 )
-from p2p.api.state import AppState, State, training_runs
-from p2p.api.views import iteration_detail, iteration_summary, run_entry
+from p2p.api.state import AppState, State
+from p2p.api.views import iteration_detail, iteration_summary, run_entry, training_runs
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.settings import resolve_session_dir
 
@@ -63,8 +63,8 @@ def show_bands(state: State, session_id: str, iter_num: str) -> list[AggregatedM
     """The curves of an iteration: its seeds as a band for each configuration."""
     by_config: dict[str, dict[str, Path]] = {}
     for run in training_runs(state.iteration(session_id, iter_num)):
-        config_id = run.iteration_id.rpartition("_seed_")[0] or run.iteration_id
-        by_config.setdefault(config_id, {})[run.iteration_id] = run.scalars_path
+        config_id = run.run_id.rpartition("_seed_")[0] or run.run_id
+        by_config.setdefault(config_id, {})[run.run_id] = run.record.scalars_path
     return [state.metrics.seeds(name, paths) for name, paths in by_config.items()]
 
 

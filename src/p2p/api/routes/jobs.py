@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
@@ -17,6 +17,7 @@ from p2p.api.schemas import (
     JobSummary,
     NodeCheck,
     NodeStatus,
+    fields_of,
 )
 from p2p.api.state import AppState, State
 from p2p.benchmark.records import BENCHMARK_ID
@@ -32,30 +33,24 @@ LOG_BYTES = 200_000
 """The most of a log in one answer."""
 
 
-@router.get("/jobs")
+@router.get("/jobs", response_model=list[JobSummary])
 def list_jobs(
     state: State,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     unended: bool = False,
-) -> list[JobSummary]:
+) -> list[JobRow]:
     """Jobs, newest first."""
     with state.store() as store:
-        return [
-            JobSummary.model_validate(job, from_attributes=True)
-            for job in store.jobs(limit, unended=unended)
-        ]
+        return store.jobs(limit, unended=unended)
 
 
-@router.get("/jobs/{job_id}")
-def show_job(state: State, job_id: str) -> JobDetail:
+@router.get("/jobs/{job_id}", response_model=JobDetail)
+def show_job(state: State, job_id: str) -> dict[str, Any]:
     """A job and its runs."""
     with state.store() as store:
-        job = _job(store, job_id)
-        runs = [JobRun.model_validate(run, from_attributes=True) for run in store.runs(job_id)]
-    summary = JobSummary.model_validate(job, from_attributes=True)
-    return JobDetail(
-        **summary.model_dump(), nodes=job.nodes, max_parallel=job.max_parallel, runs=tuple(runs)
-    )
+        job, runs = _job(store, job_id), store.runs(job_id)
+    own = {"nodes": job.nodes, "max_parallel": job.max_parallel, "runs": runs}
+    return fields_of(JobSummary, job) | own
 
 
 @router.get("/jobs/{job_id}/cases/{index}")
@@ -74,7 +69,7 @@ def show_job_case(state: State, job_id: str, index: int) -> JobCase:
     return JobCase(
         job_id=job_id,
         index=index,
-        run=JobRun.model_validate(run, from_attributes=True),
+        run=JobRun.model_validate(run),
         session_id=_session(state, run.folder),
         case=case,
     )

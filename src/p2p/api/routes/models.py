@@ -25,7 +25,7 @@ from p2p.api.schemas import (
     VlmTag,
     VlmTags,
 )
-from p2p.api.state import AppState, State
+from p2p.api.state import State
 from p2p.config import LoopConfig
 from p2p.contracts import Intent, Record, utc_now
 from p2p.event_log import last_event, read_events
@@ -98,20 +98,18 @@ async def analyze(
     if key in _analyses:
         raise WrongState(f"session {session_id} is being analysed")
     last = last_event(record.events_path)
-    task = asyncio.create_task(asyncio.to_thread(_analyze, state, record, options))
-    _analyses[key] = task
-    task.add_done_callback(lambda _: _analyses.pop(key))
-    return stream(_progress(record, task, last.seq if last else 0))
-
-
-def _analyze(state: AppState, record: SessionRecord, options: AnalyzeRequest) -> SessionAnalysis:
-    return analyze_session(
+    analysis = asyncio.to_thread(
+        analyze_session,
         record,
         model=options.model or "",
         again=options.again,
         most_usd=options.budget_usd,
         cancelled=state.closing,
     )
+    task = asyncio.create_task(analysis)
+    _analyses[key] = task
+    task.add_done_callback(lambda _: _analyses.pop(key))
+    return stream(_progress(record, task, last.seq if last else 0))
 
 
 async def _progress(

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
 from p2p.api.problems import NotFound
-from p2p.api.schemas import GameDetail, GameKind, GameRow, SelfPlayRow
+from p2p.api.schemas import GameDetail, GameKind, GameRow, SelfPlayRow, fields_of
 from p2p.api.state import State
 from p2p.files import lines_backward, parse_line
 from unstable.dashboard.view import View
@@ -94,7 +94,7 @@ def list_selfplay_games(
     for line in lines:
         game = _game(line)
         if game is not None:
-            rows.append(GameRow(**{name: getattr(game, name) for name in GameRow.model_fields}))
+            rows.append(GameRow(**fields_of(GameRow, game)))
         if len(rows) == limit:
             break
     return rows

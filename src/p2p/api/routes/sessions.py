@@ -1,31 +1,37 @@
-"""Sessions: listed, shown, watched, renamed, steered, stopped."""
+"""Sessions: started, listed, shown, watched, renamed, steered, stopped, resumed.
+
+Each is a job of the scheduler, and outlives this server.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 from sse_starlette import EventSourceResponse
 
-from p2p.api.index import SessionQuery, Sort
+from p2p.api.index import SessionQuery
 from p2p.api.live import STREAMED, session_stamps, stream
 from p2p.api.problems import BadRequest, NotFound, WrongState
 from p2p.api.schemas import (
     EventDetail,
     EventSummary,
     LoopIterationSummary,
+    ResumeRequest,
     SessionAnalysisResponse,
     SessionDetail,
     SessionRow,
+    StartSessionRequest,
+    StartSessionResponse,
     SteerRequest,
     StopResponse,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 from p2p.api.state import AppState, State
-from p2p.api.views import loop_iterations, session_detail
+from p2p.api.views import is_resumable, loop_iterations, pending_feedback, session_detail
 from p2p.config import TUNABLE
 from p2p.contracts import (
     Criterion,
@@ -37,9 +43,14 @@ from p2p.contracts import (
 )
 from p2p.event_log import read_event, read_events
 from p2p.files import read_model, read_object
+from p2p.inference.question import InferenceError
+from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import ensure_scheduler
+from p2p.session.agents import check_models
+from p2p.session.request import SessionOptions, minutes_to_resume
+from p2p.session.run_session import open_config
 from p2p.session.steering import give_feedback
-from p2p.session.stopping import cancel
+from p2p.session.stopping import cancel, worked_s
 from p2p.settings import session_path
 
 router = APIRouter(prefix="/api", tags=["sessions"])
@@ -49,39 +60,75 @@ _EXCHANGE = re.compile(r"\d{4,}_[a-z_]+\.json")
 
 
 @router.get("/sessions", response_model=list[SessionRow])
-def list_sessions(
-    state: State,
-    q: Annotated[str, Query(max_length=200, description="words of the prompt, name or id")] = "",
-    status: Annotated[str, Query(max_length=40)] = "",
-    env_id: Annotated[str, Query(max_length=200)] = "",
-    tag: Annotated[str, Query(max_length=50)] = "",
-    starred: bool | None = None,
-    cases: Annotated[
-        bool | None, Query(description="sessions of benchmarks: only them, or none of them")
-    ] = None,
-    sort: Sort = "created_at",
-    order: Literal["asc", "desc"] = "desc",
-    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-) -> Response:
+def list_sessions(state: State, query: Annotated[SessionQuery, Query()]) -> Response:
     """A page of the sessions; `X-Total-Count` says how many there are."""
-    query = SessionQuery(
-        text=q, status=status, env_id=env_id, tag=tag, starred=starred, cases=cases, sort=sort,
-        descending=order == "desc", offset=offset, limit=limit,
-    )  # fmt: skip
     rows, total = state.index.find_json(query)
     # The index holds them as they are sent.
     text = f"[{','.join(rows)}]"
     return Response(text, media_type="application/json", headers={"X-Total-Count": str(total)})
 
 
+@router.post("/sessions", status_code=201)
+def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResponse:
+    """Start a session; it runs as soon as there is room."""
+    check_remote(wanted)
+    job_options = JobOptions(priority=wanted.priority, title=wanted.prompt[:200])
+    try:
+        job = session_job(wanted, state.runs_dir, job_options)
+    except InferenceError as error:  # an unknown model, or a missing key
+        raise BadRequest(str(error)) from error
+    except ValueError as error:
+        raise BadRequest(describe_errors(error)) from error
+    with state.store() as store:
+        store.submit(job)
+    ensure_scheduler(state.runs_dir)
+    return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
+
+
+def check_remote(request: SessionOptions) -> None:
+    """Refuse what only somebody at this machine may ask for."""
+    if "unsafe_local" in request.settings:
+        raise BadRequest("settings.unsafe_local: not over HTTP; use the command line")
+
+
+@router.post("/sessions/{session_id}/resume")
+def resume_session(
+    state: State, session_id: str, wanted: ResumeRequest | None = None
+) -> StartSessionResponse:
+    """Resume a session that has ended, with other limits if you like.
+
+    One that is out of time gets as much again as at first. One that has passed needs feedback
+    (steer) that asks for more.
+    """
+    record = state.session(session_id)
+    status, asked = record.derive_status(), record.config.read()
+    if asked is None:
+        raise WrongState(f"{session_id} is a training run, not a session")
+    if not is_resumable(status, pending_feedback(record)):
+        hint = ": give feedback first (steer)" if status == "passed" else ""
+        raise WrongState(f"session {session_id} is {status}{hint}")
+    changes = wanted.model_dump(exclude_none=True) if wanted else {}
+    changes.setdefault("max_minutes", minutes_to_resume(asked, worked_s(record)))
+    # Before anything is changed; no name means what the settings give.
+    check_models(changes.get("model", ""), changes.get("vlm_model", ""))
+    try:
+        open_config(record, changes)
+        with state.store() as store:
+            taken = {job.job_id for job in store.jobs(prefix=session_id)}
+            number = next(n for n in range(2, 10_000) if f"{session_id}.{n}" not in taken)
+            run = session_run(record, state.runs_dir, JobOptions(), run_id=f"{session_id}.{number}")
+            store.submit(one_run_job("session", run, JobOptions(title="resumed")))
+    except ValueError as error:
+        raise BadRequest(describe_errors(error)) from error
+    record.set_status_if("queued", (status, "cancelled"))
+    ensure_scheduler(state.runs_dir)
+    return StartSessionResponse(session_id=session_id, job_id=run.run_id)
+
+
 @router.get("/sessions/{session_id}")
 def show_session(state: State, session_id: str) -> SessionDetail:
     """One session, in full."""
-    detail = session_detail(session_id, state.session(session_id))
-    if detail is None:
-        raise NotFound(f"there is no session {session_id!r}")
-    return detail
+    return session_detail(session_id, state.session(session_id))
 
 
 @router.get("/sessions/{session_id}/loop-iterations")
@@ -98,9 +145,7 @@ def update_session(
     record = state.session(session_id)
     metadata = record.update_metadata(**body.model_dump(exclude_none=True))
     state.index.refresh_one(session_id, record.path)
-    return UpdateMetadataResponse(
-        id=session_id, alias=metadata.alias, starred=metadata.starred, tags=metadata.tags
-    )
+    return UpdateMetadataResponse(id=session_id, **metadata.model_dump(exclude={"deleted_at"}))
 
 
 @router.post("/sessions/{session_id}/stop")

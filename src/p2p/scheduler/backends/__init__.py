@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets as random_numbers
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from p2p import files
+from p2p.scheduler.launch import LaunchError, LaunchFolder, RunStatus
 
 if TYPE_CHECKING:
-    from p2p.scheduler.launch import RunStatus
     from p2p.scheduler.records import BackendName, Launch, NodeConfig
 
 
@@ -23,47 +26,60 @@ class BackendError(Exception):
     """
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """A place to run things. Every method may be called again after a crash, with the same effect.
 
     A launch is known by its id alone, so nothing has to be remembered between calls: the process,
-    the Ray actor or the Slurm job is found again by that name.
+    the Ray actor or the Slurm job is found again by that name. `base` has the folders of launches.
     """
 
+    def __init__(self, node: NodeConfig, base: Path) -> None:
+        self.node = node
+        self.base = base.absolute()
+
+    def folder(self, launch: Launch) -> LaunchFolder:
+        return LaunchFolder(self.base, launch.launch_id)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """What goes wrong is said with the node's name."""
+        try:
+            yield
+        except (LaunchError, OSError, ValueError) as error:
+            raise BackendError(f"node {self.node.node_id}: {error}") from error
+
+    @abstractmethod
     async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         """Start it, unless it was started or cancelled before. Sends its folder there first."""
-        ...
 
+    @abstractmethod
     async def status(self, launch: Launch) -> RunStatus:
         """What has become of it; also renews its lease where there is one."""
-        ...
 
+    @abstractmethod
     async def cancel(self, launch: Launch) -> None:
         """End it with all its processes; one that was never started never will be."""
-        ...
+
+    @abstractmethod
+    async def check(self) -> str:
+        """What the place is, in a line; raises BackendError if it cannot be used."""
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
         """What it wrote to standard output and error, from this byte on."""
-        ...
+        with self.errors():
+            return await asyncio.to_thread(self.folder(launch).read_log, offset)
 
-    async def collect(self, launch: Launch) -> None:
-        """Bring what is new in its folder to the scheduler's runs folder; nothing if shared."""
-        ...
+    async def collect(self, launch: Launch) -> None:  # noqa: B027 - nothing if it is shared
+        """Bring what is new in its folder to the scheduler's runs folder."""
 
-    async def release(self, launch: Launch) -> None:
+    async def release(self, launch: Launch) -> None:  # noqa: B027
         """Its end is noted, and all of it is here: remove what is there of it.
 
         That it was there is kept for a long while: nothing that asks late starts it again.
         """
-        ...
 
-    async def check(self) -> str:
-        """What the place is, in a line; raises BackendError if it cannot be used."""
-        ...
-
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """Let go of connections; runs go on."""
-        ...
 
 
 BACKENDS: Mapping[BackendName, tuple[str, str]] = {

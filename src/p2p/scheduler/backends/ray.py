@@ -12,8 +12,9 @@ import asyncio
 import multiprocessing
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from multiprocessing.managers import BaseManager
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from p2p.scheduler import copying
-from p2p.scheduler.backends import BackendError, cluster_owner
+from p2p.scheduler.backends import Backend, BackendError, cluster_owner
 from p2p.scheduler.backends.ray_cluster import (
     PROGRAM_LEASE_S,
     ActorBusy,
@@ -68,12 +69,11 @@ def _set_up_ray_process() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-class RayBackend:
+class RayBackend(Backend):
     """A cluster by its address: `host:6379` from a machine of it, `ray://host:10001` from any."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
-        self.node = node
-        self.base = (scheduler_dir / "ray" / node.node_id).absolute()
+        super().__init__(node, scheduler_dir / "ray" / node.node_id)
         self._cluster_arguments = (
             node.address, f"p2p-{cluster_owner(scheduler_dir)}", node.base_dir, node.lease_s
         )  # fmt: skip
@@ -85,15 +85,13 @@ class RayBackend:
         self._cluster: Any = None
 
     async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
-        spec = launch.spec
-        if LaunchFolder(self.base, launch.launch_id).read_claim() is None:
-            named = {name: secrets[name] for name in spec.secrets if name in secrets}
-            self._secrets[launch.launch_id] = named
-            await self._ask("make", launch.launch_id, spec.cores, spec.gpus)
+        if self.folder(launch).read_claim() is None:
+            self._secrets[launch.launch_id] = dict(secrets)
+            await self._ask("make", launch.launch_id, launch.spec.cores, launch.spec.gpus)
         return await self.status(launch)
 
     async def status(self, launch: Launch) -> RunStatus:
-        folder = LaunchFolder(self.base, launch.launch_id)
+        folder = self.folder(launch)
         if (end := folder.read_end()) is not None:
             return end
         if folder.read_claim() is None:
@@ -108,10 +106,7 @@ class RayBackend:
             await self._ask("remove", launch.launch_id)
         except ActorGone as error:
             reason = str(error)[:500]
-        cancelled = folder.cancel_requested()
-        end = RunStatus("cancelled") if cancelled else RunStatus("lost", message=reason)
-        folder.write_end(end)
-        return end
+        return folder.write_end(RunStatus("lost", message=reason))
 
     async def _begin(self, launch: Launch, folder: LaunchFolder) -> RunStatus:
         """Start it, if there is room for its actor by now."""
@@ -138,14 +133,15 @@ class RayBackend:
         if claim is None:
             return await self.status(launch)
         try:
-            await self._call(launch, "start", asdict(file), secrets, python)
+            fields = {"file": asdict(file), "secrets": secrets, "python": python}
+            await self._call(launch, "start", **fields)
         finally:
             os.close(claim)
             del self._secrets[launch.launch_id]
         return await self.status(launch)
 
     async def cancel(self, launch: Launch) -> None:
-        folder = LaunchFolder(self.base, launch.launch_id)
+        folder = self.folder(launch)
         if folder.cancel():
             await self._ask("remove", launch.launch_id)
         elif folder.read_end() is None:
@@ -155,43 +151,35 @@ class RayBackend:
                 return  # as its status will say
 
     async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        folder = LaunchFolder(self.base, launch.launch_id)
+        folder = self.folder(launch)
         if folder.read_end() is None and folder.read_claim() is not None:
-            parts: list[bytes] = []
-            try:
-                while data := await self._call(launch, "log", offset, LOG_BYTES):
-                    parts.append(data)
-                    offset += len(data)
-                return b"".join(parts)
-            except ActorGone:
-                pass
-        return await asyncio.to_thread(folder.read_log, offset)
+            with suppress(ActorGone):
+                return b"".join([data async for data in self._log(launch, offset)])
+        return await super().logs(launch, offset)
+
+    async def _log(self, launch: Launch, offset: int) -> AsyncIterator[bytes]:
+        while data := await self._call(launch, "log", offset=offset, limit=LOG_BYTES):
+            yield data
+            offset += len(data)
 
     async def collect(self, launch: Launch) -> None:
         """Bring what is new; after its end, its actor and its files there are removed."""
-        folder = LaunchFolder(self.base, launch.launch_id)
+        folder = self.folder(launch)
         if folder.read_claim() is None or folder.read_end() is not None:
             return
-        try:
+        with suppress(ActorGone), self.errors():  # one that is gone is lost, as its status will say
             # First, so that all of one that is over comes with it.
             status = RunStatus(**await self._call(launch, "status"))
             if status.state == "absent":
                 return
             await copying.collect(self._remote(launch), launch.folder)
             with folder.log.open("ab") as stream:
-                while data := await self._call(launch, "log", stream.tell(), LOG_BYTES):
+                async for data in self._log(launch, stream.tell()):
                     stream.write(data)
             if status.is_over:
                 folder.write_end(status)
-                await self._call(launch, "clean")
+                await self._call(launch, "remove")
                 await self._ask("remove", launch.launch_id)
-        except ActorGone:
-            return  # as its status will say
-        except OSError as error:
-            raise BackendError(f"node {self.node.node_id}: {error}") from error
-
-    async def release(self, launch: Launch) -> None:
-        """Nothing to do: `collect` leaves nothing in the cluster."""
 
     async def check(self) -> str:
         await self._ask("load")
@@ -216,12 +204,12 @@ class RayBackend:
             await asyncio.to_thread(process.shutdown)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _call(self, launch: Launch, method: str, *arguments: Any, **named: Any) -> Any:
+    async def _call(self, launch: Launch, method: str, /, *arguments: Any, **named: Any) -> Any:
         """What a method of the launch's actor returns; raises ActorGone and ActorBusy."""
         return await self._ask("call", launch.launch_id, method, arguments, named)
 
     def _remote(self, launch: Launch) -> _Folder:
-        return _Folder(partial(self._call, launch, folder=launch.spec.folder))
+        return _Folder(partial(self._call, launch), launch.spec.folder)
 
     async def _ask(self, method: str, *arguments: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -254,25 +242,27 @@ class RayBackend:
 class _Folder:
     """The folder of a run on its node."""
 
-    def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, call: Callable[..., Awaitable[Any]], folder: str) -> None:
         self._call = call
+        self._folder = folder
 
     async def scan(self, held: Mapping[str, copying.FileStamp]) -> dict[str, copying.FileStamp]:
-        stamps: dict[str, copying.FileStamp] = await self._call("scan", held)
+        stamps: dict[str, copying.FileStamp]
+        stamps = await self._call("scan", folder=self._folder, held=held)
         return stamps
 
     async def read(self, path: str, offset: int, length: int) -> bytes:
-        data: bytes = await self._call("read", path, offset, length)
+        where = {"folder": self._folder, "path": path}
+        data: bytes = await self._call("read", **where, offset=offset, length=length)
         return data
 
     async def put(self, folder: Path, stamps: Mapping[str, copying.FileStamp]) -> None:
-        for path, stamp in stamps.items():
-            offset = 0
-            while True:
+        files = {str(n): (path, stamp.mtime_ns) for n, (path, stamp) in enumerate(stamps.items())}
+        for name, (path, _) in files.items():
+            offset, data = 0, None
+            while data is None or len(data) == copying.CHUNK_BYTES:
                 data = copying.read_chunk(folder / path, offset, copying.CHUNK_BYTES)
-                is_last = offset + len(data) >= stamp.size or not data
-                mtime_ns = stamp.mtime_ns if is_last else None
-                await self._call("write", path, data, offset, mtime_ns)
+                await self._call("write", name=name, data=data, offset=offset)
                 offset += len(data)
-                if is_last:
-                    break
+        if files:
+            await self._call("place", folder=self._folder, files=files)

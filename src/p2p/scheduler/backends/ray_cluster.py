@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from p2p.scheduler.backends import BackendError
 from p2p.scheduler.package import unpack
 
 if TYPE_CHECKING:
-    from p2p.scheduler.copying import FileStamp
     from p2p.scheduler.launch import LaunchFolder
 
 CONNECT_S = 5.0
@@ -73,12 +72,6 @@ class LaunchActor:
         self.asked = time.monotonic()
         threading.Thread(target=self._renew, daemon=True).start()
 
-    def _folder(self) -> LaunchFolder:
-        from p2p.scheduler.launch import LaunchFolder
-
-        self.asked = time.monotonic()
-        return LaunchFolder(self.base, self.launch_id)
-
     def ready(self) -> tuple[str, str]:
         """There is room for it: its base folder and the interpreter here."""
         self.asked = time.monotonic()
@@ -94,61 +87,34 @@ class LaunchActor:
             unpack(self.base, digest, data)
         os.environ["PYTHONPATH"] = str(folder)  # the program's
         sys.path.insert(0, str(folder))
-        self._folder().make()
+        self.do("prepare")
         self.installed = True
         return True
 
-    def start(self, launch: dict[str, Any], secrets: Mapping[str, str], python: str) -> None:
-        from p2p.scheduler.launch import LaunchFile
-
-        self._folder().start(LaunchFile(**launch), secrets, python)
-
     def status(self) -> dict[str, Any]:
-        from dataclasses import asdict
-
+        """What has become of it."""
+        self.asked = time.monotonic()
         return asdict(self._folder().status()) if self.installed else {"state": "absent"}
 
-    def cancel(self) -> None:
-        self._folder().cancel()
+    def do(self, operation: str, **arguments: Any) -> Any:
+        """One of the operations of `p2p.scheduler.node` on the launch."""
+        from p2p.scheduler.node import perform
 
-    def log(self, offset: int, limit: int) -> bytes:
-        return self._folder().read_log(offset, limit)
+        self.asked = time.monotonic()
+        return perform(self.base, operation, self.launch_id, **arguments)
 
-    def scan(self, held: Mapping[str, FileStamp], *, folder: str) -> dict[str, FileStamp]:
-        from p2p.scheduler import copying
+    def _folder(self) -> LaunchFolder:
+        from p2p.scheduler.launch import LaunchFolder
 
-        return copying.scan(self._folder().runs_dir / folder, held)
-
-    def read(self, path: str, offset: int, length: int, *, folder: str) -> bytes:
-        from p2p.scheduler import copying
-
-        return copying.read_chunk(self._folder().runs_dir / folder / path, offset, length)
-
-    def write(
-        self, path: str, data: bytes, offset: int, mtime_ns: int | None, *, folder: str
-    ) -> None:
-        """Part of a file that is sent; the last, with its time of change, puts it in place."""
-        from p2p.scheduler import copying
-
-        launch = self._folder()
-        incoming = launch.path / "incoming"
-        copying.write_chunk(incoming, data, offset)
-        if mtime_ns is not None:
-            copying.place(launch.runs_dir / folder, path, incoming, mtime_ns)
-
-    def clean(self) -> None:
-        """Remove its files; all of them were fetched."""
-        shutil.rmtree(self._folder().path, ignore_errors=True)
+        return LaunchFolder(self.base, self.launch_id)
 
     def _renew(self) -> None:
         """Renew the program's lease as long as somebody asks; afterwards give up the place."""
         while True:
             time.sleep(RENEW_EVERY_S)
-            asked = self.asked
-            is_silent = time.monotonic() - asked > self.silence_s
+            is_silent = time.monotonic() - self.asked > self.silence_s
             if self.installed:
                 folder = self._folder()
-                self.asked = asked
                 if not is_silent:
                     folder.status()  # renews it
                     continue
@@ -191,14 +157,14 @@ class RayCluster:
             num_gpus=gpus,
         ).remote(launch_id, *self._actor_arguments)
 
-    def call(
-        self, launch_id: str, method: str, arguments: Sequence[Any], named: Mapping[str, Any]
-    ) -> Any:
-        """What a method of an actor returns."""
+    def call(self, launch_id: str, method: str, arguments: Any, named: Mapping[str, Any]) -> Any:
+        """What a method of an actor returns, or one of its operations."""
         ray = self._connected()
         errors, timeout = ray.exceptions, TIMEOUTS.get(method, ANSWER_S)
         try:
             actor = ray.get_actor(launch_id, self._namespace)
+            if not hasattr(LaunchActor, method):
+                method, arguments = "do", (method, *arguments)
             return ray.get(getattr(actor, method).remote(*arguments, **named), timeout=timeout)
         except ValueError:
             raise ActorGone("its actor is gone") from None

@@ -19,13 +19,12 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from p2p import files
-from p2p.scheduler.backends import BackendError, cluster_owner
-from p2p.scheduler.backends.slurm_queue import SlurmError, SlurmJob, SlurmQueue, call
+from p2p.scheduler.backends import Backend, BackendError, cluster_owner
 from p2p.scheduler.launch import (
     LaunchError,
     LaunchFolder,
@@ -37,6 +36,10 @@ from p2p.scheduler.launch import (
 from p2p.scheduler.package import build_package, unpack
 from p2p.scheduler.records import Launch, NodeConfig
 
+FRESH_S = 1.0
+"""One look at the queue serves everybody who asks within this time."""
+COMMAND_S = 60.0
+"""For one of Slurm's commands; a busy controller takes its time."""
 LAG_S = 10.0
 """What a machine wrote may be seen here so much later, on a shared file system."""
 TOGETHER_S = 0.05
@@ -63,16 +66,89 @@ exec {python} -m p2p.scheduler.supervisor {base} $launch
 """
 
 
-class SlurmBackend:
+ENDED = {
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
+    "BOOT_FAIL", "DEADLINE", "REVOKED",
+}  # fmt: skip
+
+Place = tuple[str, int | None]
+"""Where a launch is in the queue: the name of its job, and its index if that is an array."""
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A line of the queue."""
+
+    job_id: str
+    state: str
+    reason: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended; in a state that we do not know it has not."""
+        return self.state in ENDED
+
+    def __str__(self) -> str:
+        why = f" ({self.reason})" if self.reason not in ("None", "") else ""
+        return f"Slurm job {self.job_id}: {self.state}{why}"
+
+
+def read_queue(text: str) -> dict[Place, SlurmJob]:
+    """What squeue wrote; of several jobs for one launch, the one that got furthest and lives."""
+    jobs: dict[Place, SlurmJob] = {}
+    for line in text.splitlines():
+        name, index, job_id, state, reason = line.split("|", 4)
+        place = (name, int(index) if index.isdigit() else None)
+        job = SlurmJob(job_id, state, reason)
+        if place not in jobs or _rank(job) >= _rank(jobs[place]):
+            jobs[place] = job
+    return jobs
+
+
+def _rank(job: SlurmJob) -> int:
+    return 0 if job.is_over else 1 if job.state == "PENDING" else 2
+
+
+async def call(*command: str, text: str = "", variables: Mapping[str, str] | None = None) -> str:
+    """Output of one of Slurm's commands; raises LaunchError."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=variables,
+        )
+    except OSError as error:
+        raise LaunchError(
+            f"{command[0]} cannot be started ({error.strerror}): is this machine part of the "
+            "cluster?"
+        ) from None
+    try:
+        async with asyncio.timeout(COMMAND_S):
+            output, complaint = await process.communicate(text.encode())
+    except TimeoutError:
+        raise LaunchError(f"{command[0]} did not answer for {COMMAND_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise LaunchError(f"{command[0]}: {complaint.decode(errors='replace').strip()[-1000:]}")
+    return output.decode(errors="replace")
+
+
+class SlurmBackend(Backend):
     """The queue of a cluster; sbatch, squeue and scancel have to work on this machine."""
 
     def __init__(self, node: NodeConfig, scheduler_dir: Path) -> None:
         assert node.base_dir is not None
-        self.node = node
-        self.base = Path(node.base_dir) / cluster_owner(scheduler_dir)
+        super().__init__(node, Path(node.base_dir) / cluster_owner(scheduler_dir))
         self.python = node.python or sys.executable
-        self._queue = SlurmQueue()
         self._groups: dict[tuple[str, ...], tuple[list[LaunchFolder], asyncio.Task[None]]] = {}
+        self._jobs: dict[Place, SlurmJob] = {}
+        self._seen_at = float("-inf")
+        self._looking = asyncio.Lock()
         self._gone_since: dict[str, float] = {}
 
     async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:  # noqa: ARG002
@@ -80,7 +156,6 @@ class SlurmBackend:
 
         Its secrets come from the cluster itself, as nothing that Slurm passes on stays off disks.
         """
-        folder = self._folder(launch)
         file = launch_file(
             launch.spec,
             launch.runs_dir.absolute(),
@@ -88,12 +163,13 @@ class SlurmBackend:
             grace_s=GRACE_S,
             secrets_file=str(self.base.parent / SECRETS_FILE),
         )
-        try:
-            if await asyncio.to_thread(folder.prepare, file) and not await self._is_queued(folder):
-                await self._submit_together(folder, self._options(launch))
-            return await self._status(folder)
-        except (SlurmError, OSError) as error:
-            raise self._error(error) from error
+        with self.errors():
+            folder = self.folder(launch)
+            if await asyncio.to_thread(folder.prepare, file):
+                job = await self._job_of(folder, at_once=True)
+                if job is None or job.is_over:
+                    await self._submit_together(folder, self._options(launch))
+        return await self.status(launch)
 
     def _options(self, launch: Launch) -> tuple[str, ...]:
         """What its job asks Slurm for; launches with the same can share an array."""
@@ -107,10 +183,6 @@ class SlurmBackend:
         if self.node.partition:
             options.append(f"--partition={self.node.partition}")
         return tuple(options)
-
-    async def _is_queued(self, folder: LaunchFolder) -> bool:
-        job = await self._job_of(folder, at_once=True)
-        return job is not None and not job.is_over
 
     async def _submit_together(self, folder: LaunchFolder, options: tuple[str, ...]) -> None:
         """Returns when the job that this launch is part of was submitted; raises what that did."""
@@ -165,10 +237,8 @@ class SlurmBackend:
             files.write_json(folder.path / NOTE, {**note, "job_id": number.strip()})
 
     async def status(self, launch: Launch) -> RunStatus:
-        try:
-            return await self._status(self._folder(launch))
-        except (SlurmError, OSError) as error:
-            raise self._error(error) from error
+        with self.errors():
+            return await self._status(self.folder(launch))
 
     async def _status(self, folder: LaunchFolder) -> RunStatus:
         """What the launch's folder and the queue say."""
@@ -196,9 +266,7 @@ class SlurmBackend:
         job = await self._job_of(folder) if end.state == "lost" else None
         if job is None or job.state != "CANCELLED":
             return None
-        end = replace(end, state="cancelled", message=f"{job}, by scancel")
-        folder.write_end(end)
-        return end
+        return folder.write_end(replace(end, state="cancelled", message=f"{job}, by scancel"))
 
     def _after_the_job(self, folder: LaunchFolder, job: SlurmJob | None) -> RunStatus:
         """The job is over; its folder has the last word, or will have it in a moment."""
@@ -221,37 +289,25 @@ class SlurmBackend:
         return end
 
     async def cancel(self, launch: Launch) -> None:
-        folder = self._folder(launch)
-        try:
+        with self.errors():
+            folder = self.folder(launch)
             await asyncio.to_thread(folder.cancel)
             job = await self._job_of(folder, at_once=True)
             if job is not None and not job.is_over:
                 await call("scancel", job.job_id)
-        except (SlurmError, OSError) as error:
-            raise self._error(error) from error
-
-    async def logs(self, launch: Launch, offset: int = 0) -> bytes:
-        return await asyncio.to_thread(self._folder(launch).read_log, offset)
-
-    async def collect(self, launch: Launch) -> None:
-        """Nothing to do: it works in the runs folder, which all machines see."""
 
     async def release(self, launch: Launch) -> None:
-        try:
-            await asyncio.to_thread(self._folder(launch).release)
+        with self.errors():
+            await asyncio.to_thread(self.folder(launch).release)
             await asyncio.to_thread(forget_released, self.base)
-        except (LaunchError, OSError) as error:
-            raise self._error(error) from error
 
     async def check(self) -> str:
         """Which Slurm it is, and what the partition has."""
         partition = [f"--partition={self.node.partition}"] if self.node.partition else []
-        try:
+        with self.errors():
             await asyncio.to_thread(self.base.mkdir, mode=0o700, parents=True, exist_ok=True)
             version = (await call("sinfo", "--version")).strip()
             text = await call("sinfo", "--noheader", "--format=%R|%a|%D|%C", *partition)
-        except (SlurmError, OSError) as error:
-            raise self._error(error) from error
         lines = [line.split("|") for line in text.splitlines()]
         if not any(available == "up" for _, available, _, _ in lines):
             raise BackendError(
@@ -263,19 +319,18 @@ class SlurmBackend:
             for name, state, nodes, cpus in lines
         )
 
-    async def close(self) -> None:
-        """Nothing is held."""
-
     async def _job_of(self, folder: LaunchFolder, *, at_once: bool = False) -> SlurmJob | None:
         """Its job; `at_once`: as it is now, not a moment ago. None long after its end."""
         note = files.load_object(folder.path / NOTE)
         if note is None:
             return None
-        jobs = await self._queue.jobs(at_once=at_once)
-        return jobs.get((note["name"], note["index"]))
-
-    def _folder(self, launch: Launch) -> LaunchFolder:
-        return LaunchFolder(self.base, launch.launch_id)
-
-    def _error(self, error: Exception) -> BackendError:
-        return BackendError(f"node {self.node.node_id}: {error}")
+        asked_at = time.monotonic()
+        async with self._looking:
+            if self._seen_at < (asked_at if at_once else asked_at - FRESH_S):
+                looked_at = time.monotonic()
+                text = await call(
+                    "squeue", "--me", "--array", "--states=all", "--noheader",
+                    "--format=%j|%K|%i|%T|%r",
+                )  # fmt: skip
+                self._jobs, self._seen_at = read_queue(text), looked_at
+            return self._jobs.get((note["name"], note["index"]))

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     import gymnasium as gym
 
-    from p2p.training.envs.batched_env import F64, Array
-
 
 class GymVecEnv:
     """A BatchedEnv over ``gym.make(env_id)``, for environments that have no batched form.
@@ -103,23 +101,14 @@ class GymVecEnv:
         return {} if self._reached is None else self._reached.trajectory_fields()
 
     def state_dict(self) -> dict[str, Array]:
-        """Everything needed to continue from here, as arrays.
+        """Physics, generators and time limits; not what an environment keeps in its attributes.
 
-        Covers the physics, the generators and the time limits; what an environment keeps in
-        attributes of its own is not covered.
-
-        Raises:
-            NotImplementedError: This is not a MuJoCo environment.
+        Raises NotImplementedError where this is not a MuJoCo environment.
         """
         self._check_mujoco()
         return {"obs": self._obs.copy(), **save_rows(self.envs)}
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        """Continue from where state_dict() was taken, in an environment made alike.
-
-        Raises:
-            NotImplementedError: This is not a MuJoCo environment.
-        """
         self._check_mujoco()
         load_rows(self.envs, state)
         self._obs = np.array(state["obs"])

@@ -1,15 +1,18 @@
-"""Two ways to step N simulations of one model, behind one interface.
+"""Two ways to step N simulations of one model, with the same attributes and methods.
 
 ``BatchEngine`` is ``mujoco.batch``: C++ threads, and the faster where bound fields suffice.
 ``RowEngine`` keeps a real MjData per row, exactly as Gymnasium does. It serves what a batch
 does not give: mj_rnePostConstraint after every step, without which cfrc_ext is missing, and an
 MjData to show without copying it. The state runs on bit for bit from one to the other.
+
+The arrays are live and keep their place in memory: `motion` (N, nq + nv) and `fields`, the MjData
+fields that were asked for, (N, ...) each, are to read; `ctrl` (N, nu) is to write before step().
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
@@ -21,35 +24,6 @@ if TYPE_CHECKING:
     from p2p.training.envs.batched_env import F64, Array
 
 FULL_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-
-
-class PhysicsEngine(Protocol):
-    """N simulations; the arrays are live and keep their place in memory."""
-
-    model: mujoco.MjModel
-    num_rows: int
-    num_threads: int
-    motion: F64
-    """(N, nq + nv): positions and velocities, to read."""
-    ctrl: F64
-    """(N, nu): to write before step()."""
-    fields: dict[str, Array]
-    """The MjData fields that were asked for, (N, ...) each, to read."""
-
-    def step(self, substeps: int) -> None:
-        """Advance every row; as with mj_step, fields stay one substep behind the motion."""
-
-    def begin(self, ids: Sequence[int], qpos: Sequence[F64], qvel: Sequence[F64]) -> None:
-        """Reset these rows, give them a state, and compute what follows from it."""
-
-    def states(self) -> F64:
-        """The full physics state of every row, as a new array."""
-
-    def load(self, states: Array) -> None:
-        """Take over full physics states; fields are unspecified until the next step."""
-
-    def close(self) -> None:
-        """End the threads."""
 
 
 class BatchEngine:
@@ -70,10 +44,12 @@ class BatchEngine:
         """The states in which the last step began, for a replay."""
 
     def step(self, substeps: int) -> None:
+        """Advance every row; as with mj_step, fields stay one substep behind the motion."""
         np.copyto(self.started, self._batch.state)
         self._batch.step(nstep=substeps)
 
     def begin(self, ids: Sequence[int], qpos: Sequence[F64], qvel: Sequence[F64]) -> None:
+        """Reset these rows, give them a state, and compute what follows from it."""
         nq, states, motion = self.model.nq, self._batch.state, self.motion
         for i, position, velocity in zip(ids, qpos, qvel, strict=True):
             # Rows hold all there is, so this is a reset, for less than Batch.reset() costs.
@@ -82,10 +58,12 @@ class BatchEngine:
         self._batch.forward(np.array(ids, dtype=np.int32))
 
     def states(self) -> F64:
+        """The full physics state of every row, as a new array."""
         states: F64 = self._batch.state.copy()
         return states
 
     def load(self, states: Array) -> None:
+        """Take over full physics states; fields are unspecified until the next step."""
         self._batch.state[:] = states
 
     def close(self) -> None:
@@ -169,3 +147,6 @@ class RowEngine:
 
     def _gather(self, i: int) -> None:
         np.concatenate(self._parts[i], out=self._block_rows[i])
+
+
+PhysicsEngine = BatchEngine | RowEngine

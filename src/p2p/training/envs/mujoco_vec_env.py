@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from gymnasium.spaces import Box
 
-    from p2p.training.envs.batched_env import F64, Array, Bools
-
 
 class MujocoVecEnv(VectorEnv[F64, Array, Array]):
     """A BatchedEnv and a Gymnasium VectorEnv over one ``mujoco.batch.Batch``.

@@ -94,9 +94,7 @@ def _address(array: Array) -> int:
 class ReachedStates:
     """Side information of the transition just made, as Gymnasium's own MjData shows it.
 
-    Args:
-        model: Of all rows.
-        rows: The MjData that are stepped, one per row.
+    `rows` are the MjData that are stepped.
     """
 
     def __init__(self, model: mujoco.MjModel, rows: Sequence[mujoco.MjData]) -> None:
@@ -169,11 +167,8 @@ def replay(
 ) -> tuple[RowEngine, ReachedStates]:
     """Continue with a RowEngine, and show the transition that a BatchEngine has just made.
 
-    Args:
-        engine: The engine to leave.
-        stepped: The rows that took part in its last step and were not restarted since.
-        ended: Those of them that ended with it and were reset.
-        substeps: Of that step.
+    `stepped` rows took part in its last step and were not restarted since; those of them that ended
+    with it and were reset are `ended`.
     """
     states = engine.states()
     rows = RowEngine(engine.model, engine.num_rows, engine.num_threads, tuple(engine.fields))

@@ -54,10 +54,6 @@ class NetworkShape:
             shapes |= {f"{name}.weight": (out, widths[-1]), f"{name}.bias": (out,)}
         return shapes
 
-    @property
-    def size(self) -> int:
-        return sum(prod(shape) for shape in self.parameters().values())
-
 
 def flatten(shape: NetworkShape, tensors: Mapping[str, NDArray[np.float32]]) -> Any:
     return np.concatenate([np.ravel(tensors[name]) for name in shape.parameters()])

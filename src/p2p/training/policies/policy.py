@@ -7,7 +7,7 @@ believed: every name, shape, type and value is checked against what the metadata
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -81,10 +81,7 @@ class Policy:
         metadata = _Metadata(
             format="p2p-policy-1",
             env_id=self.env_id,
-            obs_dim=self.shape.obs_dim,
-            action_dim=self.shape.action_dim,
-            net_arch=self.shape.net_arch,
-            activation=self.shape.activation,
+            **asdict(self.shape),
             normalize_obs=self.normalize_obs,
             obs_clip=self.obs_clip,
             obs_epsilon=self.obs_epsilon,

@@ -1,49 +1,114 @@
-"""Our policies in Stable-Baselines3's own files.
+"""Our policies in Stable-Baselines3's own file, which takes raw observations.
 
-Both formats hold pickles, so they are made here, outside the sandbox, from checked arrays.
+The statistics of the observations are folded into the first layers, so the zip is a plain MlpPolicy
+that any Stable-Baselines3 loads. Layers cannot clip: where that mattered in the evaluation, the zip
+carries a feature extractor that normalises, and loads only on the Python that it was made with.
+The file holds pickles, so it is made here, outside the sandbox, from checked arrays.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p2p.training.policies.network import NetworkShape
+from p2p.training.policies.network import NetworkShape, Tensors, action_mean
 from p2p.training.policies.policy import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from p2p.config import TrainConfig
 
+EQUAL_ACTIONS = 1e-3
+"""How far an action of the folded network may be from the evaluated one, in units of its range."""
 
-def save_sb3_zip(policy: Policy, config: TrainConfig, path: Path) -> None:
-    """Write a zip that `stable_baselines3.PPO.load` reads without further arguments.
 
-    Its predictions take normalised observations, as every SB3 policy trained under VecNormalize
-    does; `save_vec_normalize` writes the statistics to go with it.
+def save_sb3_zip(
+    policy: Policy, config: TrainConfig, path: Path, evaluated: NDArray[np.floating[Any]]
+) -> None:
+    """Write a zip whose `PPO.load(path).predict(obs)` takes raw observations.
+
+    `evaluated` are observations (N, D) of the episodes that the policy was evaluated on.
     """
-    sb3_model(policy, config).save(path)
+    with _classes_by_value():
+        sb3_model(policy, config, folded=folding_is_exact(policy, evaluated)).save(path)
 
 
-def sb3_model(policy: Policy, config: TrainConfig) -> Any:
-    """A Stable-Baselines3 PPO with this policy's weights and this configuration's settings."""
+def folding_is_exact(policy: Policy, evaluated: NDArray[np.floating[Any]]) -> bool:
+    """Whether the folded network acts as the policy does on these observations.
+
+    It does not where clipping was active, or where the layers would have to subtract large numbers
+    in float32.
+    """
+    obs = np.asarray(evaluated, np.float64)
+    if policy.normalize_obs:
+        reach = policy.obs_clip * np.sqrt(policy.obs_var + policy.obs_epsilon)
+        if (np.abs(obs - policy.obs_mean) > reach).any():
+            return False
+    means = action_mean(policy.shape, fold(policy), obs.astype(np.float32), np)
+    actions = np.clip(means, policy.action_low, policy.action_high)
+    scale = np.where(np.isfinite(policy.action_high), policy.action_high - policy.action_low, 2.0)
+    return bool((np.abs(actions - policy.act(obs)) <= EQUAL_ACTIONS * scale).all())
+
+
+def fold(policy: Policy) -> Tensors:
+    """The parameters of the network that normalises in its first layers, but does not clip."""
+    tensors = dict(policy.tensors)
+    if not policy.normalize_obs:
+        return tensors
+    scale = 1 / np.sqrt(policy.obs_var + policy.obs_epsilon)
+    # What never varied is always normalised to 0; as a large number times a large weight minus the
+    # same, it would be noise.
+    scale[policy.obs_var <= (1e-6 * policy.obs_mean) ** 2] = 0
+    hidden = policy.shape.hidden
+    for first in {
+        [*hidden("policy_net"), "action_net"][0],
+        [*hidden("value_net"), "value_net"][0],
+    }:
+        weight = tensors[f"{first}.weight"].astype(np.float64) * scale
+        bias = tensors[f"{first}.bias"] - weight @ policy.obs_mean
+        tensors[f"{first}.weight"] = weight.astype(np.float32)
+        tensors[f"{first}.bias"] = bias.astype(np.float32)
+    return tensors
+
+
+def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> Any:
+    """A Stable-Baselines3 PPO of raw observations with this policy's weights."""
     import torch
     from stable_baselines3 import PPO
 
+    settings = ppo_settings(config)
+    tensors = fold(policy)
+    if not folded:
+        from p2p.training.policies.normalized_observations import NormalizedObservations
+
+        tensors = policy.tensors
+        std = np.sqrt(policy.obs_var + policy.obs_epsilon)
+        settings["policy_kwargs"] |= {
+            "features_extractor_class": NormalizedObservations,
+            "features_extractor_kwargs": {
+                "mean": policy.obs_mean.tolist(),
+                "std": std.tolist(),
+                "clip": policy.obs_clip,
+            },
+        }
     model = PPO(
         "MlpPolicy",
         env=None,  # type: ignore[arg-type]
-        **ppo_settings(config),
+        **settings,
         device="cpu",
         _init_setup_model=False,
     )
     model.observation_space, model.action_space = _spaces(policy)
     model.n_envs = config.num_envs
     model._setup_model()  # noqa: SLF001 - the only way to build a model without an environment
-    weights = {name: torch.from_numpy(np.array(value)) for name, value in policy.tensors.items()}
-    model.policy.load_state_dict(weights)
+    weights = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+    model.policy.load_state_dict(model.policy.state_dict() | weights)
     return model
 
 
@@ -80,40 +145,6 @@ def policy_kwargs(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def save_vec_normalize(policy: Policy, config: TrainConfig, path: Path) -> None:
-    """Write the pickle that `VecNormalize.load(path, venv)` reads, set for evaluation."""
-    from stable_baselines3.common.running_mean_std import RunningMeanStd
-    from stable_baselines3.common.vec_env import VecNormalize
-
-    observation_space, action_space = _spaces(policy)
-    statistics = RunningMeanStd(shape=policy.obs_mean.shape)
-    statistics.mean, statistics.var = policy.obs_mean.copy(), policy.obs_var.copy()
-    statistics.count = float(config.total_timesteps)
-    wrapper = VecNormalize.__new__(VecNormalize)
-    wrapper.__dict__.update(
-        observation_space=observation_space,
-        action_space=action_space,
-        num_envs=config.num_envs,
-        render_mode=None,
-        norm_obs=policy.normalize_obs,
-        norm_obs_keys=None,
-        obs_rms=statistics,
-        ret_rms=RunningMeanStd(shape=()),
-        clip_obs=policy.obs_clip,
-        clip_reward=config.reward_clip,
-        gamma=config.gamma,
-        epsilon=policy.obs_epsilon,
-        training=False,
-        norm_reward=False,
-        old_reward=np.array([]),
-        # VecNormalize leaves these three out of the pickle itself.
-        venv=None,
-        class_attributes={},
-        returns=np.zeros(config.num_envs),
-    )
-    wrapper.save(str(path))
-
-
 def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Policy:
     """The policy of a Stable-Baselines3 PPO model, with VecNormalize's statistics if it has any."""
     obs_dim = int(np.prod(model.observation_space.shape))
@@ -130,6 +161,20 @@ def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Pol
         normalize_obs=obs_rms is not None,
         env_id=config.env_id,
     )
+
+
+@contextmanager
+def _classes_by_value() -> Iterator[None]:
+    """Within, pickles hold the feature extractor itself instead of where to import it from."""
+    import cloudpickle  # type: ignore[import-untyped]
+
+    from p2p.training.policies import normalized_observations
+
+    cloudpickle.register_pickle_by_value(normalized_observations)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(normalized_observations)
 
 
 def _spaces(policy: Policy) -> tuple[Any, Any]:

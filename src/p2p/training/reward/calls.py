@@ -303,7 +303,3 @@ def _kind(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} with shape {value.shape}"
     return "None" if value is None else f"a {type(value).__name__}"
-
-
-EPISODE_START = "_episode_start"
-_SHOWN = 20

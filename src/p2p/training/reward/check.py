@@ -1,11 +1,12 @@
 """Try a reward on its real environment, in a sandbox, and say what is wrong with it.
 
 `check_reward` always comes back with a report, whatever the reward does: hang, exit, eat memory or
-flood its output. The side that runs in the sandbox is reward_check_worker.
+flood its output. The side that runs in the sandbox is check_worker.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tempfile
@@ -16,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from p2p.contracts import Record, RewardSpec
-from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, explain_problems, start
+from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, find_problems, start
 from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, read_source
@@ -130,11 +131,7 @@ def check_reward(
                 end = process.wait()
         if result is None and not any(f.level == "error" for f in findings):
             findings.append(_ended(end, name, seconds))
-        findings += [
-            CheckFinding(level="warning", code="sandbox", message=problem, line=_line(problem))
-            for problem in explain_problems(code)
-            if "syntax error" not in problem
-        ]
+        findings += _sandbox_warnings(code)
     return CheckReport(
         env_id=env_id,
         name=name,
@@ -142,6 +139,17 @@ def check_reward(
         result=result,
         seconds=time.monotonic() - began,
     )
+
+
+def _sandbox_warnings(code: str) -> list[CheckFinding]:
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []  # the loader has said so
+    return [
+        CheckFinding(level="warning", code="sandbox", message=f"line {line}: {text}", line=line)
+        for line, text in find_problems(tree)
+    ]
 
 
 def _is_code(reward: str | Path) -> bool:
@@ -200,9 +208,4 @@ def _ended(end: SandboxExit, name: str, seconds: float) -> CheckFinding:
 def _last_line_of(output: str, name: str) -> int | None:
     """The first line that a stack dump names in the reward's file: the innermost one."""
     match = re.search(rf'File "{re.escape(name)}", line (\d+)', output)
-    return int(match[1]) if match else None
-
-
-def _line(problem: str) -> int | None:
-    match = re.match(r"line (\d+)", problem)
     return int(match[1]) if match else None

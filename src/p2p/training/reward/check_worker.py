@@ -11,7 +11,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -174,16 +175,17 @@ def _about_description(runner: RewardRunner) -> Iterator[CheckFinding]:
         yield _info("no_latex", "no formula: add `latex`, or LaTeX: to the docstring")
 
 
-def _error(code: str, message: str, **place: Any) -> CheckFinding:
-    return CheckFinding(level="error", code=code, message=message[:_MOST_CHARACTERS], **place)
+def _finding(
+    level: Literal["error", "warning", "info"], code: str, message: str, **place: Any
+) -> CheckFinding:
+    return CheckFinding(level=level, code=code, message=message[:_MOST_CHARACTERS], **place)
 
 
-def _warning(code: str, message: str, **place: Any) -> CheckFinding:
-    return CheckFinding(level="warning", code=code, message=message[:_MOST_CHARACTERS], **place)
-
-
-def _info(code: str, message: str, **place: Any) -> CheckFinding:
-    return CheckFinding(level="info", code=code, message=message[:_MOST_CHARACTERS], **place)
+_error, _warning, _info = (
+    partial(_finding, "error"),
+    partial(_finding, "warning"),
+    partial(_finding, "info"),
+)
 
 
 def _microseconds(runner: RewardRunner, transition: Transition | None) -> float:

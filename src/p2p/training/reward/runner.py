@@ -129,7 +129,7 @@ class RewardRunner:
             return block
         # The first block; or one that failed, whose steps now show which of them is to blame.
         single = self._one_by_one(steps)
-        if block is not None and _alike(single, block):
+        if block is not None and not _difference(_flat(single), _flat(block), {}, 0):
             self._compared = True
             return block
         self.block_steps = 1
@@ -164,12 +164,9 @@ class RewardRunner:
         return values[0], dict(zip(self._block_call.names or (), values[1:], strict=True))
 
 
-def _alike(one: Rewards, other: Rewards) -> bool:
-    (total, terms), (other_total, other_terms) = one, other
-    return terms.keys() == other_terms.keys() and all(
-        np.allclose(a, b, rtol=0.0, atol=FLOAT32_ORDER * float(np.abs(a).max()) + 1e-9)
-        for a, b in [(total, other_total), *((terms[k], other_terms[k]) for k in terms)]
-    )
+def _flat(rewards: Rewards) -> Rewards:
+    total, terms = rewards
+    return total.ravel(), {name: values.ravel() for name, values in terms.items()}
 
 
 def trial_transitions(env: BatchedEnv, steps: int, seed: int = 0) -> Iterator[Transition]:

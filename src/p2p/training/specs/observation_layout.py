@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,18 +31,19 @@ XYZ = ("x", "y", "z")
 WXYZ = ("w", "x", "y", "z")
 
 
-@dataclass(frozen=True, slots=True)
-class StateNumber:
-    """One number of the state: its name, and where it is."""
+Row = tuple[str, str, str]
+"""Name, unit and description of a number of the state."""
 
+
+class StateNumber(NamedTuple):
     name: str
-    source: str
     unit: str
     description: str
+    source: str
 
 
-def _qpos(joints: Sequence[JointEntry]) -> list[tuple[str, str, str]]:
-    rows: list[tuple[str, str, str]] = []
+def _qpos(joints: Sequence[JointEntry]) -> list[Row]:
+    rows: list[Row] = []
     for j in joints:
         if j.type == "free":
             rows += [(f"{j.name}_{a}", "m", f"{a} coordinate of {j.body} (world)") for a in XYZ]
@@ -62,8 +63,8 @@ def _qpos(joints: Sequence[JointEntry]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _qvel(joints: Sequence[JointEntry]) -> list[tuple[str, str, str]]:
-    rows: list[tuple[str, str, str]] = []
+def _qvel(joints: Sequence[JointEntry]) -> list[Row]:
+    rows: list[Row] = []
     for j in joints:
         if j.type == "free":
             text = f"velocity of {j.body} along world"
@@ -80,13 +81,11 @@ def _qvel(joints: Sequence[JointEntry]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _effort(
-    suffix: str, words: str
-) -> Callable[[Sequence[JointEntry]], list[tuple[str, str, str]]]:
+def _effort(suffix: str, words: str) -> Callable[[Sequence[JointEntry]], list[Row]]:
     """A generalised force: one number for each degree of freedom."""
 
-    def rows(joints: Sequence[JointEntry]) -> list[tuple[str, str, str]]:
-        out: list[tuple[str, str, str]] = []
+    def rows(joints: Sequence[JointEntry]) -> list[Row]:
+        out: list[Row] = []
         for j in joints:
             if j.type in ("slide", "hinge"):
                 unit = "N" if j.type == "slide" else "N m"
@@ -103,7 +102,7 @@ def _effort(
 
 
 _AT_CENTRE = "at the robot's centre of mass"
-_Parts = tuple[tuple[str, str, str], ...]
+_Parts = tuple[Row, ...]
 
 
 def _xyz(name: str, unit: str, words: str) -> _Parts:
@@ -188,10 +187,9 @@ class StateLibrary:
         self._angles = self._add_angles(joints)
         self._pairs = self._add_differences(bodies)
 
-    def _add(self, row: tuple[str, str, str], source: str) -> None:
-        name, unit, text = row
+    def _add(self, row: Row, source: str) -> None:
         self._column[source] = len(self.quantities)
-        self.quantities.append(StateNumber(name=name, source=source, unit=unit, description=text))
+        self.quantities.append(StateNumber(*row, source))
 
     def _add_points(self, model: mujoco.MjModel) -> None:
         for field, kind in _POINT_FIELDS.items():
@@ -331,16 +329,6 @@ def _confirmed(column: int, clip: OpenRange, index: int, real: Samples) -> bool:
     return bool(_close(expected, real.observations[:, index]))
 
 
-def _unidentified(index: int, real: Samples) -> ObservationEntry:
-    seen = real.observations[:, index]
-    return ObservationEntry(
-        index=index,
-        name=f"obs[{index}]",
-        source=None,
-        description=f"not identified; between {seen.min():.4g} and {seen.max():.4g} in random play",
-    )
-
-
 def read_layout(
     made_up: Samples | None, real: Samples, library: StateLibrary
 ) -> tuple[ObservationEntry, ...]:
@@ -349,17 +337,15 @@ def read_layout(
     for index in range(real.observations.shape[1]):
         explanation = match(made_up or real, index)
         if explanation is None or not _confirmed(*explanation, index, real):
-            entries.append(_unidentified(index, real))
-            continue
-        quantity, clip = library.quantities[explanation[0]], explanation[1]
-        entries.append(
-            ObservationEntry(
-                index=index,
-                name=quantity.name,
-                source=quantity.source,
-                unit=quantity.unit,
-                description=quantity.description,
-                clip=None if clip == (None, None) else clip,
+            seen = real.observations[:, index]
+            text = f"not identified; between {seen.min():.4g} and {seen.max():.4g} in random play"
+            entry = ObservationEntry(
+                index=index, name=f"obs[{index}]", source=None, description=text
             )
-        )
+        else:
+            column, clip = explanation
+            quantity = library.quantities[column]._asdict()
+            bounds = None if clip == (None, None) else clip
+            entry = ObservationEntry(index=index, clip=bounds, **quantity)
+        entries.append(entry)
     return tuple(entries)

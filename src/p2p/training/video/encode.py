@@ -19,7 +19,7 @@ Frame = NDArray[np.uint8]
 CRF = 21
 """x264's quality: text stays sharp; half a megabyte for 8 s of HalfCheetah at 480 x 480."""
 PRESET = "superfast"
-MARGIN = 10
+MARGIN, PADDING = 10, 12
 
 
 def partial_path(path: Path) -> Path:
@@ -96,34 +96,23 @@ def sampled_steps(
     return rows, Fraction(1 / (dt * every)).limit_denominator(1000)
 
 
-class TextBand:
-    """A dark band with text in fixed places, drawn onto frames in place."""
+def draw_texts(band: Frame, texts: tuple[str, ...]) -> None:
+    """Darken a band of a frame, in place, and write the texts: left, right, and between them.
 
-    def __init__(self, width: int, size: int = 16) -> None:
-        self.height = size + 12
-        self._width, self._size = width, size
-
-    def draw(self, frame: Frame, top: int, texts: tuple[str, ...]) -> None:
-        """Darken the band at this row and write the texts: left, right, and between them.
-
-        Each keeps its place from frame to frame, so the numbers do not dance.
-        """
-        mask = self._mask(texts)[:, :, None]
-        band = frame[top : top + self.height]
-        dark = band // np.uint8(4)
-        # White over the darkened picture, by the mask's coverage.
-        band[:] = dark + ((255 - dark.astype(np.uint16)) * mask // 255).astype(np.uint8)
-
-    def _mask(self, texts: tuple[str, ...]) -> NDArray[np.uint16]:
-        mask = np.zeros((self.height, self._width), np.uint16)
-        for i, text in enumerate(texts):
-            written = _line(text, self._size)[:, : self._width - 2 * MARGIN]
-            room = self._width - 2 * MARGIN - written.shape[1]
-            left = MARGIN + (room if i and i == len(texts) - 1 else i * self._width // 4)
-            cut = min(written.shape[1], self._width - left)
-            part = mask[:, left : left + cut]
-            np.maximum(part, written[:, :cut], out=part)
-        return mask
+    The text is as high as the band less its PADDING. Each keeps its place from frame to frame, so
+    the numbers do not dance.
+    """
+    height, width = band.shape[:2]
+    mask = np.zeros((height, width), np.uint16)
+    for i, text in enumerate(texts):
+        written = _line(text, height - PADDING)[:, : width - 2 * MARGIN]
+        room = width - 2 * MARGIN - written.shape[1]
+        left = MARGIN + (room if i and i == len(texts) - 1 else i * width // 4)
+        part = mask[:, left : left + written.shape[1]]
+        np.maximum(part, written[:, : part.shape[1]], out=part)
+    dark = band // np.uint8(4)
+    # White over the darkened picture, by the mask's coverage.
+    band[:] = dark + ((255 - dark.astype(np.uint16)) * mask[:, :, None] // 255).astype(np.uint8)
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +128,7 @@ def _glyph(character: str, size: int) -> NDArray[np.uint16]:
     font = ImageFont.load_default(size=size)
     widest = max(font.getlength(digit) for digit in "0123456789")
     advance = widest if character.isdigit() else font.getlength(character)
-    image = Image.new("L", (max(1, round(advance)), size + 12))
+    image = Image.new("L", (max(1, round(advance)), size + PADDING))
     offset = (advance - font.getlength(character)) / 2
     ImageDraw.Draw(image).text((offset, 4), character, fill=255, font=font)
     return np.asarray(image).astype(np.uint16)

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
@@ -28,9 +28,7 @@ from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
     from p2p.training.video.encode import Frame
 
 
@@ -83,7 +81,7 @@ class RenderProcess:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         support = rendering_available()
-        if not support.ok or support.backend is None:
+        if support.backend is None:
             self._ended = support.message()
         elif self.jobs:
             self._process = self._start(support.backend)
@@ -98,34 +96,28 @@ class RenderProcess:
             start_new_session=True,  # Ctrl-C in the terminal is the parent's to handle
         )
         assert process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # it died at once; wait() says of what
             process.stdin.write(_JOBS.dump_json(self.jobs))
             process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died at once; wait() says of what
         return process
 
     def running(self) -> bool:
         """Whether it still works. Past its time limit it is ended here."""
-        if self._process is None:
-            return False
-        if self._process.poll() is None and time.monotonic() > self._deadline:
+        if time.monotonic() > self._deadline:
             self._end(f"not done within {self._limit:.0f} s")
-        return self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
     def wait(self) -> tuple[RenderOutcome, ...]:
         """Wait for the end, at most until the time limit; returns all outcomes, in job order."""
         if self._process is not None:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(max(0.0, self._deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self._end(f"not done within {self._limit:.0f} s")
+            self._end(f"not done within {self._limit:.0f} s")
         return self.outcomes()
 
     def cancel(self) -> tuple[RenderOutcome, ...]:
         """End it now. Videos already made stay; no half of one is left."""
-        if self.running():
-            self._end("cancelled")
+        self._end("cancelled")
         return self.outcomes()
 
     def outcomes(self) -> tuple[RenderOutcome, ...]:
@@ -173,11 +165,11 @@ def render(job: RenderJob, time_limit: float | None = None) -> RenderOutcome:
 
 def render_here(job: RenderJob) -> int:
     """Make the video in this process; returns its number of frames."""
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
     from p2p.training.video.encode import sampled_steps, write_video
     from p2p.training.video.scene import pictures
 
-    trajectory = Trajectory.load(job.trajectory)
+    trajectory = RecordedEpisode.load(job.trajectory)
     times = trajectory["timestamp"].astype(np.float64)
     dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / job.max_fps
     rows, fps = sampled_steps(trajectory.length, dt, job.max_fps, job.max_frames)
@@ -187,20 +179,19 @@ def render_here(job: RenderJob) -> int:
 
 
 def _with_text(
-    frames: Iterator[Frame], title: str, trajectory: Trajectory, rows: list[int]
+    frames: Iterator[Frame], title: str, trajectory: RecordedEpisode, rows: list[int]
 ) -> Iterator[Frame]:
-    from p2p.training.video.encode import TextBand
+    from p2p.training.video.encode import PADDING, draw_texts
 
     for frame, row in zip(frames, rows, strict=True):
-        height, width = frame.shape[:2]
-        band = TextBand(width, size=max(8, min(16, width // 30)))
+        height = PADDING + max(8, min(16, frame.shape[1] // 30))
         if title:
-            band.draw(frame, 0, (title,))
-        band.draw(frame, height - band.height, overlay_texts(trajectory, row))
+            draw_texts(frame[:height], (title,))
+        draw_texts(frame[-height:], overlay_texts(trajectory, row))
         yield frame
 
 
-def overlay_texts(trajectory: Trajectory, row: int) -> tuple[str, str, str]:
+def overlay_texts(trajectory: RecordedEpisode, row: int) -> tuple[str, str, str]:
     """Time, step of all steps, return so far of the whole return."""
     now, whole = trajectory["cumulative_reward"][row], trajectory.total_reward
     return (
@@ -278,12 +269,7 @@ class RenderQueue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._waiting.clear()
         for process in self._running:
             process.cancel()

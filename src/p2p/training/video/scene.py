@@ -15,9 +15,7 @@ from p2p.training.envs.registry import quiet_loading
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
     from p2p.training.video.encode import Frame
 
 
@@ -63,14 +61,10 @@ def choose_camera(
 ) -> Camera:
     """A camera for the model.
 
-    What travels is followed, at the distance that the environment's own settings name. What stays
-    in its place is shown whole: there the settings are often meant for another window.
-
-    Args:
-        model: The model.
-        data: Its initial state, with kinematics and centres of mass computed.
-        config: The environment's default camera, as Gymnasium keeps it. Its tracked body is not
-            taken over: for several environments it names the world.
+    What travels is followed, at the distance that the environment's own settings name (`config`, as
+    Gymnasium keeps them). What stays in its place is shown whole: there the settings are often
+    meant for another window. Their tracked body is not taken over: for several environments it
+    names the world. `data` is the initial state, with kinematics and centres of mass computed.
     """
     config = config or {}
     low, high = _bounds(model, data)
@@ -154,11 +148,7 @@ class NotRenderableError(ValueError):
 
 
 def open_model(env_id: str) -> tuple[mujoco.MjModel, dict[str, Any]]:
-    """The environment's model and its camera settings.
-
-    Raises:
-        NotRenderableError: the environment has no MuJoCo model.
-    """
+    """The environment's model and its camera settings; NotRenderableError if there is no model."""
     import gymnasium
 
     with quiet_loading():
@@ -175,7 +165,7 @@ def open_model(env_id: str) -> tuple[mujoco.MjModel, dict[str, Any]]:
 
 
 def show_state(
-    model: mujoco.MjModel, data: mujoco.MjData, trajectory: Trajectory, row: int
+    model: mujoco.MjModel, data: mujoco.MjData, trajectory: RecordedEpisode, row: int
 ) -> None:
     """Put a recorded row into data and compute what drawing needs, and no more."""
     for name in SHOWN_STATE:
@@ -264,13 +254,9 @@ def _endless_ground(model: mujoco.MjModel) -> None:
 
 
 def pictures(
-    env_id: str, trajectory: Trajectory, rows: list[int], width: int, height: int
+    env_id: str, trajectory: RecordedEpisode, rows: list[int], width: int, height: int
 ) -> Iterator[Frame]:
-    """A picture of each of these rows.
-
-    Raises:
-        NotRenderableError: no model, or the trajectory's states are not states of this model.
-    """
+    """A picture of each row; NotRenderableError where the trajectory is not of such a model."""
     model, camera_config = open_model(env_id)
     recorded = trajectory.columns.get("qpos")
     if recorded is None or recorded.shape[1:] != (model.nq,):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("egl", "osmesa", "glfw")
 """In the order they are tried. glfw needs a display."""
+SWITCHED_OFF = ("disable", "disabled", "off", "false", "0")
+"""MuJoCo's own words for no OpenGL at all. Empty is not one of them: it means nothing."""
 PACKAGES: dict[str, tuple[str, ...]] = {
     "egl": ("libegl1", "libegl-mesa0", "libgl1-mesa-dri"),
     "osmesa": ("libosmesa6",),
@@ -38,23 +40,10 @@ print("drawn")
 """
 
 # What a process that draws may know of our environment: no keys, no tokens.
-_KEPT = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "LANG",
-        "TMPDIR",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "VIRTUAL_ENV",
-        "DISPLAY",
-        "XAUTHORITY",
-        "XDG_RUNTIME_DIR",
-        "WAYLAND_DISPLAY",
-        "CUDA_VISIBLE_DEVICES",
-        "OMP_NUM_THREADS",
-    ]
-)
+_KEPT = frozenset({
+    "PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "DISPLAY",
+    "XAUTHORITY", "XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
+})  # fmt: skip
 _KEPT_PREFIXES = ("LC_", "PYTHON", "MUJOCO_", "MESA_", "LIBGL_", "EGL_", "__EGL_", "__GLX_", "LP_",
                   "GALLIUM_", "NVIDIA_")  # fmt: skip
 
@@ -63,11 +52,15 @@ _KEPT_PREFIXES = ("LC_", "PYTHON", "MUJOCO_", "MESA_", "LIBGL_", "EGL_", "__EGL_
 class RenderSupport:
     """What was found. Without rendering a run trains on, and has no videos."""
 
-    ok: bool
     backend: str | None = None
+    """The one that works; None: none does."""
     missing: tuple[str, ...] = ()
     """Debian packages to install, when that would help."""
     reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.backend is not None
 
     def message(self) -> str:
         """One sentence for people."""
@@ -86,14 +79,18 @@ def rendering_available() -> RenderSupport:
 def probe_backends(environ: Mapping[str, str]) -> RenderSupport:
     """As `rendering_available`, for these environment variables and without remembering."""
     reasons: list[str] = []
-    if _switched_off(environ):
-        return RenderSupport(ok=False, reason=f"MUJOCO_GL={environ['MUJOCO_GL']} switches it off")
-    for backend in _candidates(environ):
+    wished = environ.get("MUJOCO_GL", "").strip().lower()
+    if wished in SWITCHED_OFF:
+        return RenderSupport(reason=f"MUJOCO_GL={environ['MUJOCO_GL']} switches it off")
+    usable = [name for name in BACKENDS if name != "glfw" or environ.get("DISPLAY")]
+    if wished in BACKENDS:
+        usable = [wished, *(name for name in usable if name != wished)]
+    for backend in usable:
         problem = _probe(backend, environ)
         if problem is None:
-            return RenderSupport(ok=True, backend=backend)
+            return RenderSupport(backend)
         reasons.append(f"{backend}: {problem}")
-    return RenderSupport(ok=False, missing=_missing_packages(), reason="; ".join(reasons))
+    return RenderSupport(missing=_missing_packages(), reason="; ".join(reasons))
 
 
 def drawing_environment(backend: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -105,25 +102,6 @@ def drawing_environment(backend: str, environ: Mapping[str, str]) -> dict[str, s
     }
     # Software rendering would start a thread per core and take them from training.
     return {"LP_NUM_THREADS": "1", **variables, "MUJOCO_GL": backend}
-
-
-def _switched_off(environ: Mapping[str, str]) -> bool:
-    """MuJoCo's own words for no OpenGL at all. Empty is not one of them: it means nothing."""
-    return environ.get("MUJOCO_GL", "").strip().lower() in (
-        "disable",
-        "disabled",
-        "off",
-        "false",
-        "0",
-    )
-
-
-def _candidates(environ: Mapping[str, str]) -> list[str]:
-    wished = environ.get("MUJOCO_GL", "").strip().lower()
-    usable = [name for name in BACKENDS if name != "glfw" or environ.get("DISPLAY")]
-    if wished in BACKENDS:
-        return [wished, *(name for name in usable if name != wished)]
-    return usable
 
 
 def _probe(backend: str, environ: Mapping[str, str]) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from p2p.training.trajectory import Trajectory
+    from p2p.training.trajectory import RecordedEpisode
 
 CLOSING_SECONDS = 10.0
 
@@ -27,7 +27,7 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def play_in_window(env_id: str, trajectory: Trajectory) -> None:
+def play_in_window(env_id: str, trajectory: RecordedEpisode) -> None:
     """Play the episode in MuJoCo's viewer, in real time, over and over until it is closed.
 
     Raises:
@@ -85,7 +85,7 @@ def _interrupts_held_back() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _play_once(viewer: Any, show: Callable[[int], None], trajectory: Trajectory) -> None:
+def _play_once(viewer: Any, show: Callable[[int], None], trajectory: RecordedEpisode) -> None:
     times = trajectory["timestamp"]
     begin = time.monotonic() - float(times[0])
     for row in range(trajectory.length):

@@ -1,11 +1,13 @@
-"""Checkpoints that a long run does not keep."""
+"""Checkpoints of a run: those that are not kept, and whole models."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from small_run import learned_steps, new_run, small_model
+from small_run import learned_steps, new_run
 
+from unstable.commands.models import find_model
 from unstable.run.progress import best_evaluated
 from unstable.run.start import start
 
@@ -15,8 +17,7 @@ def kept(run: Path) -> list[int]:
     return sorted(int(folder.name.removeprefix("iteration-")) for folder in folders)
 
 
-def test_a_run_keeps_few_checkpoints_and_continues_from_them(tmp_path: Path) -> None:
-    model = small_model(tmp_path / "model")
+def test_a_run_keeps_few_checkpoints_and_continues_from_them(tmp_path: Path, model: str) -> None:
     config, folder = new_run(
         tmp_path / "run", model, keep_checkpoints=2, updates=7, games_per_update=2, eval_games=2,
         eval_every=3, pool={"sample_mode": {"mirror": 0.5, "ts-dist": 0.5}, "max_active_lora": 2},
@@ -45,3 +46,28 @@ def test_the_best_is_who_did_best_in_enough_games() -> None:
     ]  # fmt: skip
     assert best_evaluated(rows) == ["ckpt-2", "ckpt-4"]
     assert best_evaluated([]) == []
+
+
+def test_whole_models_are_trained_played_and_continued(tmp_path: Path, model: str) -> None:
+    config, folder = new_run(
+        tmp_path / "run", model, updates=2,
+        learner={"options": {"full_parameters": True}},
+        pool={"sample_mode": {"mirror": 0.5, "lagged": 0.5}},
+    )  # fmt: skip
+    result = start(config, folder, model, lambda _: None)
+    assert result.counts["failed"] == result.counts["eval_failed"] == 0
+    assert result.checkpoint is not None
+    found = find_model(Path(result.checkpoint))
+    assert (found.model, found.adapter) == (result.checkpoint, None)
+    weights = [Path(at, "model.safetensors").read_bytes() for at in (model, result.checkpoint)]
+    assert weights[0] != weights[1]
+
+    longer = config.model_copy(update={"updates": 3})
+    result = start(longer, folder, model, lambda _: None)
+    assert result.counts["failed"] == 0
+    assert learned_steps(folder.path) == [1, 2, 3]
+    state = folder.states()[-1]
+    assert not json.loads((state / "buffer.json").read_text())["store"]["steps"]  # all was learned
+    played = (folder.path / "games" / "train.jsonl").read_text().splitlines()
+    versions = {p["version"] for line in played for p in json.loads(line)["players"]}
+    assert {1, 2} <= versions
