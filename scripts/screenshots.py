@@ -92,7 +92,7 @@ DOCUMENTS = {
     "dashboard-session": Picture("session-revised", 1270),
     "dashboard-new": Picture("new", 1120),
     "dashboard-training": Picture("session-training", 1000, "dark"),
-    "dashboard-benchmark": Picture("benchmark", 1450),
+    "dashboard-benchmark": Picture("benchmark", 1080),
     "dashboard-selfplay": Picture("self-play-run", 860),
     "dashboard-game": Picture("self-play-run", 760, begin=".columns.wide-first"),
 }

@@ -17,7 +17,7 @@ import pytest
 
 from p2p import event_log, settings
 from p2p.contracts import RewardSpec
-from p2p.event_log import EventLog, read_event, read_events
+from p2p.event_log import EventLog, read_event, read_events, span, use_log
 
 _WRITER = """
 import sys, pathlib
@@ -143,8 +143,7 @@ def test_lists_are_short_at_any_depth_and_a_single_event_is_whole(path):
 
 
 def test_a_span_tells_its_start_its_end_and_how_long(path):
-    log = EventLog(path)
-    with log.span("train", iteration=3, seed=1) as outcome:
+    with use_log(EventLog(path)), span("train", iteration=3, seed=1) as outcome:
         outcome["steps"] = 7
         outcome["event"] = "any name may be used"
     start, end = read_events(path)
@@ -157,7 +156,7 @@ def test_a_span_tells_its_start_its_end_and_how_long(path):
 
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt()])
 def test_a_span_tells_its_error_and_passes_it_on(path, error):
-    with pytest.raises(type(error)), EventLog(path).span("judge"):
+    with pytest.raises(type(error)), use_log(EventLog(path)), span("judge"):
         raise error
     last = read_events(path)[-1]
     assert last.event == "judge.error"

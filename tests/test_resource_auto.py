@@ -13,27 +13,21 @@ def test_this_machine_has_a_core_and_memory() -> None:
     assert machine.memory_bytes > 10**8
 
 
-def test_runs_side_by_side_come_before_threads() -> None:
-    assert find_best_allocation(8, Machine(8, 64 * GB)) == Allocation(8, 1)
-
-
-def test_left_over_cores_become_threads() -> None:
-    assert find_best_allocation(2, Machine(8, 64 * GB)) == Allocation(2, 4)
-
-
-def test_an_uneven_last_round_is_levelled_out() -> None:
-    # Five runs need two rounds on four cores anyway; three at a time leave as many cores each.
-    assert find_best_allocation(5, Machine(4, 64 * GB)) == Allocation(3, 1)
-
-
-def test_memory_bounds_the_runs_at_once() -> None:
-    assert find_best_allocation(8, Machine(8, 3 * GB)).parallel == 2
-
-
-def test_orders_are_followed() -> None:
-    assert find_best_allocation(
-        8, Machine(8, 64 * GB), cores_per_run=3, max_parallel=2
-    ) == Allocation(2, 3)
+@pytest.mark.parametrize(
+    ("runs", "machine", "orders", "expected"),
+    [
+        (8, Machine(8, 64 * GB), {}, Allocation(8, 1)),  # side by side before threads
+        (2, Machine(8, 64 * GB), {}, Allocation(2, 4)),  # left over cores become threads
+        # Five runs need two rounds on four cores anyway; three at a time leave as many cores each.
+        (5, Machine(4, 64 * GB), {}, Allocation(3, 1)),
+        (8, Machine(8, 3 * GB), {}, Allocation(2, 4)),  # memory bounds them
+        (8, Machine(8, 64 * GB), {"cores_per_run": 3, "max_parallel": 2}, Allocation(2, 3)),
+    ],
+)
+def test_runs_share_the_machine(
+    runs: int, machine: Machine, orders: dict[str, int], expected: Allocation
+) -> None:
+    assert find_best_allocation(runs, machine, **orders) == expected
 
 
 @given(st.integers(1, 100), st.integers(1, 256), st.integers(1, 512))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from p2p.commands.benchmark import benchmark_app
 from p2p.commands.catalogue import check, envs, rewards
-from p2p.commands.console import CommandError, complain, print_json
+from p2p.commands.console import complain, expected, print_json
 from p2p.commands.doctor import doctor
 from p2p.commands.jobs import app as jobs
 from p2p.commands.nodes import app as nodes
@@ -33,8 +32,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-"""Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 PANELS = {
     "From a prompt": (run, resume, sessions, show, stop, steer, analyze, serve),
     "From a reward file": (train, check, rewards),
@@ -90,20 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app(args=typed, prog_name="p2p")
-    except CommandError as error:
-        _fail(error, in_json="--json" in typed)
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
+    except Exception as error:
+        told = expected(error)
+        if told is None:
             raise
-        reason = f"{error.filename or 'the disk'}: {error.strerror}"
-        _fail(CommandError(reason), in_json="--json" in typed)
-
-
-def _fail(error: CommandError, *, in_json: bool) -> NoReturn:
-    if in_json:
-        print_json({"error": str(error), "detail": error.detail})
-    complain(error)
-    sys.exit(error.status)
+        if "--json" in typed:
+            print_json({"error": str(told), "detail": told.detail})
+        complain(told)
+        sys.exit(told.status)
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:

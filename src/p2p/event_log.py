@@ -78,32 +78,6 @@ class EventLog:
             self._seq = next((e.seq for line in lines if (e := _event(line)) is not None), 0)
         return self._seq
 
-    @contextmanager
-    def span(self, event: str, *, iteration: int | None = None, **data: Any) -> Iterator[Span]:
-        """`event`.start, then .end with what the body put into the span, or .error, and how long.
-
-        The error goes on to the caller. Interruptions (Ctrl-C, cancellation) are errors here too:
-        every .start has an end unless the process was killed.
-        """
-        started = time.perf_counter()
-        self.emit(f"{event}.start", iteration=iteration, **data)
-        outcome: Span = {}
-        ending = "end"
-        try:
-            yield outcome
-        except BaseException as error:
-            ending = "error"
-            outcome |= {"error": str(error), "error_type": type(error).__name__}
-            raise
-        finally:
-            elapsed = 1000 * (time.perf_counter() - started)
-            self.emit(
-                f"{event}.{ending}",
-                iteration=iteration,
-                duration_ms=elapsed,
-                **{**data, **outcome},
-            )
-
 
 # --- the current log ------------------------------------------------------------------------------
 
@@ -124,9 +98,8 @@ def current_log() -> EventLog | None:
 
 
 def emit(
-    event: str, *, iteration: int | None = None, duration_ms: float | None = None, **data: Any
+    event: str, /, *, iteration: int | None = None, duration_ms: float | None = None, **data: Any
 ) -> None:
-    """Append to the current log, if there is one."""
     log = _current.get()
     if log is not None:
         log.emit(event, iteration=iteration, duration_ms=duration_ms, **data)
@@ -134,13 +107,24 @@ def emit(
 
 @contextmanager
 def span(event: str, *, iteration: int | None = None, **data: Any) -> Iterator[Span]:
-    """A span in the current log; without one the body runs just the same."""
-    log = _current.get()
-    if log is None:
-        yield {}
-        return
-    with log.span(event, iteration=iteration, **data) as outcome:
+    """`event`.start, then .end with what the body put into the span, or .error, and how long.
+
+    The error goes on to the caller. Interruptions (Ctrl-C, cancellation) are errors here too:
+    every .start has an end unless the process was killed.
+    """
+    started = time.perf_counter()
+    emit(f"{event}.start", iteration=iteration, **data)
+    outcome: Span = {}
+    ending = "end"
+    try:
         yield outcome
+    except BaseException as error:
+        ending = "error"
+        outcome |= {"error": str(error), "error_type": type(error).__name__}
+        raise
+    finally:
+        elapsed = 1000 * (time.perf_counter() - started)
+        emit(f"{event}.{ending}", iteration=iteration, duration_ms=elapsed, **{**data, **outcome})
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -155,7 +139,6 @@ def read_events(path: Path, *, after_seq: int = 0, limit: int = 100) -> list[Eve
 
 
 def read_event(path: Path, seq: int) -> Event | None:
-    """One event in full."""
     return next((e for e in _events_after(path, seq - 1, 1) if e.seq == seq), None)
 
 

@@ -212,7 +212,6 @@ def load_text(path: Path) -> str | None:
 
 
 def load_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in the file."""
     text = load_text(path)
     if text is None:
         return None
@@ -228,7 +227,6 @@ def load_object(path: Path) -> dict[str, Any] | None:
 
 
 def load_model(path: Path, model: type[Model]) -> Model | None:
-    """The record in the file, checked."""
     from pydantic import ValidationError  # slow, and many who write files need no records
 
     from p2p.contracts import describe_errors
@@ -244,7 +242,6 @@ def load_model(path: Path, model: type[Model]) -> Model | None:
 
 
 def read_text(path: Path) -> str | None:
-    """The file's text, or None."""
     try:
         return load_text(path)
     except UnreadableError:
@@ -252,7 +249,6 @@ def read_text(path: Path) -> str | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in the file, or None."""
     try:
         return load_object(path)
     except UnreadableError:
@@ -260,7 +256,6 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def read_model(path: Path, model: type[Model]) -> Model | None:
-    """The record in the file, or None."""
     try:
         return load_model(path, model)
     except UnreadableError:
@@ -268,7 +263,6 @@ def read_model(path: Path, model: type[Model]) -> Model | None:
 
 
 def save_model(path: Path, value: BaseModel) -> None:
-    """Replace the file by this record."""
     write_text(path, value.model_dump_json(indent=2) + "\n")
 
 

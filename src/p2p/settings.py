@@ -72,7 +72,6 @@ class Settings(BaseSettings):
         return None if isinstance(value, str) and not value.strip() else value
 
     def env_folders(self) -> tuple[Path, ...]:
-        """The folders of `env_path`, absolute."""
         names = filter(None, self.env_path.split(os.pathsep))
         return tuple(Path(name).expanduser().absolute() for name in names)
 
@@ -121,5 +120,4 @@ def resolve_session_dir(session_id: str, runs_dir: Path | None = None) -> Path:
 
 
 def is_benchmark_case(session_id: str) -> bool:
-    """Whether a session is a case of a benchmark."""
     return _BENCHMARK_CASE.fullmatch(session_id) is not None

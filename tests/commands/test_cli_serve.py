@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -23,53 +22,38 @@ def get(address: str, path: str, token: str = "") -> HTTPResponse:
     return connection.getresponse()
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """A process that serves, its address and its token."""
+def address_and_token(process: subprocess.Popen[str]) -> tuple[str, str]:
+    assert process.stdout is not None
+    found = ADDRESS.search(process.stdout.readline() + process.stdout.readline())
+    assert found
+    return found[1], found[2]
+
+
+def test_one_process_serves_page_and_api_to_who_has_the_token_and_ends_on_an_interrupt(
+    tmp_path: Path, p2p: Cli
+) -> None:
     process = start("serve", "--port", 0, "--runs-dir", "new/runs", cwd=tmp_path)
     try:
-        assert process.stdout is not None
-        said = process.stdout.readline() + process.stdout.readline()
-        found = ADDRESS.search(said)
-        assert found, said
-        yield process, found[1], found[2]
+        address, token = address_and_token(process)
+        assert b'<div id="root">' in get(address, "/e2e").read()
+        assert get(address, "/api/sessions", token).read() == b"[]"
+        assert get(address, "/api/sessions").status == 401
+        assert get(address, "/api/sessions", "guessed").status == 401
+        taken = p2p("serve", "--port", address.rpartition(":")[2])
+        assert taken.status == 2
+        assert "--port: " in taken.error
+        assert "--port 0" in taken.error
+        # A page that listens must not keep the server from ending.
+        stream = get(address, "/api/live", token)
+        assert stream.readline().startswith(b"event: sessions")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+        stream.close()
     finally:
         process.kill()
         process.communicate()
-
-
-def test_one_process_serves_page_and_api_and_ends_on_an_interrupt(
-    server: tuple[subprocess.Popen[str], str, str],
-) -> None:
-    process, address, token = server
-    assert b'<div id="root">' in get(address, "/e2e").read()
-    assert get(address, "/api/sessions", token).read() == b"[]"
-    # A page that listens must not keep the server from ending.
-    stream = get(address, "/api/live", token)
-    assert stream.readline().startswith(b"event: sessions")
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    stream.close()
     assert process.returncode == 0
     assert "Traceback" not in said
-
-
-def test_the_api_stays_closed_without_the_token(
-    server: tuple[subprocess.Popen[str], str, str],
-) -> None:
-    _, address, _ = server
-    assert get(address, "/api/sessions").status == 401
-    assert get(address, "/api/sessions", "guessed").status == 401
-
-
-def test_a_port_that_is_taken_is_said(
-    server: tuple[subprocess.Popen[str], str, str], p2p: Cli
-) -> None:
-    port = server[1].rpartition(":")[2]
-    outcome = p2p("serve", "--port", port)
-    assert outcome.status == 2
-    assert "--port" in outcome.error
-    assert "--port 0" in outcome.error
 
 
 def test_an_address_that_is_not_ours_is_said(p2p: Cli) -> None:
@@ -85,10 +69,7 @@ def test_the_demo_shows_finished_work_of_every_kind_and_cleans_up(
     (tmp_path / "tmp").mkdir()
     process = start("serve", "--demo", "--port", 0, cwd=tmp_path)
     try:
-        assert process.stdout is not None
-        found = ADDRESS.search(process.stdout.readline() + process.stdout.readline())
-        assert found
-        address, token = found.groups()
+        address, token = address_and_token(process)
 
         def read(path: str) -> Any:
             return json.loads(get(address, path, token).read())

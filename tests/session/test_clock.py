@@ -85,9 +85,11 @@ def test_out_of_time_it_is_given_as_much_again_as_at_first() -> None:
 
 
 def test_the_end_says_how_long_it_was_and_how_to_go_on(tmp_path: Path) -> None:
-    told = str(time_exhausted(SessionRecord(tmp_path / "session_x"), config(1), 60))
+    session = SessionRecord(tmp_path / "session_x")
+    session.config.save(config(1))
+    told = str(time_exhausted(session, config(1), 60))
     assert told == (
-        "its time of 1 minute is used up; `p2p resume session_x --max-minutes 2` resumes it"
+        f"its time of 1 minute is used up; `p2p resume {session.path} --max-minutes 2` resumes it"
     )
 
 

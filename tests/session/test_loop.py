@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import session_process
 from scripted_agents import ScriptedAgents, context_of, criterion, reward
+from session_process import status
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
@@ -23,17 +25,7 @@ from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.training.runner import RunOptions, run_training
 
-TINY = TrainConfig(
-    env_id="InvertedPendulum-v5",
-    num_envs=4,
-    num_steps=32,
-    num_minibatches=4,
-    update_epochs=2,
-    total_timesteps=256,
-    max_episode_steps=20,
-    num_evals=2,
-    num_eval_rounds=1,
-)
+TINY = TrainConfig(**{**session_process.TINY, "total_timesteps": 256, "max_episode_steps": 20})
 
 Made = Callable[..., SessionRecord]
 Run = Callable[..., SessionResult]
@@ -71,12 +63,6 @@ def calls(session: SessionRecord) -> list[str]:
     return ScriptedAgents(session, LoopConfig()).calls()
 
 
-def status(session: SessionRecord) -> str:
-    found = session.read_status()
-    assert found is not None
-    return found.status
-
-
 def feedback(session: SessionRecord, **parts: Any) -> None:
     give_feedback(session.path, SteeringOrder(given_at=utc_now(), **parts))
 
@@ -94,8 +80,9 @@ def test_a_pass_is_confirmed_on_fresh_starts_and_ends_the_session(session: Made,
     assert status(made) == "passed"
     assert made.validate() == []
     names = [event.event for event in read_events(made.events_path, limit=1000)]
-    for phase in ("intent", "reward", "judge_code", "train", "judge", "confirm"):
-        assert f"{phase}.end" in names
+    for phase in ("intent", "plan", "reward", "judge_code", "train", "judge", "confirm"):
+        assert {f"{phase}.start", f"{phase}.end"} <= set(names)
+    assert (names[0], names[-1]) == ("session.started", "session.ended")
     assert "passed" in made.report_path.read_text()
     assert "calls, 7 tokens, $0.2500\n" in made.report_path.read_text()
     assert made.iteration(1).read_reward_spec().terms == {"upright": "stay up"}
@@ -261,7 +248,7 @@ def test_out_of_time_a_session_keeps_what_it_has_and_goes_on_with_more(
     told = made.read_status()
     assert told is not None
     assert told.error == result.message
-    assert f"`p2p resume {made.session_id} --max-minutes" in result.message
+    assert f"`p2p resume {made.path} --max-minutes" in result.message
     assert "time_exhausted" in made.report_path.read_text()
     last = read_events(made.events_path, limit=1000)[-1]
     assert (last.event, last.data["message"]) == ("session.ended", result.message)
@@ -431,3 +418,22 @@ def test_a_pass_does_not_end_a_session_whose_user_wants_more(session: Made, run:
     assert (result.status, result.best_iteration) == ("passed", 2)
     assert "revise 1" not in calls(made)
     assert made.iteration(2).read_reward_source() == reward(42.0)
+
+
+def test_a_pass_stands_where_no_iteration_is_left_for_the_feedback_after_it(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=1)
+    assert run(made, scores={"1": [0.9, 0.9]}).status == "passed"
+    feedback(made, remark="a little slower")
+    asked = calls(made)
+    result = run(made, resume=True)
+    assert (result.status, status(made), result.best_iteration) == ("passed", "passed", 1)
+    assert calls(made) == asked
+    assert result.message.endswith(f"p2p resume {made.path} --iterations 2")
+    # The command that is named does what the feedback asks for; a worse iteration takes nothing.
+    open_config(made, {"max_iterations": 2})
+    result = run(made, resume=True, scores={"2": [0.4, 0]})
+    assert (result.status, result.best_iteration, result.iterations) == ("passed", 1, 2)
+    assert "revise 1" in calls(made)
+    assert "no pass within 2 iterations" in result.message

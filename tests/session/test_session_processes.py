@@ -15,7 +15,6 @@ import pytest
 from processes import command_line, descendants, is_there, kill_process, wait_until
 from session_process import ENDLESS, TWO_ROUNDS, Sessions, kill_all, status
 
-from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.session.run_session import main
 from p2p.session.stopping import worked_s
@@ -141,7 +140,9 @@ def under_way(sessions: Sessions, name: str = "session_s") -> tuple[Any, Session
     return process, record, family
 
 
-def test_one_signal_cancels_and_leaves_no_process(sessions: Sessions) -> None:
+def test_a_signal_or_a_cancel_in_the_status_file_ends_it_and_leaves_no_process(
+    sessions: Sessions,
+) -> None:
     process, record, family = under_way(sessions)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -153,32 +154,27 @@ def test_one_signal_cancels_and_leaves_no_process(sessions: Sessions) -> None:
     result = record.result.read()
     assert result is not None
     assert result.status == "cancelled"
-    # A start that nobody asked to go on leaves it alone.
     again = sessions.resume("session_s", "--max-iterations", "1")
-    wait_until(lambda: status(record) == "running" or again.poll() is not None)
-    assert again.poll() is None, again.communicate()
+    wait_until(lambda: record.events_path.read_text().count('"train.start"') == 2)
+    family = descendants(again.pid)
+    assert record.set_status_if("cancelled", {"running"})
+    again.communicate(timeout=60)
+    assert again.returncode == 130
+    assert status(record) == "cancelled"
+    assert not any(map(is_there, family))
 
 
 def test_a_second_signal_ends_everything_at_once(sessions: Sessions) -> None:
     process, _, family = under_way(sessions)
     executor = next(pid for pid in family if "p2p.executor" in command_line(pid))
     os.kill(executor, signal.SIGSTOP)  # it will not end for being asked
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     time.sleep(1.0)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 137
     wait_until(lambda: not any(map(is_there, family)), 10)
-
-
-def test_a_cancel_in_the_status_file_is_heard_and_stands(sessions: Sessions) -> None:
-    process, record, family = under_way(sessions)
-    assert record.set_status_if("cancelled", {"running"})
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert status(record) == "cancelled"
-    assert not any(map(is_there, family))
 
 
 def test_out_of_time_it_ends_by_itself_and_given_more_it_comes_to_the_same(
@@ -196,15 +192,25 @@ def test_out_of_time_it_ends_by_itself_and_given_more_it_comes_to_the_same(
     same(record, undisturbed)
 
 
-def test_out_of_time_a_training_under_way_is_stopped_and_is_no_result(sessions: Sessions) -> None:
+def test_one_process_works_on_a_session_and_who_follows_a_killed_one_can_stop_its_training(
+    sessions: Sessions,
+) -> None:
     process, record, family = under_way(sessions)
+    second = sessions.resume("session_s")
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 9
+    assert f"being worked on by process {process.pid}" in err
+    assert status(record) == record.derive_status() == "running"
     process.kill()  # its training goes on; its own time is in its files
     process.wait()
+    assert all(map(is_there, family))
     worked = worked_s(record)
     assert worked > 0
+    # Out of time, a training under way is stopped, and is no result.
     again = sessions.resume("session_s", "--max-minutes", str((worked + 8.0) / 60))
     _, err = again.communicate(timeout=120)
     assert again.returncode == 10, err
+    assert record.events_path.read_text().count('"train.start"') == 2  # it took the training over
     assert status(record) == "time_exhausted"
     wait_until(lambda: not any(map(is_there, family)), 30)
     (run,) = record.iteration(1).runs()
@@ -214,26 +220,6 @@ def test_out_of_time_a_training_under_way_is_stopped_and_is_no_result(sessions: 
     result = record.result.read()
     assert result is not None
     assert (result.score, result.best_iteration) == (None, None)
-
-
-def test_one_process_works_on_a_session_and_a_killed_one_is_followed(sessions: Sessions) -> None:
-    process, record, family = under_way(sessions)
-    second = sessions.resume("session_s")
-    _, err = second.communicate(timeout=60)
-    assert second.returncode == 9
-    assert f"being worked on by process {process.pid}" in err
-    assert status(record) == "running"
-    assert record.derive_status() == "running"
-    # Killed, it leaves its training running; whoever follows takes it over, and can stop it.
-    process.kill()
-    process.wait()
-    assert all(map(is_there, family))
-    third = sessions.resume("session_s")
-    wait_until(lambda: record.events_path.read_text().count('"train.start"') == 2)
-    third.send_signal(signal.SIGTERM)
-    third.communicate(timeout=60)
-    assert third.returncode == 130
-    wait_until(lambda: not any(map(is_there, family)), 30)
 
 
 @pytest.mark.slow
@@ -307,12 +293,3 @@ def test_what_cannot_be_used_is_told_in_a_line(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert said in capsys.readouterr().err
-
-
-def test_events_of_a_session_tell_its_phases(undisturbed: SessionRecord) -> None:
-    events = [e.event for e in read_events(undisturbed.events_path, limit=10_000)]
-    for name in ("intent", "plan", "reward", "judge_code", "train", "judge", "revise"):
-        assert f"{name}.start" in events
-        assert f"{name}.end" in events
-    assert events[0] == "session.started"
-    assert events[-1] == "session.ended"

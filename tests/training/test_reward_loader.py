@@ -239,3 +239,18 @@ def test_missing_and_binary_files_are_load_errors(tmp_path):
 )  # fmt: skip
 def test_state_is_read_off_the_source(code, stateful):
     assert parse_source(code).stateful is stateful
+
+
+def test_the_formula_of_a_docstring_that_is_not_raw_is_kept():
+    code = (
+        "def reward_fn(obs, action, next_obs, info):\n"
+        '    """Run.\\n\n'
+        r"    LaTeX: r = \frac{v}{\rho} - \alpha \theta^2 + \beta\nu - \vec{a} \tau \\nabla \|a\|"
+        '\n\n    Terms:\n        speed: how fast\n    """\n'
+        '    return 0.0, {"speed": 0.0}\n'
+    )
+    spec = spec_of(load_from_code(code))
+    assert spec.latex == (
+        r"r = \frac{v}{\rho} - \alpha \theta^2 + \beta\nu - \vec{a} \tau \nabla \|a\|"
+    )
+    assert spec.description == "Run."

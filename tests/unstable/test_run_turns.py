@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from unstable.cli import main
+from unstable.tiny import WarmUp, make_tiny
 
 CONFIG = """
 name = "small"
@@ -48,6 +49,13 @@ lora_dropout = 0.1
 algorithm = "PPO"
 learning_rate = 0.002
 """
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Warm enough to play some legal moves: a game of one move would prove little."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    return str(make_tiny(folder, warm_up=WarmUp(games=20, steps=10)))
 
 
 @pytest.fixture

@@ -28,6 +28,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{session_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Session
+         * @description Resume a session that has ended, with other limits if you like.
+         *
+         *     One that is out of time gets as much again as at first. One that has passed needs feedback
+         *     (steer) that asks for more.
+         */
+        post: operations["resume_session_api_sessions__session_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{session_id}": {
         parameters: {
             query?: never;
@@ -230,29 +253,6 @@ export interface paths {
         get: operations["live_sessions_api_live_get"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/sessions/{session_id}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Resume Session
-         * @description Resume a session that has ended, with other limits if you like.
-         *
-         *     One that is out of time gets as much again as at first. One that has passed needs feedback
-         *     (steer) that asks for more.
-         */
-        post: operations["resume_session_api_sessions__session_id__resume_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4461,6 +4461,47 @@ export interface operations {
             };
         };
     };
+    resume_session_api_sessions__session_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ResumeRequest"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartSessionResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
     show_session_api_sessions__session_id__get: {
         parameters: {
             query?: never;
@@ -4911,47 +4952,6 @@ export interface operations {
                         data?: string;
                         id?: string;
                     };
-                };
-            };
-            /** @description what is wrong, and what to do about it (RFC 9457) */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": {
-                        type: string;
-                        title: string;
-                        status: number;
-                        detail: string;
-                        errors?: Record<string, never>[];
-                    };
-                };
-            };
-        };
-    };
-    resume_session_api_sessions__session_id__resume_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["ResumeRequest"] | null;
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StartSessionResponse"];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

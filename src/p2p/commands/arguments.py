@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from p2p.commands.console import UsageError, flag_names, usage_errors
-from p2p.session.options import OPTIONS, Option
+from p2p.commands.console import UsageError, flag_names, refused, usage_errors
+from p2p.session.options import Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -32,7 +32,6 @@ RunsDirOption = Annotated[
 
 
 def runs_folder(runs_dir: Path | None) -> Path:
-    """The folder named, else the one of the settings."""
     from p2p.settings import get_settings
 
     return runs_dir.expanduser().absolute() if runs_dir else get_settings().runs_dir
@@ -54,7 +53,6 @@ def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str
 
 
 def session_names(folder: Path) -> list[str]:
-    """Names of the sessions there, oldest first."""
     try:
         return sorted(p.name for p in folder.iterdir() if p.name[0] != "." and _is_session(p))
     except FileNotFoundError:
@@ -78,25 +76,20 @@ def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
     return SessionRecord(folder / find_name(text, session_names(folder), "SESSION", folder))
 
 
-def session_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of a session, but those of the fields `without`.
+def with_flags(options: Iterable[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of these options.
 
     They stand in place of the command's parameter `options`, which is then a dictionary of what was
-    typed, by the names of SessionRequest's fields.
+    typed, by the names of their fields.
     """
-    flags = {
-        parameter.name: (option.field, parameter)
-        for option in OPTIONS
-        if option.field not in without
-        for parameter in _parameters(option)
-    }
+    flags = {p.name: (option.field, p) for option in options for p in _parameters(option)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_options(**values: Any) -> None:
             typed = [(field, values.pop(name)) for name, (field, _) in flags.items()]
-            options = {field: value for field, value in typed if value not in (None, [])}
-            command(**values, options=options)
+            given = {field: value for field, value in typed if value not in (None, [])}
+            command(**values, options=given)
 
         parameters: list[Parameter] = []
         for parameter in signature(command, eval_str=True).parameters.values():
@@ -172,10 +165,8 @@ def check_environment(env_id: str) -> None:
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
 
-    try:
+    with refused("--env", UnknownEnvironmentError):
         registered(env_id, list_env_ids())
-    except UnknownEnvironmentError as error:
-        raise UsageError(f"--env: {error}") from error
 
 
 def read_prompt(prompt: str | None) -> str:

@@ -12,8 +12,8 @@ from p2p.commands.arguments import (
     RunsDirOption,
     find_name,
     runs_folder,
-    session_options,
     session_values,
+    with_flags,
 )
 from p2p.commands.console import (
     JsonFlag,
@@ -27,7 +27,7 @@ from p2p.commands.console import (
     shown,
     usage_errors,
 )
-from p2p.commands.scheduler import store_errors
+from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from p2p.benchmark.records import Benchmark
@@ -41,7 +41,7 @@ ListOption = Annotated[
 
 
 @benchmark_app.callback()
-@session_options("env_id")
+@with_flags(option for option in OPTIONS if option.field != "env_id")
 def benchmark(
     context: typer.Context,
     options: dict[str, Any],
@@ -131,8 +131,7 @@ def benchmark(
     folder = runs_folder(runs_dir)
     if resume is not None:
         planned = open_benchmark(resume, folder, "--resume")
-        with store_errors():
-            resume_benchmark(planned, folder)
+        resume_benchmark(planned, folder)
     else:
         if seed is not None and "seeds" in typed:
             raise UsageError("--seed, --seeds: give only one of them")
@@ -144,7 +143,7 @@ def benchmark(
             use_code_judge=use_code_judge,
             unsafe_local=unsafe_local or None,
         )
-        with store_errors(), usage_errors(flag_names(context)):
+        with usage_errors(flag_names(context)):
             request = SessionOptions.model_validate(
                 {"videos": True, **values, **({} if seed is None else {"seeds": (seed,)})}
             )
@@ -162,7 +161,7 @@ def benchmark(
         if dry_run:
             _show_plan(planned, as_json=as_json)
             return
-        with store_errors(), err.status(f"creating {len(planned.cases)} sessions"):
+        with err.status(f"creating {len(planned.cases)} sessions"):
             start(planned, folder, report=detach)
     name = planned.benchmark_id
     again = f"p2p benchmark --resume {name}{f' --runs-dir {runs_dir}' if runs_dir else ''}"

@@ -12,13 +12,13 @@ from rich.table import Table
 
 from p2p.commands.arguments import check_environment
 from p2p.commands.console import (
-    CommandError,
     JsonFlag,
     UnsafeFlag,
     UsageError,
     err,
     out,
     print_json,
+    refused,
     shown,
 )
 from p2p.commands.train import REWARD, EnvOption, open_reward
@@ -79,10 +79,8 @@ def _spec(env_id: str) -> EnvSpec:
         get_env_spec,
     )
 
-    try:
+    with refused("", UnknownEnvironmentError, UnsupportedEnvironmentError, ImportError):
         return get_env_spec(env_id)
-    except (UnknownEnvironmentError, UnsupportedEnvironmentError, ImportError) as error:
-        raise UsageError(error) from error
 
 
 def _describe(spec: EnvSpec) -> None:
@@ -135,10 +133,8 @@ def rewards(
     from p2p.training.envs.registry import UnknownEnvironmentError
 
     if name is not None:
-        try:
+        with refused("", UnknownRewardError):
             reward = find_reward(name)
-        except UnknownRewardError as error:
-            raise UsageError(error) from error
         if as_json:
             print_json({"name": name, "env_id": reward.env_id, "source": reward.read()})
         else:
@@ -189,17 +185,13 @@ def check(
       p2p check ant_run_forward --json
     """
     from p2p.config import TrainConfig
-    from p2p.sandbox import SandboxUnavailable
     from p2p.training.reward.check import check_reward
 
     file = open_reward(reward)
     env_id = env or file.env_id or TrainConfig().env_id
     check_environment(env_id)
-    try:
-        with err.status(f"checking on {env_id}"):
-            report = check_reward(file.path, env_id, unsafe_local=unsafe_local, side_info=side_info)
-    except SandboxUnavailable as error:
-        raise CommandError(error) from error
+    with err.status(f"checking on {env_id}"):
+        report = check_reward(file.path, env_id, unsafe_local=unsafe_local, side_info=side_info)
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})
     else:
@@ -218,7 +210,6 @@ def check(
 
 
 def _measured(result: CheckResult) -> None:
-    """What values it took, and what it costs."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("per step", "minimum", "mean", "maximum"):
         table.add_column(title, justify="left" if title == "per step" else "right")

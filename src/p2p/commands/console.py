@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
-if TYPE_CHECKING:
-    from p2p.inference.question import InferenceError
+from unstable.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    complain,
+    err,
+    out,
+    print_json,
+)
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+__all__ = ["CommandError", "JsonFlag", "UsageError", "complain", "err", "out", "print_json"]
 
-JsonFlag = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")
-]
 UnsafeFlag = Annotated[
     bool,
     typer.Option(
@@ -30,48 +30,49 @@ UnsafeFlag = Annotated[
         "files, use the network and start programs.",
     ),
 ]
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+"""Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 
 
-class CommandError(Exception):
-    """A command ends without its result; the message says what happened and what to do.
-
-    Attributes:
-        detail: what lies behind the message, such as a traceback.
-        status: the exit status.
-    """
-
-    status = 1
-
-    def __init__(self, message: object, detail: str = "", status: int | None = None) -> None:
-        super().__init__(str(message))
-        self.detail = detail
-        self.status = self.status if status is None else status
-
-
-class UsageError(CommandError):
-    """A mistake in the arguments or files; the message names it and says what to do."""
-
-    status = 2
-
-
-def no_answer(error: InferenceError) -> CommandError:
-    """A model gave no answer: with the exit status of a session that ends so."""
+def expected(error: Exception) -> CommandError | None:
+    """What may go wrong in any command, as it is told; None: a fault of ours."""
+    from p2p.inference.question import InferenceError
     from p2p.records.statuses import EXIT_CODES
+    from p2p.sandbox import SandboxUnavailable
+    from p2p.scheduler.backends import BackendError
+    from p2p.scheduler.store import StoreError
     from p2p.session.endings import status_of
+    from p2p.training.runner import TrainingFailed
 
-    return CommandError(error, status=EXIT_CODES[status_of(error)])
+    match error:
+        case CommandError():
+            return error
+        case TrainingFailed():
+            return CommandError(error, error.detail)
+        case InferenceError():  # as a session that ends so
+            return CommandError(error, status=EXIT_CODES[status_of(error)])
+        case SandboxUnavailable() | BackendError() | StoreError():
+            return CommandError(error)
+        case OSError() if error.errno in DISK_ERRORS:
+            return CommandError(f"{error.filename or 'the disk'}: {error.strerror}")
+    return None
 
 
-def complain(error: CommandError) -> None:
-    """One line on standard error, and what lies behind it."""
-    if error.detail:
-        err.print(error.detail.rstrip(), style="dim", markup=False, soft_wrap=True)
-    err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+def answer(value: Any, text: str, *, as_json: bool) -> None:
+    """What a command came to: as JSON, or as a line."""
+    if as_json:
+        print_json(value)
+    else:
+        out.print(text, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str, allow_nan=False) + "\n")
+@contextmanager
+def refused(where: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Errors of these kinds are a mistake in the argument `where`."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(f"{where}: {error}" if where else error) from error
 
 
 def shown(path: Path) -> str:
@@ -118,14 +119,12 @@ def usage_errors(
     """Turn what is wrong with arguments into a UsageError; see `describe_errors`."""
     from p2p.config import TrainConfig
     from p2p.contracts import describe_errors
-    from p2p.inference.question import InferenceError, RequestRejected
+    from p2p.inference.question import RequestRejected
 
     try:
         yield
     except RequestRejected as error:
         raise UsageError(f"--model, --vlm: {error}") from error
-    except InferenceError as error:
-        raise no_answer(error) from error
     except ValueError as error:
         known = TrainConfig.model_fields
         message = describe_errors(error, names, known=known, formats=formats)

@@ -18,8 +18,6 @@ PACKAGES = ("mujoco", "gymnasium", "jax", "torch", "stable-baselines3", "av")
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
-
     name: str
     ok: bool
     details: tuple[str, ...]

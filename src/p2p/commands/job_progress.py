@@ -44,7 +44,6 @@ def counts_text(job: JobRow) -> str:
 
 
 def exit_text(run: RunRow, kind: JobKind) -> str:
-    """What its exit code means."""
     if not run.exit_code:
         return ""
     if kind in ("session", "benchmark"):
@@ -57,7 +56,6 @@ def exit_text(run: RunRow, kind: JobKind) -> str:
 
 
 def runs_table(runs: Sequence[RunRow], kind: JobKind) -> Table:
-    """A line for each run."""
     table = plain_table("run", "state", "node", "time", "attempt", wide=" ")
     for run in runs:
         cancelling = run.cancel_requested and run.state not in ENDED
@@ -74,15 +72,12 @@ def runs_table(runs: Sequence[RunRow], kind: JobKind) -> Table:
 
 
 class JobProgress(LiveView):
-    """The runs of a job."""
-
     def __init__(self, console: Console, job: JobRow) -> None:
         self.job = job
         self.runs: Sequence[RunRow] = ()
         super().__init__(console)
 
     def update(self, job: JobRow, runs: Sequence[RunRow]) -> None:
-        """Show what has changed."""
         self.job, self.runs = job, runs
         for run in () if self.console.is_terminal else runs:
             if run.state != "pending":
@@ -134,8 +129,6 @@ def _case_score(now: CaseNow) -> str:
 
 
 class BenchmarkProgress(LiveView):
-    """The cases of a benchmark."""
-
     cases: Sequence[CaseNow] = ()
 
     def update(self, cases: Sequence[CaseNow]) -> None:

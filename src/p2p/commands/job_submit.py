@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from p2p.commands.arguments import RunsDirOption, make_request, session_options
+from p2p.commands.arguments import RunsDirOption, make_request, with_flags
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -18,9 +18,11 @@ from p2p.commands.console import (
     flags_given,
     out,
     print_json,
+    refused,
     usage_errors,
 )
-from p2p.commands.scheduler import FORMATS, open_store, store_errors
+from p2p.commands.scheduler import FORMATS, open_store
+from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +65,7 @@ class WithCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@session_options()
+@with_flags(OPTIONS)
 def submit(
     context: typer.Context,
     options: dict[str, Any],
@@ -121,6 +123,7 @@ def submit(
     """
     from p2p.scheduler.controllers import JobOptions, command_job
     from p2p.scheduler.service import ensure_scheduler
+    from p2p.scheduler.store import StoreError
 
     command = tuple(context.meta.get(COMMAND, ()))
     text = title or prompt or reward or (selfplay.name if selfplay else " ".join(command))
@@ -154,10 +157,8 @@ def submit(
         from unstable.config import ConfigError, load_config
 
         assert selfplay is not None
-        try:
+        with refused("--selfplay", ConfigError):
             run_config = load_config(selfplay)
-        except ConfigError as error:
-            raise UsageError(f"--selfplay: {error}") from error
         return selfplay_job(run_config, folder, job_options)
 
     every = set(flag_names(context))
@@ -179,15 +180,20 @@ def submit(
     with open_store(runs_dir) as store:
         job = _make_job(make, job_options, store, flag_names(context) | NAMES)
         store.submit(job)
-        with store_errors("; the job is kept, start a scheduler with: p2p scheduler run"):
+        try:
             ensure_scheduler(store.runs_dir)
+        except StoreError as error:
+            hint = "the job is kept, start a scheduler with: p2p scheduler run"
+            raise CommandError(f"{error}; {hint}") from error
         if watch:
             from p2p.commands.job_progress import follow
 
             follow(store, job.job_id)
         state = store.job(job.job_id)
     if as_json:
-        print_json(_as_json(job, state.state if state else "pending"))
+        runs = [{"run_id": run.run_id, "folder": run.folder} for run in job.runs]
+        ended = state.state if state else "pending"
+        print_json({"job_id": job.job_id, "kind": job.kind, "state": ended, "runs": runs})
     elif not watch:
         out.print(f"[bold]{job.job_id}[/]", soft_wrap=True)
         out.print(f"watch it with: p2p jobs show {job.job_id} --follow", soft_wrap=True)
@@ -229,12 +235,3 @@ def _check_room(options: JobOptions, store: Store) -> None:
             f"--cores {options.cores} --gpus {options.gpus}: no node has as many; see "
             "`p2p nodes list`, or add one with `p2p nodes add`"
         )
-
-
-def _as_json(job: JobSpec, state: str) -> dict[str, object]:
-    return {
-        "job_id": job.job_id,
-        "kind": job.kind,
-        "state": state,
-        "runs": [{"run_id": run.run_id, "folder": run.folder} for run in job.runs],
-    }

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from p2p.commands.arguments import RunsDirOption
-from p2p.commands.console import CommandError, JsonFlag, UsageError, out, print_json
+from p2p.commands.console import CommandError, JsonFlag, UsageError, answer, out, print_json
 from p2p.commands.job_submit import WithCommand, submit
 from p2p.commands.live import plain_table, state_text
 from p2p.commands.scheduler import find_job, open_store
@@ -165,7 +165,7 @@ def logs(
         offset, text = 0, b""
         while True:
             now = store.run(chosen.run_id) or chosen
-            data = _output(read_output, store, now, attempt, offset)
+            data = read_output(store, now, attempt or now.attempt, offset)
             offset += len(data)
             if as_json:
                 text += data
@@ -179,33 +179,19 @@ def logs(
         print_json({"run_id": chosen.run_id, "log": text.decode("utf-8", "replace")})
 
 
-def _output(read: Any, store: Store, run: RunRow, attempt: int | None, offset: int) -> bytes:
-    from p2p.scheduler.backends import BackendError
-
-    try:
-        output: bytes = read(store, run, attempt or run.attempt, offset)
-    except (BackendError, ImportError) as error:
-        raise CommandError(error) from error
-    return output
-
-
 def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
     runs = {run.run_id: run for run in store.runs(job.job_id)}
     if name is None and len(runs) == 1:
         return next(iter(runs.values()))
     if name is None:
-        raise UsageError(f"RUN: {job.job_id} has {len(runs)} runs, say which: {_some(runs)}")
+        some = ", ".join(list(runs)[:5]) + (" ..." if len(runs) > 5 else "")
+        raise UsageError(f"RUN: {job.job_id} has {len(runs)} runs, say which: {some}")
     if name not in runs:
         from p2p.contracts import did_you_mean
 
         hint = did_you_mean(name[:100], runs)
         raise UsageError(f"RUN: {job.job_id} has no run {name[:100]}{hint}")
     return runs[name]
-
-
-def _some(runs: dict[str, RunRow]) -> str:
-    names = list(runs)
-    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
 
 @app.command()
@@ -271,8 +257,6 @@ def _change(
         if wait:
             follow(store, chosen.job_id)
         after = find_job(store, chosen.job_id)
-    if as_json:
-        print_json({"job_id": chosen.job_id, "runs": count, "state": after.state})
-        return
+    value = {"job_id": chosen.job_id, "runs": count, "state": after.state}
     done = {"cancel": "cancelled", "retry": "queued again"}[what]
-    out.print(f"{chosen.job_id}: {count} runs {done}", soft_wrap=True)
+    answer(value, f"{chosen.job_id}: {count} runs {done}", as_json=as_json)

@@ -37,7 +37,6 @@ COLOURS = {
 
 
 def state_text(state: str, words: str = "") -> str:
-    """A state in its colour."""
     from p2p.records.statuses import STATUS
 
     colours = {str(status): row.colour for status, row in STATUS.items()} | COLOURS
@@ -79,7 +78,6 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar]) -> Table:
-    """The bars below each other."""
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1)
@@ -115,7 +113,6 @@ class LiveView:
         self.live.stop()
 
     def region(self) -> RenderableType:
-        """What goes on now."""
         return ""
 
     def elapsed(self) -> str:
@@ -152,7 +149,6 @@ class TrainingProgress(LiveView):
         return bars([Bar(f"{self.phase:<10}", self.step / self.total, (*cells, f"ETA {eta}"))])
 
     def __call__(self, message: WorkerMessage) -> None:
-        """Take note of a message of the trainer."""
         from p2p.contracts import Alive, EvalReady, Finished, ScalarsReady, Started
 
         match message:

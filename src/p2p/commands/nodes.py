@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import RunsDirOption
+from p2p.commands.arguments import RunsDirOption, with_flags
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
     UsageError,
+    answer,
     err,
     flag_names,
     out,
@@ -20,6 +21,7 @@ from p2p.commands.console import (
 )
 from p2p.commands.live import plain_table
 from p2p.commands.scheduler import FORMATS, open_store
+from p2p.session.options import Option
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import NodeConfig
@@ -27,11 +29,32 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
-NAMES = {"node_id": "NODE", "lease_s": "--lease"}
-"""Fields of a node that no parameter is named after."""
 CHECK_TIMEOUT_S = 60.0
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
+OPTIONS = (
+    Option("backend", "--backend", "local (default), ssh, ray or slurm.", "KIND"),
+    Option("cores", "--cores", "Cores for runs (local: all there are).", "N", int),
+    Option("gpus", "--gpus", "GPUs for runs (default: none).", "N", int),
+    Option("host", "--host", "ssh: its address.", "HOST"),
+    Option("port", "--port", "ssh: port (default: 22).", "N", int),
+    Option("user", "--user", "ssh: user name.", "NAME"),
+    Option("base_dir", "--base-dir", "ssh: working folder there; slurm: a shared one.", "PATH"),
+    Option("python", "--python", "Python there, with the dependencies of p2p.", "PATH"),
+    Option("key_file", "--key-file", "ssh: a private key (default: the usual).", "PATH"),
+    Option("known_hosts", "--known-hosts", "ssh: hosts to trust (default: the usual).", "PATH"),
+    Option("address", "--address", "ray: address of the cluster.", "ADDRESS"),
+    Option("partition", "--partition", "slurm: partition (default: the cluster's).", "NAME"),
+    Option(
+        "lease_s",
+        "--lease",
+        "ssh: seconds without contact after which runs end (default: 600).",
+        "S",
+        float,
+    ),
+    Option("enabled", "--enabled/--no-enabled", "Whether new runs may go there.", kind=bool),
+)
+"""The fields of a node."""
 
 
 @app.callback()
@@ -48,42 +71,11 @@ def nodes() -> None:
 
 
 @app.command()
+@with_flags(OPTIONS)
 def add(
     context: typer.Context,
     node: NodeArgument,
-    backend: Annotated[
-        str, typer.Option(metavar="KIND", help="local, ssh, ray or slurm.")
-    ] = "local",
-    cores: Annotated[
-        int | None, typer.Option(metavar="N", help="Cores for runs (local: all there are).")
-    ] = None,
-    gpus: Annotated[int, typer.Option(metavar="N", help="GPUs for runs.")] = 0,
-    host: Annotated[str | None, typer.Option(metavar="HOST", help="ssh: its address.")] = None,
-    port: Annotated[int, typer.Option(metavar="N", help="ssh: port.")] = 22,
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="ssh: user name.")] = None,
-    base_dir: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="ssh: working folder there; slurm: a shared one."),
-    ] = None,
-    python: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Python there, with the dependencies of p2p.")
-    ] = None,
-    key_file: Annotated[
-        str | None, typer.Option(metavar="PATH", help="ssh: a private key (default: the usual).")
-    ] = None,
-    known_hosts: Annotated[
-        str | None, typer.Option(metavar="PATH", help="ssh: hosts to trust (default: the usual).")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="ray: address of the cluster.")
-    ] = None,
-    partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="slurm: partition (default: the cluster's).")
-    ] = None,
-    lease: Annotated[
-        float, typer.Option(metavar="S", help="ssh: seconds without contact after which runs end.")
-    ] = 600.0,
-    enabled: Annotated[bool, typer.Option(help="Whether new runs may go there.")] = True,
+    options: dict[str, Any],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the node of that name.")
     ] = False,
@@ -101,40 +93,20 @@ def add(
     """
     from p2p.scheduler.records import NodeConfig
 
-    if cores is None:
-        if backend != "local":
+    if "cores" not in options:
+        if options.get("backend", "local") != "local":
             raise UsageError(f"--cores: say how many cores of {node[:100]} runs may have")
         from p2p.training.cpu_manager import default_pool
 
-        cores = len(default_pool())
-    with usage_errors(flag_names(context) | NAMES, formats=FORMATS):
-        config = NodeConfig.model_validate(
-            {
-                "node_id": node,
-                "backend": backend,
-                "cores": cores,
-                "gpus": gpus,
-                "enabled": enabled,
-                "host": host,
-                "port": port,
-                "user": user,
-                "base_dir": base_dir,
-                "python": python,
-                "key_file": key_file,
-                "known_hosts": known_hosts,
-                "address": address,
-                "partition": partition,
-                "lease_s": lease,
-            }
-        )
+        options["cores"] = len(default_pool())
+    with usage_errors(flag_names(context) | {"node_id": "NODE"}, formats=FORMATS):
+        config = NodeConfig.model_validate({"node_id": node, **options})
     with open_store(runs_dir) as store:
         if not replace and store.node(node) is not None:
             raise UsageError(f"NODE: {node} exists: choose another name, or --replace")
         store.add_node(config, replace=replace)
-    if as_json:
-        print_json(config.model_dump(mode="json"))
-        return
-    out.print(f"added {node}; test it with: p2p nodes check {node}")
+    told = f"added {node}; test it with: p2p nodes check {node}"
+    answer(config.model_dump(mode="json"), told, as_json=as_json)
 
 
 @app.command("list")
@@ -235,7 +207,7 @@ def _ask(node: NodeConfig, store: Store) -> dict[str, Any]:
         message, ok = asyncio.run(ask()), True
     except TimeoutError:
         message, ok = f"no answer within {CHECK_TIMEOUT_S:.0f} s", False
-    except (BackendError, ImportError) as error:
+    except BackendError as error:
         message, ok = str(error), False
     return {"node_id": node.node_id, "backend": node.backend, "ok": ok, "message": message}
 
@@ -265,8 +237,5 @@ def remove(
             given_up = store.remove_node(node, give_up=give_up)
         except StoreError as error:
             raise CommandError(f"{error}: wait for them, cancel them, or add --give-up") from error
-    if as_json:
-        print_json({"node_id": node, "given_up": given_up})
-        return
     runs = f"; given up: {', '.join(given_up)}" if given_up else ""
-    out.print(f"removed {node}{runs}", soft_wrap=True)
+    answer({"node_id": node, "given_up": given_up}, f"removed {node}{runs}", as_json=as_json)

@@ -15,7 +15,7 @@ from p2p.commands.arguments import (
     make_request,
     open_session,
     runs_folder,
-    session_options,
+    with_flags,
 )
 from p2p.commands.console import (
     CommandError,
@@ -29,6 +29,7 @@ from p2p.commands.console import (
     usage_errors,
 )
 from p2p.commands.steering import read_criteria
+from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
 
 
-@session_options()
+@with_flags(OPTIONS)
 def run(
     context: typer.Context,
     options: dict[str, Any],
@@ -173,6 +174,7 @@ def _work(
     from p2p.session.endings import SessionBusy
     from p2p.session.run_session import open_config
     from p2p.session.run_session import run as run_session
+    from p2p.session.stopping import command_name, resume_command
 
     try:
         with usage_errors(names):
@@ -181,7 +183,7 @@ def _work(
             review = view.paused(edit_criteria) if interactive else accept
             result = run_session(record, resume=resumed, review_intent=review, trainer=make_trainer)
     except SessionBusy as error:
-        hint = f"watch it with `p2p show {record.session_id} --follow`"
+        hint = f"watch it with `p2p show {command_name(record)} --follow`"
         raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
     except OSError as error:
         raise CommandError(f"{record.path}: {error}") from error
@@ -192,24 +194,10 @@ def _work(
         ended = result if record.derive_status() != result.status else None
         report(record, SessionView(record, ended))
     if result.status in RESUMABLE and result.status != "max_iterations":
-        err.print(
-            f"resume with: p2p resume {record.session_id}{_time_flag(record)}", soft_wrap=True
-        )
+        err.print(f"resume with: {resume_command(record)}", soft_wrap=True)
     status = EXIT_CODES.get(result.status, 1)
     if status:
         raise typer.Exit(status)
-
-
-def _time_flag(record: SessionRecord) -> str:
-    """The flag that a session needs to be resumed which has used up its time."""
-    from p2p.session.request import minutes_to_resume
-    from p2p.session.stopping import worked_s
-
-    config = record.config.read()
-    minutes = minutes_to_resume(config, worked_s(record)) if config else None
-    if config is None or minutes == config.loop.max_minutes:
-        return ""
-    return f" --max-minutes {minutes:g}"
 
 
 def _absolute(record: SessionRecord, result: SessionResult) -> dict[str, Any]:

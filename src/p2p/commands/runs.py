@@ -17,11 +17,14 @@ from p2p.commands.console import (
     err,
     out,
     print_json,
+    refused,
     shown,
 )
 from p2p.commands.train import read_config
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from p2p.config import TrainConfig
     from p2p.records.iteration_record import IterationRecord
     from p2p.training.replay import ReplayResult
@@ -138,18 +141,17 @@ def export(
       p2p export runs/session_x/iter_1 --to early --checkpoint 250880
     """
     from p2p.training.export import ExportError, export_run
-    from p2p.training.replay import NoSuchCheckpoint, choose_step
+    from p2p.training.replay import choose_step
 
     record, config = open_run(run)
     try:
-        with err.status(f"writing {to}"):
+        with (
+            err.status(f"writing {to}"),
+            _checkpoint(checkpoint),
+            refused("", ExportError),
+            refused("--to", FileExistsError),
+        ):
             files = export_run(record, config, choose_step(record, checkpoint), to)
-    except NoSuchCheckpoint as error:
-        raise UsageError(f"--checkpoint: {error}" if checkpoint else error) from error
-    except ExportError as error:
-        raise UsageError(error) from error
-    except FileExistsError as error:
-        raise UsageError(f"--to: {error}") from error
     except OSError as error:
         raise CommandError(f"--to: {to} cannot be written: {error}") from error
     if as_json:
@@ -160,11 +162,17 @@ def export(
 
 
 def open_run(run: Path) -> tuple[IterationRecord, TrainConfig]:
-    """The record and configuration of a run that the user named."""
     from p2p.records.iteration_record import IterationRecord
 
     record = IterationRecord(run)
     return record, read_config(record, "run")
+
+
+def _checkpoint(step: int | None) -> AbstractContextManager[None]:
+    """A checkpoint that is not there is a mistake in --checkpoint, where that is given."""
+    from p2p.training.replay import NoSuchCheckpoint
+
+    return refused("--checkpoint" if step else "", NoSuchCheckpoint)
 
 
 def _replay(
@@ -175,14 +183,12 @@ def _replay(
     block: int,
     unsafe_local: bool,
 ) -> ReplayResult:
-    from p2p.sandbox import SandboxUnavailable
     from p2p.training.evaluation import evaluation_seed
-    from p2p.training.replay import NoSuchCheckpoint, choose_step, replay
-    from p2p.training.runner import TrainingFailed
+    from p2p.training.replay import choose_step, replay
 
-    try:
+    noun = "episode" if episodes == 1 else "episodes"
+    with _checkpoint(checkpoint):
         step = choose_step(record, checkpoint)
-        noun = "episode" if episodes == 1 else "episodes"
         with err.status(f"playing {episodes} {noun} of step {step:,}"):
             return replay(
                 record,
@@ -192,12 +198,6 @@ def _replay(
                 seed=evaluation_seed(block),
                 unsafe_local=unsafe_local,
             )
-    except NoSuchCheckpoint as error:
-        raise UsageError(f"--checkpoint: {error}" if checkpoint else error) from error
-    except TrainingFailed as failure:
-        raise CommandError(failure, failure.detail) from failure
-    except SandboxUnavailable as error:
-        raise CommandError(error) from error
 
 
 def _show(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:

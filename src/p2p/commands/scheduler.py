@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from p2p.commands.arguments import RunsDirOption, find_name, runs_folder
-from p2p.commands.console import CommandError, JsonFlag, UsageError, out, print_json
+from p2p.commands.console import CommandError, JsonFlag, UsageError, answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from p2p.scheduler.records import JobRow
@@ -20,42 +19,21 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 PLAIN_NAME = "letters, digits, `_`, `-` and single dots inside, at most 128 of them"
+PLAIN_PATH = "an absolute path of letters, digits and `._-/`, without `..`"
 FORMATS = {
-    "node_id": PLAIN_NAME,
-    "job_id": PLAIN_NAME,
-    "run_id": PLAIN_NAME,
-    "nodes": PLAIN_NAME,
-    "partition": PLAIN_NAME,
-    "folder": PLAIN_NAME,
+    **dict.fromkeys(("node_id", "job_id", "run_id", "nodes", "partition", "folder"), PLAIN_NAME),
     "host": "a host's name or address: letters, digits, `.`, `:` and `-`",
     "user": "small letters, digits, `_` and `-`, at most 32 of them",
-    "base_dir": "an absolute path of letters, digits and `._-/`, without `..`",
-    "python": "an absolute path of letters, digits and `._-/`, without `..`",
-    "key_file": "an absolute path of letters, digits and `._-/`, without `..`",
-    "known_hosts": "an absolute path of letters, digits and `._-/`, without `..`",
     "address": "such as ray-head:6379 or auto",
+    **dict.fromkeys(("base_dir", "python", "key_file", "known_hosts"), PLAIN_PATH),
 }
 """What may stand in a field that reaches another machine."""
 
 
-@contextmanager
-def store_errors(hint: str = "") -> Iterator[None]:
-    """What the store or its scheduler refuse is one line."""
-    from p2p.scheduler.store import StoreError
-
-    try:
-        yield
-    except StoreError as error:
-        raise CommandError(f"{error}{hint}") from error
-
-
-@contextmanager
-def open_store(runs_dir: Path | None) -> Iterator[Store]:
-    """The store of a runs folder."""
+def open_store(runs_dir: Path | None) -> closing[Store]:
     from p2p.scheduler.store import Store
 
-    with store_errors(), closing(Store(runs_folder(runs_dir))) as store:
-        yield store
+    return closing(Store(runs_folder(runs_dir)))
 
 
 def find_job(store: Store, text: str) -> JobRow:
@@ -109,14 +87,11 @@ def run(
         job_id = find_job(store, job).job_id if job is not None else None
     log_to_stderr()
     try:
-        with store_errors():
-            work(folder, job_id=job_id, until_idle=until_idle)
+        work(folder, job_id=job_id, until_idle=until_idle)
     except SchedulerBusy as error:
         hint = "watch it with `p2p jobs list`"
         raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
     with open_store(runs_dir) as store:
         left = len(store.jobs(unended=True))
-    if as_json:
-        print_json({"jobs_left": left})
-    else:
-        out.print(f"ended; {left} jobs are left to do" if left else "ended; nothing is left to do")
+    todo = f"{left} jobs are left to do" if left else "nothing is left to do"
+    answer({"jobs_left": left}, f"ended; {todo}", as_json=as_json)

@@ -52,7 +52,6 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 
 def criteria_table(intent: Intent, judgment: JudgmentResult | None = None) -> Table:
-    """The rubric, and how well each part is met."""
     columns = ("", "", "", *(("", "") if judgment else ()))
     table = plain_table(*columns, show_header=False)
     scores = {score.id: score for score in judgment.criteria} if judgment else {}

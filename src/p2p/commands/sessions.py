@@ -15,7 +15,7 @@ from p2p.commands.arguments import (
     runs_folder,
     session_names,
 )
-from p2p.commands.console import CommandError, JsonFlag, err, no_answer, out, print_json, shown
+from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
 from p2p.commands.live import plain_table, state_text
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def sessions(
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
-
     asked, result = record.config.read(), record.result.read()
     iterations = record.iteration_records()
     config = iterations[0].read_config() if iterations and asked is None else None
@@ -98,6 +97,7 @@ def show(
       p2p show session_20260101_120000_0123abcd --follow
       p2p show last --criteria > criteria.toml
     """
+    from p2p.agents.criteria_text import render_criteria
     from p2p.records.session_view import SessionView
 
     record = open_session(session, runs_dir)
@@ -105,20 +105,14 @@ def show(
         _watch(record)
     now = SessionView(record)
     if criteria:
-        _print_criteria(record, now)
+        if now.intent is None:
+            raise CommandError(f"{record.session_id} has no criteria yet")
+        typer.echo(render_criteria(now.intent.criteria), nl=False)
         return
     if as_json:
         print_json(_as_json(record, now))
         return
     report(record, now)
-
-
-def _print_criteria(record: SessionRecord, now: SessionView) -> None:
-    from p2p.agents.criteria_text import render_criteria
-
-    if now.intent is None:
-        raise CommandError(f"{record.session_id} has no criteria yet")
-    typer.echo(render_criteria(now.intent.criteria), nl=False)
 
 
 def _watch(record: SessionRecord) -> None:
@@ -245,15 +239,12 @@ def analyze(
       p2p analyze last
       p2p analyze last --again --model anthropic:claude-sonnet-4-5
     """
-    from p2p.inference.question import InferenceError
     from p2p.session.agents import analyze_session
 
     record = open_session(session, runs_dir)
     try:
         with err.status("analyzing"):
             analysis = analyze_session(record, model=model or "", again=again)
-    except InferenceError as error:
-        raise no_answer(error) from error
     except ValueError as error:
         raise CommandError(f"{record.session_id}: {error}") from error
     if as_json:

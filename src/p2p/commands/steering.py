@@ -19,10 +19,10 @@ from p2p.commands.console import (
     CommandError,
     JsonFlag,
     UsageError,
+    answer,
     err,
-    out,
-    print_json,
     read_text,
+    refused,
     shown,
 )
 
@@ -46,7 +46,7 @@ def stop(
       p2p stop last
       p2p stop session_20260101_120000_0123abcd --no-wait
     """
-    from p2p.session.stopping import cancel
+    from p2p.session.stopping import cancel, resume_command
 
     record = open_session(session, runs_dir)
     queued = _cancel_run(record)
@@ -55,10 +55,8 @@ def stop(
         raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
     for pid, started in (processes or ()) if wait else ():
         _wait_for(pid, started)
-    if as_json:
-        print_json({"session_id": record.session_id, "status": "cancelled"})
-        return
-    out.print(f"stopped; resume with: p2p resume {record.session_id}", soft_wrap=True)
+    value = {"session_id": record.session_id, "status": "cancelled"}
+    answer(value, f"stopped; resume with: {resume_command(record)}", as_json=as_json)
 
 
 def _cancel_run(record: SessionRecord) -> bool:
@@ -128,22 +126,23 @@ def steer(
       p2p steer last --pause
       p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
     """
+    from p2p.session.steering import give_feedback
+    from p2p.session.stopping import resume_command
+
     record = open_session(session, runs_dir)
     order = _order(
         remark=remark.strip(),
         score=score,
         pause=pause,
         criteria=read_criteria(criteria),
-        reward_code=_reward(reward),
+        reward_code=read_text(reward, "--reward") if reward else None,
         hp_changes=_hyperparameters(setting or []),
     )
-    path = _give(record, order)
-    if as_json:
-        print_json({"session_id": record.session_id, "order": order.model_dump(mode="json")})
-        return
+    path = give_feedback(record.path, order)
     status = record.derive_status()
-    then = "" if status == "running" else f"; it is {status}: p2p resume {record.session_id}"
-    out.print(f"saved as {escape(shown(path))}{then}", soft_wrap=True)
+    then = "" if status == "running" else f"; it is {status}: {resume_command(record)}"
+    value = {"session_id": record.session_id, "order": order.model_dump(mode="json")}
+    answer(value, f"saved as {escape(shown(path))}{then}", as_json=as_json)
 
 
 def _order(**parts: Any) -> SteeringOrder:
@@ -155,19 +154,12 @@ def _order(**parts: Any) -> SteeringOrder:
 
 
 def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
-    """The criteria in a file that the user named."""
     if path is None:
         return None
     from p2p.agents.criteria_text import CriteriaError, parse_criteria
 
-    try:
+    with refused(f"--criteria: {path}", CriteriaError):
         return parse_criteria(read_text(path, "--criteria"))
-    except CriteriaError as error:
-        raise UsageError(f"--criteria: {path}: {error}") from error
-
-
-def _reward(path: Path | None) -> str | None:
-    return None if path is None else read_text(path, "--reward")
 
 
 def _hyperparameters(items: list[str]) -> dict[str, Any]:
@@ -178,12 +170,3 @@ def _hyperparameters(items: list[str]) -> dict[str, Any]:
         if name not in TUNABLE:
             raise UsageError(f"--set {name}: only {', '.join(TUNABLE)} can be changed on the way")
     return changes
-
-
-def _give(record: SessionRecord, order: SteeringOrder) -> Path:
-    from p2p.session.steering import give_feedback
-
-    try:
-        return give_feedback(record.path, order)
-    except OSError as error:
-        raise CommandError(f"{record.path} cannot be written: {error}") from error

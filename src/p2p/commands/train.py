@@ -141,7 +141,6 @@ def open_reward(name: str) -> RewardFile:
 
 
 def _stored_run(record: IterationRecord) -> tuple[TrainConfig, str]:
-    """Configuration and source of the run to resume."""
     config = read_config(record, "--resume")
     code = record.read_reward_source()
     if not code:
@@ -235,7 +234,7 @@ def _follow(
 ) -> TrainSummary:
     """Train with the live view; Ctrl-C leaves a run that can be resumed."""
     from p2p.commands.live import TrainingProgress
-    from p2p.training.runner import TrainingCancelled, TrainingFailed, run_training
+    from p2p.training.runner import TrainingCancelled, run_training
 
     err.print(
         f"[bold]{escape(config.env_id)}[/]  seed {config.seed}  {escape(shown(record.path))}",
@@ -244,8 +243,6 @@ def _follow(
     try:
         with TrainingProgress(err, config.total_timesteps) as view:
             return run_training(config, code, record, options=options, on_message=view)
-    except TrainingFailed as failure:
-        raise CommandError(failure, failure.detail) from failure
     except OSError as error:
         raise CommandError(f"{record.path} cannot be written: {error}") from error
     except (KeyboardInterrupt, TrainingCancelled) as stop:

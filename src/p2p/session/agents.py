@@ -152,7 +152,6 @@ class SessionAgents:
         )
 
     def revise(self, session: SessionView, iteration: int) -> Revision:
-        """What to do differently after this iteration."""
         from p2p.agents.revise_agent import revise
 
         return revise(self.client, session, iteration)

@@ -27,7 +27,6 @@ TrainerFactory = Callable[["LoopConfig", StopSwitch], "Trainer"]
 
 
 def local_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
-    """Train on this machine."""
     from p2p.training.trainer import LocalTrainer
 
     return LocalTrainer(
@@ -63,7 +62,6 @@ class SessionContext:
         return self.config.loop
 
     def iteration(self, number: int) -> IterationView:
-        """An iteration as its files are now."""
         return IterationView(self.session.iteration(number), number, self.loop.train)
 
     def feedback(self, iteration: int) -> SteeringTaken:

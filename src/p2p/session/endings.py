@@ -68,12 +68,10 @@ _STATUS_OF: tuple[tuple[type[BaseException], StatusLiteral], ...] = (
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether the table has an entry for it."""
     return any(isinstance(error, kind) for kind, _ in _STATUS_OF)
 
 
 def status_of(error: BaseException) -> StatusLiteral:
-    """The status of a session that ended with this."""
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), "error")
 
 
@@ -86,7 +84,6 @@ def came_of_interrupt(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """What happened, in words."""
     if status_of(error) == "cancelled":
         return "cancelled by user"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -17,6 +17,7 @@ from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
 from p2p.files import locked
 from p2p.records.session_view import SessionView
+from p2p.records.statuses import STATUS
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import (
     InvalidCode,
@@ -35,8 +36,14 @@ from p2p.session.phases import (
     propose_intent,
     take_feedback,
 )
-from p2p.session.publishing import publish
-from p2p.session.stopping import Clock, cancel_trainings, heartbeat, time_exhausted
+from p2p.session.publishing import best_iteration, publish
+from p2p.session.stopping import (
+    Clock,
+    cancel_trainings,
+    heartbeat,
+    resume_command,
+    time_exhausted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
 MOST_UNTRAINED_IN_A_ROW = 3
 """So many rewards that cannot be trained, one after the other, and the session gives up."""
 LOCK_PATIENCE_S = 1.0
+DOES_IT = "does what was asked for"
 
 
 def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
@@ -145,7 +153,6 @@ def _look_again(context: SessionContext) -> int:
 
 
 def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[StatusLiteral, str]:
-    """The session's phases in their order; how it ended."""
     propose_intent(context)
     take_feedback(context, 0)
     number, untrained = 1, 0
@@ -162,7 +169,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
             publish(context, "running", "", clock)
         outcome = context.iteration(number)
         if outcome.passed and not feedback.wants_more:
-            return "passed", f"iteration {number} does what was asked for"
+            return "passed", f"iteration {number} {DOES_IT}"
         untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
         _give_up_on_rewards(number, untrained, outcome)
         if number >= context.loop.max_iterations:
@@ -190,7 +197,8 @@ def _give_up_on_rewards(number: int, untrained: int, outcome: IterationView) -> 
 
 def _without_a_pass(context: SessionContext, outcome: IterationView) -> str:
     if outcome.passed:
-        return f"no iteration is left of {context.loop.max_iterations} for the feedback"
+        most = context.loop.max_iterations
+        return f"no iteration is left of {most} for the feedback: {resume_command(context.session)}"
     return f"no pass within {context.loop.max_iterations} iterations"
 
 
@@ -229,14 +237,19 @@ def _end(
     stated = session.read_status()
     if stated is not None and stated.status == "cancelled" and status != "cancelled":
         status, message = "cancelled", message_of(SessionCancelled())
+    if status == "time_exhausted":
+        with suppress(OSError):
+            cancel_trainings(session)
+    if STATUS[status].outcome == "not_passed":
+        best = best_iteration(context)
+        if best is not None and best.passed:  # a pass stands, whatever came of the feedback
+            status, message = "passed", f"iteration {best.number} {DOES_IT}; {message}"
     try:
         result = publish(context, status, message, clock)
     except OSError:  # a full disk: the status may still find room
         result = SessionResult(status=status, message=message, seconds=clock.seconds())
     error_text = None if status in {"passed", "max_iterations"} else message
     with suppress(OSError):
-        if status == "time_exhausted":
-            cancel_trainings(session)
         session.set_status(status, error_text)
         emit("session.ended", status=status, message=message, score=result.score)
     return result

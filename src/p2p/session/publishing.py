@@ -30,8 +30,8 @@ def publish(
 ) -> SessionResult:
     """Write the files about the session; `result.json` comes last."""
     session, view = context.session, SessionView(context.session)
-    done = [each for each in view.iterations.values() if each.judgment or each.training_error]
-    since = rubric_since(context, 1 + max((each.number for each in done), default=0))
+    done = _done(view)
+    since = _rubric_of(context, done)
     best = best_of(done, since)
     result = SessionResult(
         status=status,
@@ -46,6 +46,20 @@ def publish(
     write_text(session.report_path, _report(view, done, result))
     session.result.save(result)
     return result
+
+
+def best_iteration(context: SessionContext) -> IterationView | None:
+    """The iteration whose policy stands for the session so far."""
+    done = _done(SessionView(context.session))
+    return best_of(done, _rubric_of(context, done))
+
+
+def _done(view: SessionView) -> list[IterationView]:
+    return [each for each in view.iterations.values() if each.judgment or each.training_error]
+
+
+def _rubric_of(context: SessionContext, done: list[IterationView]) -> int:
+    return rubric_since(context, 1 + max((each.number for each in done), default=0))
 
 
 def best_of(done: list[IterationView], since: int) -> IterationView | None:
@@ -66,7 +80,6 @@ def best_of(done: list[IterationView], since: int) -> IterationView | None:
 
 
 def _best_policy(best: IterationView) -> dict[str, Any]:
-    """Where the best policy lies, and how it scored."""
     run = best.best
     if run is None:
         return {}
@@ -84,7 +97,6 @@ def _best_policy(best: IterationView) -> dict[str, Any]:
 
 
 def _origin(view: SessionView, iteration: IterationView) -> Revision | None:
-    """The revision that an iteration comes from."""
     before = view.iterations.get(iteration.number - 1)
     return before.revision if before else None
 

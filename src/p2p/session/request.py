@@ -39,7 +39,6 @@ STAND_IN = TrainConfig().env_id
 
 
 def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names of fields."""
     return {ALIASES.get(name, name): value for name, value in values.items()}
 
 

@@ -54,7 +54,6 @@ CHANGES = ("max_iterations", "budget_usd", "max_minutes")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     arguments = argparse.ArgumentParser(
         prog="python -m p2p.session.run_session",
         description="Run one session: from a prompt to a policy.",
@@ -202,7 +201,6 @@ def _prompt(arguments: argparse.Namespace) -> str:
 
 
 def _settings(source: str | None) -> dict[str, Any]:
-    """The object that --loop-config holds, names or reads."""
     if source is None:
         return {}
     if source == "-":
@@ -223,7 +221,6 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _session(arguments: argparse.Namespace) -> SessionRecord:
-    """The session that the arguments describe, made if it is new."""
     runs_dir = (arguments.runs_dir or get_settings().runs_dir).absolute()
     if arguments.resume:
         if arguments.session_id is None:

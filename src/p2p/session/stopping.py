@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import threading
 import time
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 import psutil
 
 from p2p.records.loop_files import ClockReading
+from p2p.records.session_view import SessionView
 from p2p.records.statuses import CANCELLABLE
 from p2p.session.endings import SessionCancelled, TimeExhausted
 from p2p.session.request import minutes_to_resume
+from p2p.settings import get_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +78,6 @@ class StopSwitch:
         self._has_signals = False
 
     def cancelled(self) -> bool:
-        """Whether to stop."""
         return self._asked_at is not None or self._time_is_over
 
     @property
@@ -180,12 +182,10 @@ class Clock:
         return cls(worked_s(session), None if minutes is None else minutes * 60)
 
     def seconds(self) -> float:
-        """All of it."""
         now = time.monotonic() if self._held_since is None else self._held_since
         return round(self.before_s + now - self.started, 3)
 
     def is_over(self) -> bool:
-        """Whether the time is used up."""
         return self.limit_s is not None and self.seconds() >= self.limit_s
 
     @contextmanager
@@ -204,12 +204,35 @@ class Clock:
 
 
 def time_exhausted(session: SessionRecord, config: SessionConfig, seconds: float) -> TimeExhausted:
-    """What to say when the time is used up, and how to go on."""
-    limit, more = config.loop.max_minutes or 0.0, minutes_to_resume(config, seconds)
+    """What to say when the time is used up, and how to resume."""
+    limit = config.loop.max_minutes or 0.0
     return TimeExhausted(
         f"its time of {limit:g} minute{'' if limit == 1 else 's'} is used up; "
-        f"`p2p resume {session.session_id} --max-minutes {more:g}` resumes it"
+        f"`{resume_command(session, seconds)}` resumes it"
     )
+
+
+def resume_command(session: SessionRecord, seconds: float = 0.0) -> str:
+    """What to type to resume a session, with the options without which nothing would be done.
+
+    `seconds` is how long it was worked on, where its files do not say so yet.
+    """
+    config, options = session.config.read(), ""
+    if config is not None:
+        minutes = minutes_to_resume(config, max(seconds, worked_s(session)))
+        if minutes != config.loop.max_minutes:
+            options += f" --max-minutes {minutes:g}"
+        iterations = SessionView(session).iterations.values()
+        judged = [each.number for each in iterations if each.judgment]
+        if max(judged, default=0) >= config.loop.max_iterations:
+            options += f" --iterations {config.loop.max_iterations + 1}"
+    return f"p2p resume {command_name(session)}{options}"
+
+
+def command_name(session: SessionRecord) -> str:
+    """What commands call a session: its id, or its folder where it is not in the usual place."""
+    usual = session.path.parent == get_settings().runs_dir
+    return session.session_id if usual else shlex.quote(str(session.path))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import ast
 import hashlib
 import inspect
 import linecache
+import re
 import sys
 import traceback
 import warnings
@@ -77,6 +78,7 @@ def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME)
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             tree = ast.parse(code, name)
+            restore_formulas(tree, code)
             compiled = compile(tree, name, "exec", dont_inherit=True)
         except SyntaxError as error:
             text = f"\n    {error.text.strip()}" if error.text else ""
@@ -92,6 +94,27 @@ def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME)
         stateful=keeps_state(tree),
         reads_episode_start=reads_episode_start(tree),
     )
+
+
+_LITERAL = re.compile(r"""([a-z]*)(\"{3}|'{3}|"|')(.*)\2""", re.IGNORECASE | re.DOTALL)
+_LATEX_COMMAND = re.compile(r"(?<!\\)((?:\\\\)*)\\(?=[abfnrtv][a-z])")
+
+
+def restore_formulas(tree: ast.Module, code: str) -> None:
+    r"""Give docstrings their LaTeX commands back where Python read an escape.
+
+    In a docstring that is not raw, `\frac` begins with a form feed and `\theta` with a tab. A
+    backslash before two lower-case letters is taken as the beginning of a command.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        match node.body:
+            case [ast.Expr(value=ast.Constant(value=str()) as text), *_]:
+                literal = _LITERAL.fullmatch(ast.get_source_segment(code, text) or "")
+                if literal and "r" not in literal[1].lower() and "latex:" in literal[3].lower():
+                    source = _LATEX_COMMAND.sub(r"\1\\\\", literal[3])
+                    text.value = ast.literal_eval(f"{literal[2]}{source}{literal[2]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,17 @@ JsonFlag = Annotated[
 
 
 class CommandError(Exception):
-    """A command ends without its result; the message says what happened and what to do."""
+    """A command ends without its result; the message says what happened and what to do.
+
+    `detail` is what lies behind the message, such as a traceback.
+    """
 
     status = 1
+
+    def __init__(self, message: object, detail: str = "", status: int | None = None) -> None:
+        super().__init__(str(message))
+        self.detail = detail
+        self.status = self.status if status is None else status
 
 
 class UsageError(CommandError):
@@ -31,6 +39,8 @@ class UsageError(CommandError):
 
 
 def complain(error: CommandError) -> None:
+    if error.detail:
+        err.print(error.detail.rstrip(), style="dim", markup=False, soft_wrap=True)
     err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
 
 
