@@ -6,12 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from p2p.benchmark.records import case_record
 
-Start = Callable[..., subprocess.Popen[str]]
 SMALL = (
     "--model", "builtin", "--max-iterations", "1", "--total-timesteps", "2048", "--num-envs", "4",
     "--no-videos",

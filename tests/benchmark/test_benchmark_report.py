@@ -7,16 +7,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case, end_case, idle_policy
 from p2p.benchmark.measuring import truth_path
 from p2p.benchmark.records import case_record
-from p2p.benchmark.report import BenchmarkReport, make_report, spearman, wilson
+from p2p.benchmark.report import BenchmarkReport, make_report, spearman
 from p2p.benchmark.report_pages import markdown, publish
 from p2p.benchmark.report_pages import page as report_page
-from p2p.benchmark.suite import Case
 
 STILL = {"truth": "fingertip_speed", "threshold": 0.05}
 REACHED = {"truth": "reach_gap", "threshold": 0.03}
@@ -24,22 +21,22 @@ IDLE = idle_policy(10, 2)
 HOSTILE = "<script>alert(1)</script> | `x` [a](javascript:b) \n # head"
 
 
-def cases() -> list[Case]:
-    return [
-        a_case(0, instruction="hold still", **STILL),
-        a_case(1, instruction="reach the target", difficulty="medium", **REACHED),
-        a_case(2, instruction="stay", difficulty="medium", **STILL),
-        a_case(3, instruction="reach it", difficulty="hard", **REACHED),
-        a_case(4, instruction="whirl", difficulty="hard", category="turning", **REACHED),
-        a_case(5, instruction="later", difficulty="hard", **REACHED),
-        a_case(6, instruction="stopped", difficulty="hard", **REACHED),
-    ]
+CASES = (
+    a_case(0, instruction="hold still", **STILL),
+    a_case(1, instruction="reach the target", difficulty="medium", **REACHED),
+    a_case(2, instruction="stay", difficulty="medium", **STILL),
+    a_case(3, instruction="reach it", difficulty="hard", **REACHED),
+    a_case(4, instruction="whirl", difficulty="hard", category="turning", **REACHED),
+    a_case(5, instruction="later", difficulty="hard", **REACHED),
+    a_case(6, instruction="stopped", difficulty="hard", **REACHED),
+)
+Told = tuple[BenchmarkReport, Path]
 
 
-@pytest.fixture
-def told(tmp_path: Path) -> tuple[BenchmarkReport, Path]:
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     """A pass, a false pass, a false fail, a miss, a refusal, one not run, one cancelled."""
-    made, folder = a_benchmark(tmp_path, *cases())
+    made, folder = a_benchmark(tmp_path_factory.mktemp("runs"), *CASES)
     spent = {"seconds": 120.0, "tokens": 1000, "model_calls": 3, "cost_usd": 0.5}
     end_case(folder, 0, "passed", 1.0, policy=IDLE, confirmed_score=0.9, **spent)
     end_case(folder, 1, "passed", 0.9, policy=IDLE, **spent)
@@ -50,9 +47,7 @@ def told(tmp_path: Path) -> tuple[BenchmarkReport, Path]:
     return make_report(made, folder), folder
 
 
-def test_rates_are_over_what_finished_and_errors_count_but_are_shown(
-    told: tuple[BenchmarkReport, Path],
-) -> None:
+def test_rates_are_over_what_finished_and_errors_count_but_are_shown(told: Told) -> None:
     report, _ = told
     everything = report.overall
     assert (everything.cases, everything.finished, everything.errors) == (7, 5, 1)
@@ -64,7 +59,7 @@ def test_rates_are_over_what_finished_and_errors_count_but_are_shown(
     assert [case.outcome for case in report.cases[4:]] == ["error", "not_run", "unfinished"]
 
 
-def test_groups_have_their_own_rates_and_costs(told: tuple[BenchmarkReport, Path]) -> None:
+def test_groups_have_their_own_rates_and_costs(told: Told) -> None:
     report, _ = told
     assert [group.name for group in report.by_difficulty] == ["easy", "medium", "hard"]
     assert [group.judged.total for group in report.by_difficulty] == [1, 2, 2]
@@ -76,7 +71,7 @@ def test_groups_have_their_own_rates_and_costs(told: tuple[BenchmarkReport, Path
     }
 
 
-def test_judge_and_truth_are_held_against_each_other(told: tuple[BenchmarkReport, Path]) -> None:
+def test_judge_and_truth_are_held_against_each_other(told: Told) -> None:
     report, _ = told
     found = report.agreement
     assert (found.compared, found.agreed, found.correlated) == (4, 2, 4)
@@ -86,9 +81,7 @@ def test_judge_and_truth_are_held_against_each_other(told: tuple[BenchmarkReport
     assert found.rank_correlation == pytest.approx(0.447, abs=0.01)
 
 
-def test_a_measurement_is_kept_until_the_policy_is_another(
-    told: tuple[BenchmarkReport, Path],
-) -> None:
+def test_a_measurement_is_kept_until_the_policy_is_another(told: Told) -> None:
     first, folder = told
     measured = truth_path(folder, 0).stat().st_mtime_ns
     assert make_report(first.benchmark, folder).cases == first.cases
@@ -144,9 +137,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
     assert row.replace("\\|", "").count("|") == 13
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(
-    told: tuple[BenchmarkReport, Path],
-) -> None:
+def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(told: Told) -> None:
     report, folder = told
     for case in report.cases:
         for video in case.videos:
@@ -163,7 +154,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(
     assert json.loads(files[2].read_text())["overall"]["finished"] == 5
 
 
-def test_what_has_no_verdict_is_named_with_its_reason(told: tuple[BenchmarkReport, Path]) -> None:
+def test_what_has_no_verdict_is_named_with_its_reason(told: Told) -> None:
     report, _ = told
     text = markdown(report)
     assert "Reacher-v5 'whirl': error (nothing in it was understood)" in text
@@ -172,28 +163,9 @@ def test_what_has_no_verdict_is_named_with_its_reason(told: tuple[BenchmarkRepor
     assert "the ground truth is missed): 1 (Reacher-v5 'reach the target')" in text
 
 
-# --- intervals and rank correlation, against values worked out elsewhere --------------------------
-
-
-def test_wilson_gives_the_textbook_interval() -> None:
-    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert wilson(0, 0) is None
-
-
-@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_holds_the_rate(counts: tuple[int, int]) -> None:
-    passed, total = counts
-    low, high = wilson(passed, total) or (1.0, 0.0)
-    assert 0 <= low <= passed / total <= high <= 1
-
-
 def test_spearman_ranks_ties_in_the_middle() -> None:
     assert spearman([1, 2, 3, 4], [10, 20, 30, 1000]) == pytest.approx(1.0)
     assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
     assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)  # scipy's spearmanr
-
-
-def test_where_ranks_say_nothing_there_is_no_correlation() -> None:
-    assert spearman([1, 2], [1, 2]) is None
+    assert spearman([1, 2], [1, 2]) is None  # ranks that say nothing
     assert spearman([1, 1, 1], [1, 2, 3]) is None

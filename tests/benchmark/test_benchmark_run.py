@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark_process import SMALL, Start, ended, events
+from benchmark_process import SMALL, begin, ended, events
 
 from benchmark_folder import end_case
 from p2p.benchmark.records import case_record, case_status, read_benchmark
@@ -27,12 +27,10 @@ InvertedPendulum-v5,plugh,x,hard
 """
 
 
-def test_a_closed_gate_leaves_the_next_stage_alone_until_it_opens(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_closed_gate_leaves_the_next_stage_alone_until_it_opens(tmp_path: Path) -> None:
     (tmp_path / "refused.csv").write_text(REFUSED)
     staged = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0.5")
-    status, _, err = ended(start("--csv", "refused.csv", "--model", "builtin", *staged))
+    status, _, err = ended(begin(tmp_path, "--csv", "refused.csv", "--model", "builtin", *staged))
     assert status == 3
     (folder,) = (tmp_path / "runs").glob("bm_*")
     assert "case 0  InvertedPendulum-v5: xyzzy  error" in err
@@ -44,17 +42,17 @@ def test_a_closed_gate_leaves_the_next_stage_alone_until_it_opens(
 
     # Somebody else's verdict opens it.
     end_case(folder, 0, "passed", 1.0)
-    status, out, _ = ended(start("--resume", folder.name, "--json"))
+    status, out, _ = ended(begin(tmp_path, "--resume", folder.name, "--json"))
     assert status == 3
     assert [case["outcome"] for case in json.loads(out)["cases"]] == ["passed", "error"]
     assert [events(folder, n).count("session.started") for n in (0, 1)] == [1, 1]
 
 
 @pytest.mark.slow
-def test_every_row_runs_once_and_is_reported(start: Start, tmp_path: Path) -> None:
+def test_every_row_runs_once_and_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tiny.csv").write_text(SUITE)
     staged = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0")
-    status, out, err = ended(start("--csv", "tiny.csv", *SMALL, *staged, "--json"))
+    status, out, err = ended(begin(tmp_path, "--csv", "tiny.csv", *SMALL, *staged, "--json"))
     assert status == 3, err  # one sentence is beyond the author
     report: dict[str, Any] = json.loads(out)
     outcomes = [case["outcome"] for case in report["cases"]]
@@ -69,16 +67,16 @@ def test_every_row_runs_once_and_is_reported(start: Start, tmp_path: Path) -> No
         assert events(folder, number).count("session.started") == 1
     assert {path.suffix for path in folder.glob("report.*")} == {".md", ".html", ".json"}
 
-    status, _, err = ended(start("--resume", folder.name))
+    status, _, err = ended(begin(tmp_path, "--resume", folder.name))
     assert status == 3
     assert [events(folder, n).count("session.started") for n in range(3)] == [1, 1, 2]
 
 
 @pytest.mark.slow
-def test_a_cancelled_benchmark_goes_on_where_it_was(start: Start, tmp_path: Path) -> None:
+def test_a_cancelled_benchmark_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "tiny.csv").write_text(SUITE)
     quick = ("--filter-difficulties", "easy", "--max-parallel", "1")
-    watching = start("--csv", "tiny.csv", *SMALL, *quick)
+    watching = begin(tmp_path, "--csv", "tiny.csv", *SMALL, *quick)
     deadline = time.monotonic() + 600
     while not (found := list((tmp_path / "runs").glob("bm_*/case*/intent.json"))):
         assert time.monotonic() < deadline
@@ -96,7 +94,7 @@ def test_a_cancelled_benchmark_goes_on_where_it_was(start: Start, tmp_path: Path
         time.sleep(0.2)
     assert {case_status(made, folder, n).outcome for n in (0, 1)} == {"unfinished", "not_run"}
 
-    status, out, err = ended(start("--resume", folder.name))
+    status, out, err = ended(begin(tmp_path, "--resume", folder.name))
     assert status == 0, err
     report = read_model(folder / "report.json", BenchmarkReport)
     assert report is not None

@@ -58,7 +58,12 @@ def test_the_best_iteration_of_a_killed_session_counts(tmp_path: Path) -> None:
 def test_as_a_program_it_says_so_by_its_exit_status_and_a_file(tmp_path: Path) -> None:
     made, folder = staged(tmp_path, 0.5)
     given = ["--runs-dir", str(tmp_path), "--benchmark-id", made.benchmark_id, "--stage", "0"]
+    assert main([*given[:-1], "9"]) == CANNOT_SAY
+    assert main(["--runs-dir", str(tmp_path), "--benchmark-id", "bm_00", *given[-2:]]) == CANNOT_SAY
     assert main(given) == MAY_NOT
+    later = case_status(made, folder, made.stages[1][0])
+    assert later.outcome == "not_run"
+    assert later.message == "stage 1 had a mean score of 0.00, below 0.5"
     for number in made.stages[0]:
         end_case(folder, number, "max_iterations", 0.5)
     ended = subprocess.run(
@@ -70,19 +75,6 @@ def test_as_a_program_it_says_so_by_its_exit_status_and_a_file(tmp_path: Path) -
     gate = read_gate(folder, 0)
     assert gate is not None
     assert gate.passed
-
-
-def test_a_benchmark_that_is_not_there_is_no_verdict(tmp_path: Path) -> None:
-    given = ["--runs-dir", str(tmp_path), "--benchmark-id", "bm_00", "--stage", "0"]
-    assert main(given) == CANNOT_SAY
-
-
-def test_a_closed_gate_is_why_later_cases_did_not_run(tmp_path: Path) -> None:
-    made, folder = staged(tmp_path, 0.5)
-    main(["--runs-dir", str(tmp_path), "--benchmark-id", made.benchmark_id, "--stage", "0"])
-    later = case_status(made, folder, made.stages[1][0])
-    assert later.outcome == "not_run"
-    assert later.message == "stage 1 had a mean score of 0.00, below 0.5"
 
 
 def test_live_scores_are_found_where_a_session_puts_them(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 from p2p.benchmark.records import (
     Benchmark,
     GateResult,
-    best_score,
     case_record,
     gate_folder,
     read_benchmark,
 )
 from p2p.files import save_model
+from p2p.records.session_view import SessionView
 from unstable.utils.logging import print_plainly
 
 MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2
@@ -26,13 +26,12 @@ MAY, MAY_NOT, CANNOT_SAY = 0, 1, 2
 
 def decide(benchmark: Benchmark, folder: Path, stage: int) -> GateResult:
     """Look at every case of a stage, in the benchmark's folder."""
-    scores: dict[int, float | None] = {}
+    views = {n: SessionView(case_record(folder, n)) for n in benchmark.stages[stage]}
+    scores = {number: view.best_score for number, view in views.items()}
     missing: dict[int, str] = {}
-    for number in benchmark.stages[stage]:
-        record = case_record(folder, number)
-        scores[number] = best_score(record)
+    for number, view in views.items():
         if scores[number] is None:
-            status = record.read_status()
+            status = view.record.read_status()
             why = (status.error or status.status) if status else "it has left no status"
             missing[number] = why
     mean = sum(score or 0.0 for score in scores.values()) / len(scores)

@@ -15,6 +15,7 @@ from p2p.benchmark.suite import Case
 from p2p.contracts import Record, Score, SessionResult, StatusLiteral
 from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.session_view import SessionView
 from p2p.records.statuses import STATUS, Outcome
 from p2p.scheduler.records import Id
 
@@ -55,7 +56,6 @@ class Benchmark(Record):
         return self
 
     def case(self, number: int) -> Case:
-        """The case of this number."""
         return next(case for case in self.cases if case.number == number)
 
 
@@ -94,7 +94,6 @@ def report_id(benchmark_id: str) -> str:
 
 
 def gate_folder(stage: int) -> str:
-    """Its folder, inside the benchmark's."""
     return f"gate{stage}"
 
 
@@ -109,7 +108,6 @@ def read_benchmark(folder: Path) -> Benchmark | None:
 
 
 def read_gate(folder: Path, stage: int) -> GateResult | None:
-    """What the gate behind a stage said."""
     return read_model(folder / gate_folder(stage) / "gate.json", GateResult)
 
 
@@ -130,32 +128,20 @@ class CaseStatus:
 
 
 def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
-    """How a case stands."""
-    record = case_record(folder, number)
+    view = SessionView(case_record(folder, number))
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
-    status, stored, result = record.derive_status(), record.read_status(), record.result.read()
-    outcome = STATUS[status].outcome
-    message = (result.message if result else "") or (stored.error if stored else None) or ""
+    outcome = STATUS[view.status].outcome
+    message = (view.result.message if view.result else "") or view.error
     return CaseStatus(
         case=benchmark.case(number),
         stage=stage,
-        status=status,
+        status=view.status,
         outcome=outcome,
         message=_why_not(folder, stage) if outcome == "not_run" else message,
-        iterations=len(record.iteration_records()),
-        score=best_score(record, result),
-        result=result,
+        iterations=len(view.iterations),
+        score=view.best_score,
+        result=view.result,
     )
-
-
-def best_score(record: SessionRecord, result: SessionResult | None = None) -> float | None:
-    """The best score of a session, also of one that was killed; None: nothing is judged."""
-    result = result or record.result.read()
-    if result is not None and result.status != "running":
-        return result.score
-    judged = (iteration.read_judgment() for iteration in record.iteration_records())
-    scores = [j.intent_score for j in judged if j is not None and j.intent_score is not None]
-    return max(scores, default=None)
 
 
 def live_score(record: SessionRecord) -> float | None:

@@ -19,8 +19,9 @@ from p2p.benchmark.records import (
     read_gate,
 )
 from p2p.benchmark.suite import DIFFICULTIES, Case
-from p2p.contracts import Record, StatusLiteral, utc_now
+from p2p.contracts import Record, SessionResult, StatusLiteral, utc_now
 from p2p.records.statuses import Outcome
+from unstable.evaluation import wilson
 
 
 class Rate(Record):
@@ -60,6 +61,11 @@ class CaseReport(Record):
     def finished(self) -> bool:
         """Whether it counts."""
         return self.outcome in FINISHED
+
+    @property
+    def disputed(self) -> bool:
+        """Whether judge and ground truth differ."""
+        return self.truth is not None and (self.outcome == "passed") != self.truth.passed
 
     @property
     def truly_passed(self) -> bool | None:
@@ -132,8 +138,9 @@ def make_report(
         tell(case)
         cases.append(case_report(folder, case_status(benchmark, folder, case.number)))
     results = findings(benchmark, folder, cases)
-    fields = {name: getattr(results, name) for name in Findings.model_fields}
-    return BenchmarkReport(**fields, benchmark=benchmark, made_at=utc_now(), cases=tuple(cases))
+    return BenchmarkReport(
+        **dict(results), benchmark=benchmark, made_at=utc_now(), cases=tuple(cases)
+    )
 
 
 def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) -> Findings:
@@ -151,13 +158,13 @@ def findings(benchmark: Benchmark, folder: Path, cases: Sequence[CaseReport]) ->
 
 def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseReport:
     """The result of a case; `play`: its policy is measured if it is not yet."""
-    result, truth, note = now.result, None, ""
+    result = now.result or SessionResult(status=now.status, iterations=now.iterations)
+    truth, note, name = None, "", f"case{now.case.number}"
     if now.outcome in FINISHED:
         try:
-            truth = measure(folder, now.case, result, play=play)
+            truth = measure(folder, now.case, now.result, play=play)
         except NotPlayable as error:
             note = str(error)
-    name = f"case{now.case.number}"
     return CaseReport(
         case=now.case,
         stage=now.stage,
@@ -165,17 +172,17 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
         status=now.status,
         message=now.message,
         score=now.score,
-        confirmed_score=result.confirmed_score if result else None,
+        confirmed_score=result.confirmed_score,
         truth=truth,
         truth_note=note,
-        iterations=result.iterations if result else now.iterations,
-        minutes=result.seconds / 60 if result else 0.0,
-        model_calls=result.model_calls if result else 0,
-        tokens=result.tokens if result else 0,
-        cost_usd=result.cost_usd if result else 0.0,
+        iterations=result.iterations,
+        minutes=result.seconds / 60,
+        model_calls=result.model_calls,
+        tokens=result.tokens,
+        cost_usd=result.cost_usd,
         folder=name,
-        policy=f"{name}/{result.policy}" if result and result.policy else None,
-        videos=tuple(f"{name}/{video}" for video in result.videos) if result else (),
+        policy=f"{name}/{result.policy}" if result.policy else None,
+        videos=tuple(f"{name}/{video}" for video in result.videos),
     )
 
 
@@ -212,47 +219,25 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
 
 def _rate(passed: Sequence[bool]) -> Rate:
     count, total = sum(passed), len(passed)
-    interval = wilson(count, total)
-    low, high = interval or (None, None)
-    return Rate(
-        passed=count, total=total, rate=count / total if total else None, low=low, high=high
-    )
+    if not total:
+        return Rate(passed=0, total=0, rate=None, low=None, high=None)
+    share, (low, high) = count / total, wilson(count, total)
+    # Rounding must not leave the rate itself outside.
+    return Rate(passed=count, total=total, rate=share, low=min(share, low), high=max(share, high))
 
 
 def _agreement(cases: Sequence[CaseReport]) -> Agreement:
-    compared = [case for case in cases if case.finished and case.truth is not None]
-    judged = {case.case.number: case.outcome == "passed" for case in compared}
-    true = {case.case.number: bool(case.truly_passed) for case in compared}
-    pairs = [
-        (case.score, case.truth.attained)
-        for case in compared
-        if case.score is not None and case.truth is not None
-    ]
+    compared = [(case, case.truth) for case in cases if case.finished and case.truth is not None]
+    wrong = [(case, truth) for case, truth in compared if case.disputed]
+    pairs = [(case.score, truth.attained) for case, truth in compared if case.score is not None]
     return Agreement(
         compared=len(compared),
-        agreed=sum(judged[number] == true[number] for number in judged),
-        false_passes=tuple(n for n in judged if judged[n] and not true[n]),
-        false_fails=tuple(n for n in judged if true[n] and not judged[n]),
+        agreed=len(compared) - len(wrong),
+        false_passes=tuple(case.case.number for case, truth in wrong if not truth.passed),
+        false_fails=tuple(case.case.number for case, truth in wrong if truth.passed),
         rank_correlation=spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]),
         correlated=len(pairs),
     )
-
-
-# --- statistics -----------------------------------------------------------------------------------
-
-Z = 1.959963984540054
-"""Of a normal distribution: 95 % lie within."""
-
-
-def wilson(passed: int, total: int) -> tuple[float, float] | None:
-    """The 95 % interval of a pass rate by Wilson's score; None of nothing."""
-    if total == 0:
-        return None
-    share, spread = passed / total, Z**2 / total
-    middle = (share + spread / 2) / (1 + spread)
-    half = Z * float(np.sqrt(share * (1 - share) / total + spread / (4 * total))) / (1 + spread)
-    # Rounding must not leave the rate itself outside.
-    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:

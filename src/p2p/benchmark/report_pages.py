@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,15 +17,6 @@ from urllib.parse import quote
 from p2p.benchmark.report import BenchmarkReport, CaseReport, Group, Rate
 from p2p.files import save_model, write_text
 
-GROUP_HEAD = (
-    "", "prompts", "finished", "passed (judge)", "ground-truth pass rate", "errors", "mean score",
-    "iterations", "minutes", "tokens", "cost",
-)  # fmt: skip
-CASE_HEAD = (
-    "case", "environment", "prompt", "category", "difficulty", "outcome", "score",
-    "ground truth", "iterations", "minutes", "tokens", "cost",
-)  # fmt: skip
-CARD = ("score", "ground truth", "iterations", "minutes", "tokens", "cost")
 OUTCOMES = {
     "passed": "passed",
     "not_passed": "not passed",
@@ -70,7 +61,12 @@ def sections(report: BenchmarkReport) -> list[Section]:
     )
     every = [
         *(
-            Section(title, (), GROUP_HEAD, [_group_row(g) for g in groups])
+            Section(
+                title,
+                (),
+                tuple(GROUP_COLUMNS),
+                [[cell(group) for cell in GROUP_COLUMNS.values()] for group in groups],
+            )
             for title, groups in tables
         ),
         Section("Judge and ground truth", agreement(report)),
@@ -96,40 +92,6 @@ def _money(value: float) -> str:
     return f"${value:.4f}" if value else "$0"
 
 
-def _group_row(group: Group) -> list[str]:
-    return [
-        group.name,
-        str(group.cases),
-        str(group.finished),
-        rate(group.judged),
-        rate(group.true),
-        str(group.errors),
-        _number(group.mean_score),
-        f"{group.iterations:.1f}",
-        f"{group.minutes:.1f}",
-        f"{group.tokens:,.0f}",
-        _money(group.cost_usd),
-    ]
-
-
-def _case_row(report: CaseReport) -> list[str]:
-    case = report.case
-    return [
-        str(case.number),
-        case.env_id,
-        case.instruction,
-        case.category,
-        case.difficulty,
-        OUTCOMES[report.outcome],
-        _number(report.score),
-        _truth(report),
-        str(report.iterations),
-        f"{report.minutes:.1f}",
-        f"{report.tokens:,}",
-        _money(report.cost_usd),
-    ]
-
-
 def _truth(report: CaseReport) -> str:
     """What was measured, and whether that is enough."""
     truth = report.truth
@@ -138,6 +100,38 @@ def _truth(report: CaseReport) -> str:
     verdict = "met" if truth.passed else "missed"
     target = f"{truth.better.replace('_', ' ')} {truth.threshold:g}"
     return f"{verdict}: {truth.truth} {truth.value:.3g} {truth.unit}, {target} asked"
+
+
+GROUP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
+    "": lambda group: group.name,
+    "prompts": lambda group: str(group.cases),
+    "finished": lambda group: str(group.finished),
+    "passed (judge)": lambda group: rate(group.judged),
+    "ground-truth pass rate": lambda group: rate(group.true),
+    "errors": lambda group: str(group.errors),
+    "mean score": lambda group: _number(group.mean_score),
+    "iterations": lambda group: f"{group.iterations:.1f}",
+    "minutes": lambda group: f"{group.minutes:.1f}",
+    "tokens": lambda group: f"{group.tokens:,.0f}",
+    "cost": lambda group: _money(group.cost_usd),
+}
+CARD: Mapping[str, Callable[[CaseReport], str]] = {
+    "score": lambda report: _number(report.score),
+    "ground truth": _truth,
+    "iterations": lambda report: str(report.iterations),
+    "minutes": lambda report: f"{report.minutes:.1f}",
+    "tokens": lambda report: f"{report.tokens:,}",
+    "cost": lambda report: _money(report.cost_usd),
+}
+CASE_COLUMNS: Mapping[str, Callable[[CaseReport], str]] = {
+    "case": lambda report: str(report.case.number),
+    "environment": lambda report: report.case.env_id,
+    "prompt": lambda report: report.case.instruction,
+    "category": lambda report: report.case.category,
+    "difficulty": lambda report: report.case.difficulty,
+    "outcome": lambda report: OUTCOMES[report.outcome],
+    **CARD,
+}
 
 
 def _about(report: BenchmarkReport) -> list[str]:
@@ -222,15 +216,16 @@ def _gates(report: BenchmarkReport) -> list[str]:
 
 def markdown(report: BenchmarkReport) -> str:
     """The report as Markdown."""
-    cases = Section("Prompts", (), CASE_HEAD, [_case_row(case) for case in report.cases])
+    rows = [[cell(case) for cell in CASE_COLUMNS.values()] for case in report.cases]
+    cases = Section("Prompts", (), tuple(CASE_COLUMNS), rows)
     parts = [f"# Benchmark {_plain(report.benchmark.benchmark_id)}", *map(_plain, _about(report))]
     for section in (*sections(report), cases):
         parts.append(f"## {section.title}")
         if section.lines:
             parts.append("\n".join(f"- {_plain(line)}" for line in section.lines))
         if section.rows:
-            rows = ([_plain(cell) for cell in row] for row in section.rows)
-            lines = [section.head, ["---"] * len(section.head), *rows]
+            cells = ([_plain(cell) for cell in row] for row in section.rows)
+            lines = [section.head, ["---"] * len(section.head), *cells]
             parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     return "\n\n".join(parts) + "\n"
 
@@ -309,7 +304,7 @@ def _scatter(report: BenchmarkReport) -> str:
         if each.truth is None or each.score is None:
             continue
         x, y = MARGIN + each.truth.attained * span, far - each.score * span
-        colour = "differ" if _differ(each) else "agree"
+        colour = "differ" if each.disputed else "agree"
         label = html.escape(f"{each.case.env_id}: {each.case.instruction}")
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" class="{colour}">'
         dots.append(f"{circle}<title>{label}</title></circle>")
@@ -325,22 +320,18 @@ def _scatter(report: BenchmarkReport) -> str:
 
 def _card(report: CaseReport) -> str:
     case, folder = report.case, _link(report.folder)
-    facts = dict(zip(CASE_HEAD, _case_row(report), strict=True))
-    rows = "".join(f"<dt>{name}</dt><dd>{html.escape(facts[name])}</dd>" for name in CARD)
+    facts = ((name, html.escape(cell(report))) for name, cell in CARD.items())
+    rows = "".join(f"<dt>{name}</dt><dd>{fact}</dd>" for name, fact in facts)
     message = f'<p class="said">{html.escape(report.message)}</p>' if report.message else ""
     differ = "judge and ground truth differ"
-    mark = f'<span class="differ">{differ}</span>' if _differ(report) else ""
+    mark = f'<span class="differ">{differ}</span>' if report.disputed else ""
     return (
         f'<article class="{report.outcome}"><h3>{html.escape(case.instruction)}</h3>'
         f"<p>{' · '.join(map(html.escape, (case.env_id, case.category, case.difficulty)))}"
-        f' · <b class="{report.outcome}">{html.escape(facts["outcome"])}</b> {mark}</p>'
+        f' · <b class="{report.outcome}">{OUTCOMES[report.outcome]}</b> {mark}</p>'
         f"{_video(report)}<dl>{rows}</dl>{message}"
         f'<p><a href="{folder}/report.md">report</a> · <a href="{folder}/">folder</a></p></article>'
     )
-
-
-def _differ(report: CaseReport) -> bool:
-    return report.truth is not None and (report.outcome == "passed") != report.truth.passed
 
 
 def _video(report: CaseReport) -> str:

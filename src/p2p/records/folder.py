@@ -48,11 +48,9 @@ class ModelFile(Generic[Model]):
         return load_model(self.path, self.model)
 
     def save(self, value: Model) -> None:
-        """Replace the file by this record."""
         save_model(self.path, value)
 
     def exists(self) -> bool:
-        """Whether the file is there, readable or not."""
         return self.path.exists()
 
     def problems(self, *, needed: bool = False) -> list[str]:
@@ -106,7 +104,6 @@ class Folder:
         }
 
     def model_files(self) -> list[ModelFile[Any]]:
-        """Its files that hold records."""
         table = self.declared().values()
         return [ModelFile(self.path / f.name, f.model) for f in table if isinstance(f, RecordFile)]
 
@@ -117,7 +114,6 @@ class Folder:
         return self.status_path.with_suffix(".lock")
 
     def read_status(self) -> StatusData | None:
-        """Read status.json, as it was written."""
         return self.status.read()
 
     def stated_status(self, absent: StatusLiteral = "pending") -> StatusLiteral:

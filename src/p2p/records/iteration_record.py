@@ -147,19 +147,15 @@ class IterationRecord(Folder):
         return read_object(self.config_path)
 
     def read_summary(self) -> TrainSummary | None:
-        """How the training ended."""
         return self.summary.read()
 
     def read_reward_source(self) -> str:
-        """The reward's source, or ""."""
         return read_text(self.reward_fn_path) or ""
 
     def read_reward_spec(self) -> RewardSpec:
-        """The reward's description, or an empty one."""
         return self.reward_spec.read() or RewardSpec()
 
     def read_judgment(self) -> JudgmentResult | None:
-        """What the judges made of it."""
         return self.judgment.read()
 
     def read_streaming(self) -> dict[int, JudgmentResult]:
@@ -172,7 +168,6 @@ class IterationRecord(Folder):
         return dict(sorted((step, value) for step, value in judgments if value is not None))
 
     def video_filenames(self) -> list[str]:
-        """The videos' names, by step."""
         videos = (n for n in names_in(self.videos_dir) if n.endswith(".mp4") and n[0] != ".")
         return sorted(videos, key=natural_order)
 

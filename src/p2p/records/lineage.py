@@ -43,7 +43,6 @@ class Lineage:
         return sum(node.score is not None for node in later)
 
     def node(self, iteration: int) -> LineageNode | None:
-        """This iteration's node."""
         return next((node for node in self.data.nodes if node.iteration == iteration), None)
 
     def add(self, node: LineageNode) -> Self:
@@ -117,7 +116,6 @@ class Lineage:
         return cls(data)
 
     def save(self, path: Path) -> None:
-        """Replace the file."""
         save_model(path, self.data)
 
 

@@ -164,7 +164,6 @@ class IterationView:
 
     @cached_property
     def best(self) -> BestRun | None:
-        """best_run.json."""
         return self.record.best_run.read()
 
     @cached_property
@@ -287,7 +286,6 @@ class SessionView:
 
     @property
     def phase(self) -> Phase:
-        """What it is at."""
         if self.status in ENDED:
             return "ended"
         if self.intent is None:
@@ -310,7 +308,6 @@ class SessionView:
 
     @cached_property
     def iterations(self) -> dict[int, IterationView]:
-        """By number, in their order."""
         train = self.loop.train
         return {
             record.number: IterationView(record, record.number, train)
@@ -320,7 +317,6 @@ class SessionView:
 
     @property
     def current(self) -> IterationView | None:
-        """The last iteration."""
         return next(reversed(self.iterations.values()), None)
 
     @cached_property

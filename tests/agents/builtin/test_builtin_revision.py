@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from p2p.agents.builtin import answer
@@ -239,49 +239,36 @@ def run(
     return course
 
 
-SESSIONS: dict[str, tuple[list[float | None], dict[str, Any]]] = {
-    "constant": ([0.4] * 10, {}),
-    "rises and drops": ([0.4, 0.5, 0.6, 0.5], {}),
-    "never judged": ([None] * 4, {}),
-    "fails": ([0.4, FAILED, FAILED, 0.3, FAILED], {}),
-    "no tuning": ([0.4, 0.3, 0.3, None, FAILED], {"hp_tuning": False}),
-    "steps fixed": ([0.4, 0.3, 0.3, None, FAILED], {"fixed": ("total_timesteps",)}),
-}
-
-
-@pytest.mark.parametrize(("scores", "loop"), SESSIONS.values(), ids=SESSIONS)
-def test_a_session_never_runs_out_of_things_to_try(tmp_path, scores, loop):
-    course = run(tmp_path, scores, **loop)
-    assert course.distinct()
-    assert max(course.steps) <= 4 * TRAIN.total_timesteps
-    if loop:
-        assert set(course.steps) == {TRAIN.total_timesteps}
-    if "hp_tuning" in loop:
-        assert all(not revision.hp_changes for revision in course.revisions)
+DROPS = [0.4, 0.3, 0.3, None, FAILED]
+NO_TUNING, STEPS_FIXED = {"hp_tuning": False}, {"fixed": ("total_timesteps", "gamma")}
 
 
 @settings(max_examples=5, deadline=None, derandomize=True)
+@example(scores=[0.4] * 10, code=OURS, remark="", loop={})
+@example(scores=[0.4, 0.5, 0.6, 0.5], code=OURS, remark="", loop={})
+@example(scores=[None] * 4, code=OURS, remark="", loop={})
+@example(scores=[0.4, FAILED, FAILED, 0.3, FAILED], code=OURS, remark="", loop={})
+@example(scores=DROPS, code=OURS, remark="", loop=NO_TUNING)
+@example(scores=DROPS, code=OURS, remark="do not jump", loop=STEPS_FIXED)
+@example(scores=DROPS, code=reward(1), remark="do not jump", loop=STEPS_FIXED)
 @given(
     scores=st.lists(
         st.sampled_from([0.0, 0.3, 0.4, 0.5, 0.7, None, FAILED]), min_size=2, max_size=8
     ),
     code=st.sampled_from([OURS, reward(1)]),
     remark=st.sampled_from(["", "do not jump", "smoother please", "more pizzazz"]),
-    loop=st.sampled_from([{}, {"hp_tuning": False}, {"fixed": ("total_timesteps", "gamma")}]),
+    loop=st.sampled_from([{}, NO_TUNING, STEPS_FIXED]),
 )
 def test_whatever_the_scores_the_next_step_is_new(tmp_path_factory, scores, code, remark, loop):
     course = run(tmp_path_factory.mktemp("s"), scores, code=code, remark=remark, **loop)
     assert course.distinct()
     assert max(course.steps) <= 4 * TRAIN.total_timesteps
     assert all(revision.changes for revision in course.revisions)
-
-
-@pytest.mark.parametrize("code", [OURS, reward(1)], ids=["ours", "a person's"])
-def test_a_remark_said_again_and_again_has_an_answer_each_time(tmp_path, code):
-    course = run(tmp_path, [0.4, 0.3, 0.3, 0.3], code=code, remark="do not jump",
-                 fixed=("total_timesteps",))  # fmt: skip
-    assert course.distinct()
-    assert all("jump" in revision.remarks_taken_up for revision in course.revisions)
+    assert all(bool(revision.remarks_taken_up) == bool(remark) for revision in course.revisions)
+    if loop:
+        assert set(course.steps) == {TRAIN.total_timesteps}
+    if loop is NO_TUNING:
+        assert all(not revision.hp_changes for revision in course.revisions)
 
 
 def test_a_persons_code_stays_while_there_is_anything_else_to_change(tmp_path):

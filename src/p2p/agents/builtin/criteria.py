@@ -10,6 +10,7 @@ from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.motions import (
     CriteriaBuilder,
+    Limit,
     Row,
     apply_goal,
     lasts,
@@ -40,13 +41,12 @@ _UNIT_OF = {"go": "m/s", "run": "m/s", "crawl": "m/s", "spin": "rad/s", "turn": 
             "jump": "m", "hop": "m"}  # fmt: skip
 """The stated numbers that a motion can use."""
 _FILLERS = (
-    Row("Moves its joints within reason", "mean", "joint_speed", "at_most", 12.0, "dynamics", 0.1),
-    Row("Moves the cart calmly", "mean", "cart_speed", "at_most", 1.0, "dynamics", 0.1),
-    Row("Keeps the cart near the middle", "mean", "cart_offset", "at_most", 0.7, "dynamics", 0.1),
-    Row("Is seldom at its strongest", "share", "effort", "at_least", 0.7, "dynamics", 0.1,
-        high=0.9),
-    Row("Seldom jerks", "share", "action_change", "at_least", 0.8, "dynamics", 0.1, high=0.6),
-)  # fmt: skip
+    Limit("Moves its joints within reason", "mean", "joint_speed", 12.0, "dynamics", 0.1),
+    Limit("Moves the cart calmly", "mean", "cart_speed", 1.0, "dynamics", 0.1),
+    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.7, "dynamics", 0.1),
+    Row("Is seldom at its strongest", "share", "effort", 0.7, "dynamics", 0.1, high=0.9),
+    Row("Seldom jerks", "share", "action_change", 0.8, "dynamics", 0.1, high=0.6),
+)
 """For environments of which little else can be said."""
 
 
@@ -103,12 +103,11 @@ def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
         builder.add(*upright(0.8, "posture", 0.3))
         if not motions & {"crawl", "low", "crouch"}:
             not_fallen(builder)
+    effort, shaking = (0.3, 0.25) if still else (0.65, 0.4)
     builder.add(
-        Row("Spends no more effort than needed", "mean", "effort", "at_most",
-            0.3 if still else 0.65, "efficiency", 0.1),
-        Row("Does not shake", "mean", "action_change", "at_most", 0.25 if still else 0.4,
-            "dynamics", 0.1),
-    )  # fmt: skip
+        Limit("Spends no more effort than needed", "mean", "effort", effort, "efficiency", 0.1),
+        Limit("Does not shake", "mean", "action_change", shaking, "dynamics", 0.1),
+    )
     for row in _FILLERS:
         if len(builder.criteria) < LEAST:
             builder.add(row)

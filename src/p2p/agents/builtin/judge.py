@@ -6,7 +6,13 @@ from typing import NoReturn
 
 from p2p.agents.builtin.measures import Measure
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.quantities import STATE_COLUMNS, STEP_COLUMNS, quantities_of, rise_key
+from p2p.agents.builtin.quantities import (
+    ROTATED,
+    STATE_COLUMNS,
+    STEP_COLUMNS,
+    quantities_of,
+    rise_key,
+)
 from p2p.agents.builtin.reward import in_a_docstring, understood
 from p2p.agents.requests import (
     CodeDraft,
@@ -49,7 +55,7 @@ CRITERIA = (
 UNKNOWN = {unknown}
 
 
-def measured(trajectory):
+{helpers}def measured(trajectory):
     """The quantity of each criterion, step by step."""
     steps = len(trajectory["step"])
     return {{
@@ -79,12 +85,11 @@ def judge_fn(trajectory, summary):
         inside = (step >= first * horizon) & (step < last * horizon)
         done = float(np.clip((lived - first) / (last - first), 0.0, 1.0))
         seen = values[inside]
-        signed, earned = None, None
+        signed, value = None, None
         if stat == "lasting":
             value = min(1.0, lived)
-            score = credit(value, better, threshold, zero)
         elif not len(seen):
-            value, score = None, 0.0
+            pass
         elif stat == "share":
             good = np.ones(len(seen), dtype=bool)
             if low is not None:
@@ -92,27 +97,21 @@ def judge_fn(trajectory, summary):
             if high is not None:
                 good &= seen <= high
             value = float(np.mean(good)) * done
-            score = credit(value, better, threshold, zero)
         elif stat == "highest":
             value = float(np.max(seen))
-            score = credit(value, better, threshold, zero)
         elif stat == "turns":
             value = float(np.sum(seen)) * dt / (2.0 * np.pi)
-            score = credit(value, better, threshold, zero)
         elif stat == "miss":
             signed = float(np.mean(seen)) * (done if low else 1.0)
             value = abs(signed - low)
-            earned = credit(value, better, threshold, zero)
-            score = earned if low else earned * done
         elif stat == "final":
             value = float(np.mean(seen[-max(1, len(seen) // 5):]))
-            earned = credit(value, better, threshold, zero)
-            reached = tag == "not_reached" and earned >= 1.0
-            score = earned if reached else earned * done
         else:
             value = float(np.mean(seen))
-            earned = credit(value, better, threshold, zero)
-            score = earned * done
+        earned = 0.0 if value is None else credit(value, better, threshold, zero)
+        reached = stat == "final" and tag == "not_reached" and earned >= 1.0
+        timed = stat in ("mean", "final") or (stat == "miss" and not low)
+        score = earned * done if timed and not reached else earned
         evidence = "not seen: the episode ended before" if value is None else (
             "%s %.3g, wanted %s %.3g" % (stat, value, better.replace("_", " "), threshold))
         if done < 0.99 and stat != "lasting":
@@ -120,7 +119,7 @@ def judge_fn(trajectory, summary):
         results[name] = {"score": score, "value": value, "evidence": evidence}
         if score < 0.8:
             failed.append((score, name, evidence))
-        if (score if earned is None else earned) < 0.8:
+        if earned < 0.8:
             if signed is None or tag != "speed":
                 tags.append(tag_for(tag, value, threshold, better))
             else:
@@ -164,7 +163,11 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
         if measure.stat != "lasting":
             code = quantities[measure.quantity].judge_code(columns)
         if code is not None:
-            rows[criterion.id] = f"    {_row(criterion, measure, model)!r},"
+            zero, (first, last) = zero_credit(criterion, measure, model), measure.window
+            row = (criterion.id, measure.stat, criterion.comparison, criterion.threshold, zero,
+                   measure.low, measure.high, round(first, 4), round(last, 4),
+                   _tag(measure, model))  # fmt: skip
+            rows[criterion.id] = f"    {row!r},"
             series.append(f'        "{criterion.id}": {code},')
     unknown = tuple(c.id for c in request.criteria if c.id not in rows)
     head = _HEAD.format(
@@ -172,27 +175,13 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
         horizon=model.horizon,
         rows="\n".join(rows.values()),
         unknown=unknown,
+        helpers=f"{ROTATED}\n\n" if any("turned(" in line for line in series) else "",
         measured="\n".join(series),
     )
     text = f"Measures {len(rows)} criteria on each episode."
     if unknown:
         text += f" Cannot measure: {', '.join(unknown)}."
     return CodeDraft(code=head + _BODY, explanation=text)
-
-
-def _row(criterion: Criterion, measure: Measure, model: Morphology) -> tuple[object, ...]:
-    return (
-        criterion.id,
-        measure.stat,
-        criterion.comparison,
-        criterion.threshold,
-        zero_credit(criterion, measure, model),
-        measure.low,
-        measure.high,
-        round(measure.window[0], 4),
-        round(measure.window[1], 4),
-        _tag(measure, model),
-    )
 
 
 def _tag(measure: Measure, model: Morphology) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from p2p.training.env_spec import get_env_spec
+from p2p.training.specs.spec_text import TERMINATION_RULES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -213,7 +214,8 @@ class Morphology:
 
     @cached_property
     def may_end_early(self) -> bool:
-        return not self.spec.termination.startswith("never")
+        spec = self.spec
+        return spec.terminate_when_unhealthy is not None or spec.name in TERMINATION_RULES
 
     # --- limbs ------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """What each motion and style asks for, as a table of criteria, and the builder that collects them.
 
-A threshold is a number, or a function of the environment's morphology where it scales with that.
+A threshold is a number, or a share of something that scales with the environment's morphology.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from p2p.agents.builtin.grammar import Goal
@@ -16,11 +17,23 @@ from p2p.agents.builtin.quantities import Quantity, rise_key
 from p2p.contracts import Category, Criterion
 
 Comparison = Literal["at_least", "at_most"]
-Scaled = float | Callable[[Morphology], float]
+Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
 UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns"}
 
 PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
+SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
+    "pace": lambda model, share: share * model.pace,
+    "length": lambda model, share: share * model.length,
+    "height": lambda model, share: share * model.standing_height,
+    # Within what does not end the episode.
+    "allowed": lambda model, share: model.allowed_height(share * model.standing_height),
+    # Of the height at which one that starts lying is clearly off the ground.
+    "clear": lambda model, share: (
+        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
+    ),
+}
+"""What a share in a threshold is a share of."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
 
@@ -32,7 +45,6 @@ class Row:
     title: str
     stat: Stat
     quantity: str
-    comparison: Comparison
     threshold: Scaled
     category: Category = "task"
     weight: float = 1.0
@@ -40,6 +52,10 @@ class Row:
     high: Scaled | None = None
     whole: bool = False
     """Over the whole episode, in whichever part of a sequence it stands."""
+    comparison: Comparison = "at_least"
+
+
+Limit = partial(Row, comparison="at_most")
 
 
 @dataclass(slots=True)
@@ -62,20 +78,16 @@ class CriteriaBuilder:
         return any(criterion.category == "task" for criterion in self.criteria)
 
     def add(self, *rows: Row) -> None:
-        for row in rows:
-            self._add(row)
-
-    def _add(self, row: Row) -> None:
-        """Unless the same number is asked for already or cannot be measured.
+        """Add those that can be measured and are not asked for already.
 
         What went without saying and is then asked for in so many words belongs to the task.
         """
-        if row.stat == "lasting":
-            measurable = self.model.may_end_early
-        else:
-            measurable = row.quantity in self.quantities
-        if not measurable:
-            return
+        for row in rows:
+            lasting = row.stat == "lasting"
+            if self.model.may_end_early if lasting else row.quantity in self.quantities:
+                self._add(row)
+
+    def _add(self, row: Row) -> None:
         window = WHOLE if row.whole else self.window
         low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
         measure = Measure(row.stat, row.quantity, low, high, window)
@@ -83,14 +95,11 @@ class CriteriaBuilder:
         for place, known in enumerate(self.criteria):
             same = self.measures[place] == measure
             if same and row.category == "task":
-                weight = max(known.weight, row.weight)
-                self.criteria[place] = known.model_copy(
-                    update={"category": "task", "weight": weight}
-                )
+                update = {"category": "task", "weight": max(known.weight, row.weight)}
+                self.criteria[place] = known.model_copy(update=update)
             if same or title == known.title:
                 return
-        text = measure.text(self.quantities)
-        unit = UNITS.get(row.stat)
+        text, unit = measure.text(self.quantities), UNITS.get(row.stat)
         self.measures.append(measure)
         self.criteria.append(
             Criterion(
@@ -107,7 +116,9 @@ class CriteriaBuilder:
         )
 
     def _number(self, value: Scaled) -> float:
-        return float(f"{value(self.model) if callable(value) else value:.3g}")
+        if isinstance(value, tuple):
+            value = SCALES[value[1]](self.model, value[0])
+        return float(f"{value:.3g}")
 
     def _unused_id(self, title: str) -> str:
         letters = "".join(c if c.isalnum() else " " for c in title.lower())
@@ -120,66 +131,39 @@ class CriteriaBuilder:
 Rule = Callable[[CriteriaBuilder, Goal], None]
 
 
-# --- what thresholds scale with -------------------------------------------------------------------
-
-
-def pace(share: float) -> Scaled:
-    return lambda model: share * model.pace
-
-
-def length(share: float) -> Scaled:
-    return lambda model: share * model.length
-
-
-def height(share: float) -> Scaled:
-    return lambda model: share * model.standing_height
-
-
-def allowed(share: float) -> Scaled:
-    """A share of the standing height, within what does not end the episode."""
-    return lambda model: model.allowed_height(share * model.standing_height)
-
-
-def clear(share: float) -> Scaled:
-    """A share of the height at which one that starts lying is clearly off the ground."""
-    return lambda model: (
-        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
-    )
-
-
 # --- rows that several motions have ---------------------------------------------------------------
 
 
 def upright(limit: float, category: Category = "task", weight: float = 0.5) -> tuple[Row, ...]:
     """The root upright, or the pole where there is one."""
     return (
-        Row("Stays upright", "share", "tilt", "at_least", 0.9, category, weight, high=limit),
-        Row("Keeps the pole up", "share", "pole_tilt", "at_least", 0.9, high=0.2),
+        Row("Stays upright", "share", "tilt", 0.9, category, weight, high=limit),
+        Row("Keeps the pole up", "share", "pole_tilt", 0.9, high=0.2),
     )
 
 
 def lasts(weight: float) -> Row:
-    return Row("Does not end early", "lasting", "", "at_least", 0.95, "stability", weight,
-               whole=True)  # fmt: skip
+    return Row("Does not end early", "lasting", "", 0.95, "stability", weight, whole=True)
 
 
 def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     """An agent that works hard sways, so where it is counts more than how it moves."""
     return (
-        Row("Stays in place", "mean", "drift", "at_most", length(1.0), category, weight),
-        Row("Does not travel", "mean", "ground_speed", "at_most", pace(0.15), "stability", 0.2),
+        Limit("Stays in place", "mean", "drift", (1.0, "length"), category, weight),
+        Limit("Does not travel", "mean", "ground_speed", (0.15, "pace"), "stability", 0.2),
     )
 
 
-BOUNCING = Row("Goes up and down", "mean", "bounce", "at_least", pace(0.06), "gait", 0.3)
-CALM = Row("Moves its joints little", "mean", "joint_speed", "at_most", 1.5, "dynamics", 0.15)
-SMOOTH = Row("Moves smoothly", "mean", "action_change", "at_most", 0.2, "dynamics", 0.4)
+BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3)
+CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15)
+SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
 
 
 def not_fallen(builder: CriteriaBuilder) -> None:
     if not builder.model.starts_lying:
-        builder.add(Row("Does not sink down", "share", "height", "at_least", 0.9, "posture", 0.25,
-                        low=height(0.6)))  # fmt: skip
+        builder.add(
+            Row("Does not sink down", "share", "height", 0.9, "posture", 0.25, low=(0.6, "height"))
+        )
 
 
 def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
@@ -195,7 +179,7 @@ def _rows(*rows: Row, needs: str = "", cannot: str = "") -> Rule:
 
 
 _low = _rows(
-    Row("Keeps low", "share", "height", "at_least", 0.8, weight=0.7, high=allowed(0.85)),
+    Row("Keeps low", "share", "height", 0.8, weight=0.7, high=(0.85, "allowed")),
     needs="height",
     cannot="keep low",
 )
@@ -221,21 +205,27 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         return
     stated = goal.stated("m/s")
     wanted = PACES[goal.speed or usual] * builder.model.pace if stated is None else stated
-    if stated is not None or goal.speed == "slow":
-        builder.add(Row(f"{title} at the speed asked for", "miss", quantity, "at_most",
-                        wanted * (0.5 if stated is None else 0.15), low=wanted))  # fmt: skip
-    else:
-        builder.add(Row(title, "mean", quantity, "at_least", wanted))
-    builder.add(Row("Keeps going", "share", quantity, "at_least", 0.75, "gait", 0.2,
-                    low=0.25 * wanted))  # fmt: skip
+    slow = 0.5 if goal.speed == "slow" else None
+    builder.add(
+        _rate(title, "speed", quantity, wanted, slow if stated is None else 0.15),
+        _keeps("Keeps going", quantity, wanted),
+    )
     if quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
-        builder.add(Row("Keeps its line", "miss", "left_speed", "at_most", limit, "gait", 0.15,
-                        low=0.0))  # fmt: skip
+        builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
 
 
-def _run(builder: CriteriaBuilder, goal: Goal) -> None:
-    _go(builder, goal, "run")
+def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float | None) -> Row:
+    """At least this fast; with a tolerance, as fast as this."""
+    if tolerance is None:
+        return Row(title, "mean", quantity, wanted)
+    return Limit(
+        f"{title} at the {kind} asked for", "miss", quantity, wanted * tolerance, low=wanted
+    )
+
+
+def _keeps(title: str, quantity: str, wanted: float) -> Row:
+    return Row(title, "share", quantity, 0.75, "gait", 0.2, low=0.25 * wanted)
 
 
 def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -252,13 +242,9 @@ def _turn(usual: str, *more: Row) -> Rule:
         rate = TURN_RATES[goal.speed or usual] if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
-        elif stated is not None:
-            builder.add(Row(f"{title} at the rate asked for", "miss", quantity, "at_most",
-                            0.15 * rate, low=rate))  # fmt: skip
-        else:
-            builder.add(Row(title, "mean", quantity, "at_least", rate))
         builder.add(
-            Row("Keeps turning", "share", quantity, "at_least", 0.75, "gait", 0.2, low=0.25 * rate),
+            _rate(title, "rate", quantity, rate, None if stated is None else 0.15),
+            _keeps("Keeps turning", quantity, rate),
             *more,
         )
 
@@ -275,8 +261,8 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
             builder.cannot.append(title.lower())
             return
         builder.add(
-            Row(title, "turns", quantities[0], "at_least", 1.0),
-            Row(f"{title} again and again", "mean", quantities[0], "at_least", 0.5, "gait", 0.2),
+            Row(title, "turns", quantities[0], 1.0),
+            Row(f"{title} again and again", "mean", quantities[0], 0.5, "gait", 0.2),
         )
 
     return rule
@@ -293,7 +279,7 @@ def _jump(builder: CriteriaBuilder, goal: Goal) -> None:
     model = builder.model
     rise = goal.stated("m") or max(0.15 * model.standing_height, 0.1 * model.length)
     top = model.allowed_height(model.standing_height + rise)
-    builder.add(Row("Jumps up", "highest", "height", "at_least", top), BOUNCING)
+    builder.add(Row("Jumps up", "highest", "height", top), BOUNCING)
     if goal.direction in _WAYS:
         _go(builder, goal)
 
@@ -308,20 +294,19 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
 
 
 _BALANCE = (
-    Row("Keeps the pole up to the end", "lasting", "", "at_least", 0.95, whole=True),
-    Row("Keeps the pole upright", "share", "pole_tilt", "at_least", 0.9, weight=0.7, high=0.15),
-    Row("Holds it without swaying", "mean", "pole_tilt", "at_most", 0.1, "posture", 0.3),
-    Row("Keeps the cart near the middle", "mean", "cart_offset", "at_most", 0.5, "stability", 0.2),
-    Row("Moves the cart calmly", "mean", "cart_speed", "at_most", 0.5, "dynamics", 0.15),
+    Row("Keeps the pole up to the end", "lasting", "", 0.95, whole=True),
+    Row("Keeps the pole upright", "share", "pole_tilt", 0.9, weight=0.7, high=0.15),
+    Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
+    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.5, "stability", 0.2),
+    Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
 )
 _GET_UP = (
-    Row("Gets clearly off the ground", "highest", "height", "at_least", clear(1.0), weight=0.6),
-    Row("Is up at the end", "final", "height", "at_least", clear(0.9)),
-    Row("Stays up", "share", "height", "at_least", 0.6, "stability", 0.3, low=clear(0.75)),
-    Row("Stands at full height", "share", "height", "at_least", 0.3, "posture", 0.1,
-        low=height(0.85)),
-    Row("Holds its trunk upright", "share", "tilt", "at_least", 0.5, "posture", 0.15, high=0.9),
-)  # fmt: skip
+    Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
+    Row("Is up at the end", "final", "height", (0.9, "clear")),
+    Row("Stays up", "share", "height", 0.6, "stability", 0.3, low=(0.75, "clear")),
+    Row("Stands at full height", "share", "height", 0.3, "posture", 0.1, low=(0.85, "height")),
+    Row("Holds its trunk upright", "share", "tilt", 0.5, "posture", 0.15, high=0.9),
+)
 
 
 def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -333,10 +318,10 @@ def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
         _get_up(builder, goal)
         return
     if "ground_speed" not in builder.quantities:
-        builder.add(Row("Holds still", "mean", "joint_speed", "at_most", 0.3))
+        builder.add(Limit("Holds still", "mean", "joint_speed", 0.3))
     builder.add(
-        Row("Stays where it is", "mean", "ground_speed", "at_most", pace(0.06)),
-        Row("Ends near where it began", "final", "drift", "at_most", length(0.5), "stability", 0.2),
+        Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")),
+        Limit("Ends near where it began", "final", "drift", (0.5, "length"), "stability", 0.2),
         *upright(0.6),
     )
     not_fallen(builder)
@@ -365,24 +350,31 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     near = (0.12 if pushing else 0.1) * builder.model.length
     if pushing:
         rows = (
-            Row("Brings the object to the goal", "final", "target_distance", "at_most", near),
-            Row("Stays at the object", "mean", "hand_distance", "at_most", 2 * near, "gait", 0.3),
+            Limit("Brings the object to the goal", "final", "target_distance", near),
+            Limit("Stays at the object", "mean", "hand_distance", 2 * near, "gait", 0.3),
         )
     else:
         rows = (
-            Row("Reaches the target", "final", "target_distance", "at_most", near),
-            Row("Stays at the target", "share", "target_distance", "at_least", 0.5, "stability",
-                0.4, high=1.5 * near),
-        )  # fmt: skip
+            Limit("Reaches the target", "final", "target_distance", near),
+            Row(
+                "Stays at the target",
+                "share",
+                "target_distance",
+                0.5,
+                "stability",
+                0.4,
+                high=1.5 * near,
+            ),
+        )
     builder.add(
         *rows,
-        Row("Is close on average", "mean", "target_distance", "at_most", 3 * near, "gait", 0.2),
+        Limit("Is close on average", "mean", "target_distance", 3 * near, "gait", 0.2),
     )
 
 
 def _high(builder: CriteriaBuilder, _: Goal) -> None:
     if not any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
-        builder.add(Row("Keeps high", "mean", "height", "at_least", height(1.0), weight=0.7))
+        builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
 def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -400,13 +392,15 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
         return
     wanted = model.usual_rise(part) + (0.3 if up else -0.3) * model.limb_length(part)
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
-    builder.add(Row(title, "mean", rise_key(part), "at_least" if up else "at_most", wanted))
+    builder.add(
+        Row(title, "mean", rise_key(part), wanted, comparison="at_least" if up else "at_most")
+    )
     not_fallen(builder)
 
 
 RULES: Mapping[str, Rule] = {
     "go": _go,
-    "run": _run,
+    "run": lambda builder, goal: _go(builder, goal, "run"),
     "crawl": _crawl,
     "spin": _turn("run", *in_place("stability", 0.4)),
     "turn": _turn("medium"),
@@ -417,16 +411,16 @@ RULES: Mapping[str, Rule] = {
     "stand": _stand,
     "balance": _stand,
     "crouch": _rows(
-        Row("Crouches", "share", "height", "at_least", 0.7, low=allowed(0.35), high=allowed(0.85)),
-        Row("Stays where it is", "mean", "ground_speed", "at_most", pace(0.08), "stability", 0.3),
+        Row("Crouches", "share", "height", 0.7, low=(0.35, "allowed"), high=(0.85, "allowed")),
+        Limit("Stays where it is", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
         *upright(0.8, "posture", 0.3),
         CALM,
         needs="height",
         cannot="crouch",
     ),
     "lie": _rows(
-        Row("Lies on the ground", "final", "height", "at_most", allowed(0.55)),
-        Row("Lies still", "mean", "ground_speed", "at_most", pace(0.08), "stability", 0.3),
+        Limit("Lies on the ground", "final", "height", (0.55, "allowed")),
+        Limit("Lies still", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
         CALM,
         needs="height",
         cannot="lie down",
@@ -441,25 +435,23 @@ RULES: Mapping[str, Rule] = {
     "low": _low,
     "high": _high,
     "symmetric": _rows(
-        Row("Moves left and right alike", "mean", "asymmetry", "at_most", 0.4, "gait", 0.4),
+        Limit("Moves left and right alike", "mean", "asymmetry", 0.4, "gait", 0.4),
         needs="asymmetry",
         cannot="tell left from right",
     ),
     "smooth": _rows(SMOOTH),
     "quiet": _rows(
         SMOOTH,
-        Row("Moves its joints calmly", "mean", "joint_speed", "at_most", 4.0, "dynamics", 0.4),
+        Limit("Moves its joints calmly", "mean", "joint_speed", 4.0, "dynamics", 0.4),
     ),
-    "efficient": _rows(
-        Row("Spends little effort", "mean", "effort", "at_most", 0.25, "efficiency", 0.4)
-    ),
+    "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, "efficiency", 0.4)),
     "in_place": _rows(*in_place("task", 1.0)),
     "straight": _rows(
-        Row("Keeps its line", "miss", "left_speed", "at_most", pace(0.05), "gait", 0.4, low=0.0)
+        Limit("Keeps its line", "miss", "left_speed", (0.05, "pace"), "gait", 0.4, low=0.0)
     ),
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "on_back": _rows(
-        Row("Is on its back", "share", "tilt", "at_least", 0.7, low=2.2),
+        Row("Is on its back", "share", "tilt", 0.7, low=2.2),
         needs="tilt",
         cannot="turn over",
     ),

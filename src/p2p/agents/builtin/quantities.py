@@ -235,16 +235,16 @@ def _orientation(model: Morphology) -> list[Code]:
 
 def _rotation(model: Morphology) -> Iterator[Quantity]:
     for axis, ways in enumerate(_TURNS):
-        hinge = None if model.free else model.root_axis("hinge", axis)
+        hinge = model.root_axis("hinge", axis)
+        flips = axis == 1 and not model.free
         if model.free:
             rate, sign = _state(model, "qvel", model.free.qvel_address + 3 + axis), 1.0
-        elif hinge:
-            rate, sign = _state(model, "qvel", hinge[0].qvel_address), hinge[1]
-        else:
+        elif hinge is None:
             continue
-        flips = axis == 1 and hinge is not None
-        if flips and hinge is not None:
-            rate = _angle_per_step(model, hinge[0].qpos_address)
+        elif flips:
+            rate, sign = _angle_per_step(model, hinge[0].qpos_address), hinge[1]
+        else:
+            rate, sign = _state(model, "qvel", hinge[0].qvel_address), hinge[1]
         for (key, words), way in zip(ways, (sign, -sign), strict=True):
             symbol = (r"\omega_" if way > 0 else r"-\omega_") + "xyz"[axis]
             yield Quantity(key, words, "rad/s", _signed(way, rate), symbol, episode_only=flips,

@@ -72,12 +72,7 @@ def _followed(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
     names = [term.name for term in recipe.terms if term.quantity in quantities]
     if not names:
         return _with_goal(recipe, replace(goal, motion=style))
-    terms = [
-        term.model_copy(update={"weight": round(term.weight * factor, 4)})
-        if term.name in names
-        else term
-        for term in recipe.terms
-    ]
+    terms = [term.scaled(factor) if term.name in names else term for term in recipe.terms]
     return recipe.with_terms(terms), f"{goal.motion}: {', '.join(names)} x{factor:g}"
 
 
@@ -107,8 +102,7 @@ def _with_goal(recipe: Recipe, goal: Goal) -> tuple[Recipe, str]:
     for term in with_criteria(recipe, pairs).terms:
         same = known.get((term.quantity, term.shape))
         if same is not None:
-            update = {"weight": round(same.weight * 2, 4)}
-            terms[same.name] = same.model_copy(update=update)
+            terms[same.name] = same.scaled(2)
             changes.append(f"{same.name} x2")
         else:
             names = (term.name, f"{term.name}_more", f"{term.name}_too")

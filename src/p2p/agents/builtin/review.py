@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from p2p.agents.builtin.judge import write_judge
-from p2p.agents.builtin.reward import Term, read_recipe, recipe_for, render, write_reward
+from p2p.agents.builtin.reward import read_recipe, recipe_for, render, write_reward
 from p2p.agents.requests import (
     CodeDraft,
     CodeReview,
@@ -76,39 +76,34 @@ def _last_index(node: ast.expr) -> object:
 
 def fix_reward(request: RewardRequest, fixes: Sequence[FixRequest]) -> CodeDraft:
     """A simpler reward: without the terms that were complained of; in the end the task alone."""
-    last_code = next((fix.code for fix in reversed(fixes) if fix.code), "")
-    recipe = read_recipe(last_code)
+    recipe = read_recipe(next((fix.code for fix in reversed(fixes) if fix.code), ""))
     if recipe is None or recipe.env_id != request.env_id:
         recipe = recipe_for(request)
     task = {criterion.id for criterion in request.criteria if criterion.category == "task"}
-
-    def is_task(term: Term) -> bool:
-        return not task.isdisjoint(term.criteria)
-
-    terms = recipe.terms
+    vital = [t for t in recipe.terms if t.shape == "alive" or not task.isdisjoint(t.criteria)]
     if any(fix.ranking for fix in fixes):
         # The task counts as before, everything else less, and staying in the episode more.
-        rest = 0.5 ** len(fixes)
-        factors = [2.0 if t.shape == "alive" else 1.0 if is_task(t) else rest for t in terms]
-        terms = tuple(
-            term.model_copy(update={"weight": round(term.weight * factor, 4)})
-            for term, factor in zip(terms, factors, strict=True)
-        )
-        text = "costs count less"
+        text, rest = "costs count less", 0.5 ** len(fixes)
+        terms = [
+            term.scaled(2.0 if term.shape == "alive" else 1.0 if term in vital else rest)
+            for term in recipe.terms
+        ]
     else:
-        problems = "\n".join(problem for fix in fixes for problem in fix.problems)
-        terms = tuple(t for t in terms if not re.search(rf"\b{t.name}\b", problems))
+        text, problems = "fewer terms", _problems(fixes)
+        terms = [t for t in recipe.terms if not re.search(rf"\b{t.name}\b", problems)]
         if len(fixes) > 1 or not terms:
-            terms = tuple(t for t in recipe.terms if t.shape == "alive" or is_task(t))
-        terms = terms or recipe.terms[:1]
-        text = "fewer terms"
-    fixed = recipe.model_copy(update={"terms": terms})
+            terms = vital or [*recipe.terms[:1]]
+    fixed = recipe.model_copy(update={"terms": tuple(terms)})
     return CodeDraft(code=render(fixed), explanation=f"A simpler reward: {text}.")
+
+
+def _problems(fixes: Sequence[FixRequest]) -> str:
+    return "\n".join(problem for fix in fixes for problem in fix.problems)
 
 
 def fix_judge(request: JudgeRequest, fixes: Sequence[FixRequest]) -> CodeDraft:
     """The judge again, without the columns that were missing after all."""
-    problems = "\n".join(problem for fix in fixes for problem in fix.problems)
+    problems = _problems(fixes)
     columns = {
         name: text
         for name, text in request.columns.items()

@@ -56,6 +56,9 @@ class Term(Record):
     def is_cost(self) -> bool:
         return self.shape in ("under", "over")
 
+    def scaled(self, factor: float) -> Term:
+        return self.model_copy(update={"weight": round(self.weight * factor, 4)})
+
 
 class Recipe(Record):
     env_id: str

@@ -116,13 +116,13 @@ class Truth:
     """A number that says how well a motion is done, read off the simulator."""
 
     measure: Callable[[Episode], float]
-    better: Literal["at_least", "at_most"]
-    """Which side of its threshold passes."""
     unit: str
     says: str
     """What is measured, for people."""
     needs: tuple[str, ...] = ()
     """Bodies that the environment must have, by their names in its model."""
+    better: Literal["at_least", "at_most"] = "at_least"
+    """Which side of its threshold passes."""
 
     def passes(self, value: float, threshold: float) -> bool:
         """Whether a value is on the right side."""

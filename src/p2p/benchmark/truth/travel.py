@@ -14,20 +14,8 @@ def _forward(e: Episode) -> float:
     return e.speed(e.torso[:, 0])
 
 
-def _backward(e: Episode) -> float:
-    return -_forward(e)
-
-
 def _left(e: Episode) -> float:
     return e.speed(e.torso[:, 1])
-
-
-def _right(e: Episode) -> float:
-    return -_left(e)
-
-
-def _straight(e: Episode) -> float:
-    return _forward(e) - 2 * float(np.max(np.abs(e.moved[:, 1]))) / e.seconds
 
 
 def _half_a_metre_a_second(e: Episode) -> float:
@@ -55,44 +43,39 @@ def _out_and_back(e: Episode) -> float:
     return float(min(x.max(), x.max() - x[-1]))
 
 
-def _turning(e: Episode) -> float:
-    return e.speed(e.heading)
-
-
-def _spinning(e: Episode) -> float:
-    return e.speed(e.heading, e.near)
-
-
 def _circling(e: Episode) -> float:
     path = e.torso[:, :2]
     return abs(laps(path, path.mean(axis=0), nearest=ROUND_AT_LEAST_M))
 
 
 TRAVEL = {
-    "forward_speed": Truth(_forward, "at_least", "m/s", "mean speed along +x"),
-    "backward_speed": Truth(_backward, "at_least", "m/s", "mean speed along -x"),
-    "left_speed": Truth(_left, "at_least", "m/s", "mean speed along +y"),
-    "right_speed": Truth(_right, "at_least", "m/s", "mean speed along -y"),
+    "forward_speed": Truth(_forward, "m/s", "mean speed along +x"),
+    "backward_speed": Truth(lambda e: -_forward(e), "m/s", "mean speed along -x"),
+    "left_speed": Truth(_left, "m/s", "mean speed along +y"),
+    "right_speed": Truth(lambda e: -_left(e), "m/s", "mean speed along -y"),
     "straight_speed": Truth(
-        _straight, "at_least", "m/s",
+        lambda e: _forward(e) - 2 * float(np.max(np.abs(e.moved[:, 1]))) / e.seconds, "m/s",
         "mean speed along +x, less twice the farthest it strays to the side, over the time",
     ),
     "half_a_metre_a_second": Truth(
-        _half_a_metre_a_second, "at_least", "share of the time",
-        "at 0.35 to 0.65 m/s _forward, over half a second each",
+        _half_a_metre_a_second, "share of the time",
+        "at 0.35 to 0.65 m/s forward, over half a second each",
     ),
     "run_and_stop": Truth(
-        _run_and_stop, "at_least", "m/s",
+        _run_and_stop, "m/s",
         "speed in the first half, less twice the speed after it; a tenth of the time to brake",
     ),
     "out_and_back": Truth(
-        _out_and_back, "at_least", "m", "how far it went out and came back, the smaller of the two"
+        _out_and_back, "m", "how far it went out and came back, the smaller of the two",
     ),
-    "turning_rate": Truth(_turning, "at_least", "rad/s", "heading gained, counterclockwise"),
+    "turning_rate": Truth(
+        lambda e: e.speed(e.heading), "rad/s", "heading gained, counterclockwise",
+    ),
     "spinning_rate": Truth(
-        _spinning, "at_least", "rad/s", "heading gained within 1 m of the start, counterclockwise"
+        lambda e: e.speed(e.heading, e.near), "rad/s",
+        "heading gained within 1 m of the start, counterclockwise",
     ),
     "circles": Truth(
-        _circling, "at_least", "rounds", "rounds about the middle of its own path, 0.5 m or wider"
+        _circling, "rounds", "rounds about the middle of its own path, 0.5 m or wider",
     ),
 }  # fmt: skip
