@@ -50,10 +50,9 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(trained_run: Itera
         folder = record.checkpoints_dir / f"step_{step}"
         policy = Policy.load(folder / "policy.safetensors")
         obs = np.random.default_rng(0).normal(size=(5, 17))
-        predicted, _ = PPO.load(folder / "policy.zip").predict(
-            policy.normalized(obs), deterministic=True
-        )
-        np.testing.assert_allclose(predicted, policy.act(obs), atol=1e-6)
+        obs = policy.obs_mean + np.sqrt(policy.obs_var) * obs
+        predicted, _ = PPO.load(folder / "policy.zip").predict(obs, deterministic=True)
+        np.testing.assert_allclose(predicted, policy.act(obs), atol=1e-5)
         for label in ("p10", "median", "p90"):
             trajectory = RecordedEpisode.load(record.trajectory_file(step, label))
             assert trajectory.length == 40
@@ -299,6 +298,18 @@ FILES = "for n in os.listdir('.'): n.startswith('{start}') and {act}"
         (FILES.format(start="state_", act="os.remove(n)"), "state_"),
         (FILES.format(start="policy_", act="open(n, 'wb').write(b'x')"), "policy_"),
         ("os.write(int(sys.argv[1]), b'{}\\n')", "not a message"),
+        ("os.write(int(sys.argv[1]), b'[' * 60_000 + b'\\n')", "no message"),
+        (
+            """os.write(int(sys.argv[1]),b'{"type":"alive","phase":"eval","global_step":-1}\\n')""",
+            "step -1 of",
+        ),
+        (
+            (
+                "os.mkdir('state_5.safetensors'); os.write(int(sys.argv[1]),"
+                """ b'{"type":"state","global_step":5,"file":"state_5.safetensors"}\\n')"""
+            ),
+            "state_5.safetensors is not a file",
+        ),
     ],
 )
 def test_a_reward_that_meddles_with_the_results_fails_its_run(

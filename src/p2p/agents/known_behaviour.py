@@ -6,7 +6,6 @@ for something else than what was asked.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, Record
-from p2p.sandbox import Sandbox, start
+from p2p.sandbox import Sandbox, UntrustedResultError, read_message, start
 from p2p.training.env_spec import get_env_spec
 from p2p.training.envs.registry import own_folders
 from p2p.training.evaluation import evaluation_seed, record_episodes
@@ -117,12 +116,12 @@ def pay(
 def _read(line: bytes) -> Paid | None:
     """What a line of the worker says was paid; None for a sign of life. Raises RewardFailed."""
     try:
-        message = json.loads(line)
+        message = read_message(line, finite=False)
         if message["type"] == "paid":
             return Paid.model_validate(message)
         failed = message["type"] == "failed"
         text = f"under {IN_WORDS[message['name']]}: {message['reason']}" if failed else ""
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
+    except (UntrustedResultError, KeyError, TypeError, ValidationError) as error:
         raise RewardFailed(f"its process sent something that is no message: {error}") from None
     if failed:
         raise RewardFailed(text)

@@ -16,7 +16,8 @@ What it covers:
 - Secrets. The environment is made anew; no descriptor but three pipes is passed on.
 - Resources. Memory, CPU time, threads, file sizes, disk space, number of files, wall clock and
   silence; each ends the process with a reason of its own. It dies with its parent.
-- Its results. ``read_result`` and ``read_arrays`` refuse links, special files, pickles and bombs.
+- Its results. ``read_result`` and ``read_arrays`` refuse links, special files, pickles and bombs,
+  ``read_message`` what is no message.
 
 Without Landlock or seccomp nothing is run (``SandboxUnavailable``). Namespaces come on top where
 the kernel has them. ``layers`` says what this machine offers.
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
     from p2p.sandbox.results import read_arrays as read_arrays
+    from p2p.sandbox.results import read_message as read_message
     from p2p.sandbox.results import read_result as read_result
 
 _HOMES = {
@@ -64,7 +66,7 @@ _HOMES = {
         "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
     ),
     "process": ("SandboxedProcess",),
-    "results": ("UntrustedResultError", "read_arrays", "read_result"),
+    "results": ("UntrustedResultError", "read_arrays", "read_message", "read_result"),
 }  # fmt: skip
 
 

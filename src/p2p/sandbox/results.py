@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import math
 import os
 import stat
@@ -30,6 +31,8 @@ _NPZ_DTYPES = frozenset(
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError,
                NotImplementedError, RuntimeError, ValueError)  # fmt: skip
 _MAX_ARRAYS = 1024
+_MAX_DIGITS = 18
+_MAX_DEPTH = 32
 _MAX_DIMENSIONS = 16
 
 
@@ -71,6 +74,52 @@ def read_result(folder: Path, name: str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise UntrustedResultError(f"{name!r} is larger than {max_bytes} bytes")
     return data
+
+
+def read_message(line: bytes, *, finite: bool = True) -> dict[str, Any]:
+    """A line from a sandbox: one JSON object, of texts that can be printed and bounded numbers.
+
+    ``finite`` refuses NaN and infinity. Raises UntrustedResultError, whatever is wrong with it.
+    """
+    try:
+        return _checked_object(json.loads(line, parse_int=_bounded_int), finite, 0)
+    except (ValueError, RecursionError) as error:
+        text = f"it sent something that is no message ({error}): {line[:200]!r}"
+        raise UntrustedResultError(text) from error
+
+
+def _checked_object(value: Any, finite: bool, depth: int) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 - as all that is wrong with a line
+    return {_text(name): _checked(each, finite, depth + 1) for name, each in value.items()}
+
+
+def _text(text: str) -> str:
+    # This module is imported inside of the sandbox, too, where the other package cannot be read.
+    from unstable.utils.logging import printable
+
+    return printable(text)
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _checked(value: Any, finite: bool, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    match value:
+        case str():
+            return _text(value)
+        case float() if finite and not math.isfinite(value):
+            raise ValueError("a number that is not finite")
+        case dict():
+            return _checked_object(value, finite, depth)
+        case list():
+            return [_checked(each, finite, depth + 1) for each in value]
+    return value
 
 
 def read_arrays(

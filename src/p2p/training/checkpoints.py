@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS, EvalReady
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
+from p2p.training.envs.registry import make_single
+from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
 from p2p.training.policies.sb3_export import save_sb3_zip
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
@@ -34,28 +38,30 @@ def checkpoint_dir(record: IterationRecord, step: int) -> Path:
     return record.checkpoints_dir / f"step_{step}"
 
 
-def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: EvalReady) -> None:
-    """Check what the trainer left, and write it down as this checkpoint; UntrustedResultError."""
+def publish_checkpoint(
+    record: IterationRecord, config: TrainConfig, message: EvalReady, max_bytes: int = MAX_BYTES
+) -> int:
+    """Check what the trainer left, and write it down as this checkpoint; returns its bytes.
+
+    Raises UntrustedResultError, before anything is written, where it is not what the run makes, or
+    takes more than `max_bytes`.
+    """
     step = message.result.global_step
     folder = checkpoint_dir(record, step)
+    most = max(0, min(max_bytes, MAX_BYTES))
     try:
-        data = read_result(record.work_dir, message.policy_file, MAX_FILE_BYTES)
+        data = read_result(record.work_dir, message.policy_file, min(most, MAX_FILE_BYTES))
         policy = Policy.from_bytes(data, message.policy_file)
-        trajectories = {
-            label: RecordedEpisode.from_arrays(
-                read_arrays(record.work_dir, name, max_bytes=MAX_BYTES)
-            )
-            for label, name in message.trajectory_files.items()
-        }
+        size, episodes = len(data), dict[str, RecordedEpisode]()
+        for label, name in message.trajectory_files.items():
+            arrays = read_arrays(record.work_dir, name, max_bytes=most - size)
+            size += sum(array.nbytes for array in arrays.values())
+            episodes[label] = RecordedEpisode.from_arrays(arrays)
     except (PolicyFileError, TrajectoryFileError) as error:
         raise UntrustedResultError(str(error)) from error
-    if unknown := set(trajectories) - set(ROLLOUT_LABELS):
-        raise UntrustedResultError(f"unknown rollouts: {sorted(unknown)}")
-    widths = {trajectory["obs"].shape[1:] for trajectory in trajectories.values()}
-    if widths - {(policy.shape.obs_dim,)}:
-        raise UntrustedResultError(f"{message.policy_file}: not the policy of these episodes")
-    for label, trajectory in trajectories.items():
-        trajectory.save(record.trajectory_file(step, label))
+    _check_shapes(message, config, policy, episodes)
+    for label, episode in episodes.items():
+        episode.save(record.trajectory_file(step, label))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_bytes(folder / "policy.safetensors", data)
     partial = folder / ".policy.partial.zip"
@@ -63,6 +69,30 @@ def publish_checkpoint(record: IterationRecord, config: TrainConfig, message: Ev
     partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
         (record.work_dir / name).unlink(missing_ok=True)
+    return size
+
+
+def _check_shapes(
+    message: EvalReady, config: TrainConfig, policy: Policy, episodes: Mapping[str, RecordedEpisode]
+) -> None:
+    obs_dim, action_dim = environment_widths(config.env_id)
+    if policy.shape != NetworkShape.from_config(config, obs_dim, action_dim):
+        raise UntrustedResultError(f"{message.policy_file}: not a policy of this run")
+    for label, episode in episodes.items():
+        widths = prod(episode["obs"].shape[1:]), prod(episode["action"].shape[1:])
+        if widths != (obs_dim, action_dim):
+            raise UntrustedResultError(f"the {label} episode is not one of {config.env_id}")
+
+
+@cache
+def environment_widths(env_id: str) -> tuple[int, int]:
+    """Numbers of an observation and of an action."""
+    env = make_single(env_id, max_episode_steps=1)  # some have no limit of their own
+    try:
+        spaces = env.observation_space, env.action_space
+        return prod(spaces[0].shape or ()), prod(spaces[1].shape or ())
+    finally:
+        env.close()
 
 
 def evaluated_observations(
@@ -111,18 +141,29 @@ def save_state(
 
 def adopt_state(folder: Path, name: str) -> None:
     """Make this the state that the folder's run continues from, in one step."""
+    if not _is_file(folder / name):
+        raise UntrustedResultError(f"{name} is not a file that is there")
+    if not _is_file(folder / FILE_NAME):
+        _remove(folder / FILE_NAME)
     (folder / name).replace(folder / FILE_NAME)
 
 
 def forget_leftovers(folder: Path) -> None:
     """Remove what a killed run left in its folder, except the state it continues from."""
     for path in folder.iterdir():
-        if path.name == FILE_NAME:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        if path.name != FILE_NAME or not _is_file(path):
+            _remove(path)
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:

@@ -17,8 +17,8 @@ from p2p.training.runner import (
     WORKER_ENVIRONMENT,
     WORKER_MODULE,
     TrainingFailed,
-    parse_message,
 )
+from p2p.training.trainer_messages import parse_message
 from p2p.training.trajectory import MAX_BYTES, RecordedEpisode, TrajectoryFileError
 
 

@@ -13,12 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import ValidationError
-
 from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import (
-    WORKER_MESSAGE,
     CheckpointInfo,
     EvalReady,
     Failed,
@@ -46,6 +43,7 @@ from p2p.training.checkpoints import (
 )
 from p2p.training.envs.registry import own_folders
 from p2p.training.metrics import RunMetrics
+from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.video.rendering import RenderQueue
 from unstable.writers import MissingExtraError
 
@@ -215,6 +213,8 @@ class _Run:
     warnings: list[str] = field(default_factory=list)
     last_beat: float = -math.inf
     last_step: int = 0
+    published: int = 0
+    """Bytes of checkpoints; what the sandbox may write, they may take here."""
 
     def train(self) -> TrainSummary:
         began = time.monotonic()
@@ -253,6 +253,7 @@ class _Run:
             memory_bytes=self.options.memory_bytes,
             disk_bytes=self.options.disk_bytes,
             stall_seconds=self.options.stall_seconds,
+            wall_seconds=longest_training_s(self.config),
             import_paths=own_folders(),
             env=WORKER_ENVIRONMENT,
             unsafe_local=self.options.unsafe_local,
@@ -266,11 +267,12 @@ class _Run:
 
     def _follow(self, process: SandboxedProcess, renders: RenderQueue) -> None:
         """Read the trainer's messages to their end, publishing what they announce."""
+        messages = TrainerMessages(self.config)
         try:
             for line in process.lines(tick=TICK_S):
                 self._beat(renders)
                 if line is not None:
-                    message = parse_message(line)
+                    message = messages.read(line)
                     self._take(message, renders)
                     self.on_message(message)
         finally:
@@ -306,14 +308,13 @@ class _Run:
                 self.last_step = message.scalars.global_step
                 self.metrics.write(message.scalars)
             case EvalReady() if self.metrics is not None:
-                publish_checkpoint(self.record, self.config, message)
+                self.published += publish_checkpoint(
+                    self.record, self.config, message, self.options.disk_bytes - self.published
+                )
                 self.metrics.write(message.result)
                 renders.add(message.result.global_step, ON_THE_WAY)
             case StateSaved():
-                try:
-                    adopt_state(self.record.work_dir, message.file)
-                except FileNotFoundError as error:
-                    raise UntrustedResultError(f"{message.file} is not there") from error
+                adopt_state(self.record.work_dir, message.file)
             case Finished():
                 self.finished = message
             case Failed():
@@ -359,16 +360,6 @@ class _Run:
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
-
-
-def parse_message(line: bytes) -> WorkerMessage:
-    """A line from the sandbox; raises UntrustedResultError if it is not a message."""
-    try:
-        return WORKER_MESSAGE.validate_json(line)
-    except ValidationError as error:
-        raise UntrustedResultError(
-            f"the trainer sent something that is not a message: {line[:200]!r}"
-        ) from error
 
 
 def select_checkpoint(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 import time
@@ -13,7 +12,14 @@ from typing import Any
 from p2p.agents.judging.judge_worker import BadJudgeReply, Reply, tidy_reply
 from p2p.agents.judging.verdicts import code_opinion
 from p2p.contracts import Criterion, JudgeOpinion
-from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, start
+from p2p.sandbox import (
+    Sandbox,
+    SandboxedProcess,
+    SandboxExit,
+    UntrustedResultError,
+    read_message,
+    start,
+)
 from p2p.training.envs.registry import own_folders
 
 WORKER = "p2p.agents.judging.judge_worker"
@@ -117,13 +123,13 @@ def _follow(
                 process.kill("stalled", "the judge took too long")
             continue
         try:
-            message = json.loads(line)
+            message = read_message(line, finite=False)
             answered = message["type"] in ("judged", "failed")
             in_turn = not answered or (message["index"] == len(heard) < count)
             deadline = math.inf if answered else time.monotonic() + seconds
             if answered and in_turn:
                 heard.append(_answer(message, ids))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (UntrustedResultError, KeyError, TypeError):
             in_turn = False
         if not in_turn:
             process.kill("protocol", f"it sent something that is no answer: {line[:200]!r}")

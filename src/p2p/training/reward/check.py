@@ -7,7 +7,6 @@ flood its output. The side that runs in the sandbox is check_worker.
 from __future__ import annotations
 
 import ast
-import json
 import re
 import tempfile
 import time
@@ -17,7 +16,15 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from p2p.contracts import Record, RewardSpec
-from p2p.sandbox import Sandbox, SandboxedProcess, SandboxExit, find_problems, start
+from p2p.sandbox import (
+    Sandbox,
+    SandboxedProcess,
+    SandboxExit,
+    UntrustedResultError,
+    find_problems,
+    read_message,
+    start,
+)
 from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, read_source
@@ -168,16 +175,16 @@ def _follow(
                 process.kill("wall clock", "the reward took too long")
             continue
         try:
-            message = json.loads(line)
+            message = read_message(line, finite=False)
             kind, body = message["type"], message["body"]
-            if kind == "ready":
+            if kind == "ready" and deadline is None:
                 deadline = time.monotonic() + seconds
             elif kind == "finding" and len(findings) < 100:
                 findings.append(CheckFinding.model_validate(body))
             elif kind == "result":
                 result = CheckResult.model_validate(body)
-        except (ValueError, KeyError, TypeError, ValidationError) as error:
-            process.kill("protocol", f"it sent something that is no message: {error}")
+        except (UntrustedResultError, KeyError, TypeError, ValidationError) as error:
+            process.kill("protocol", f"what it sent is no message: {error}")
     return result
 
 
