@@ -208,7 +208,6 @@ def test_the_whole_trainer_learns_what_sb3_learns_from_the_same_draws(tmp_path, 
     trainer = fast_trainer.FastTrainer(TrainContext(config, REWARD, tmp_path, lambda _: None))
     trainer.rng = Draws(noise, shuffles)
     trainer.run()
-    trainer.close()
     ours = trainer.policy().tensors
     assert largest_difference(ours, theirs.weights[0]) > 1e-2, "nothing was learned"
     assert largest_difference(ours, theirs.weights[-1]) < 1e-5
