@@ -62,6 +62,13 @@ def test_a_link_that_leads_out_of_the_runs_folder_is_not_followed(
     outside = make_session(tmp_path / "elsewhere", "session_b")
     (runs / "session_b").symlink_to(outside.path)
     assert client.get("/api/sessions/session_b").status_code == 404
+    (runs / "session_a" / "iter_9").symlink_to(outside.iteration(1).path)
+    (runs / "session_a" / "iter_1" / "base_seed_9").symlink_to(outside.iteration(1).path)
+    for path in ("/iterations/9", "/iterations/9/runs", "/iterations/1/runs/base_seed_9/metrics"):
+        assert client.get(f"/api/sessions/session_a{path}").status_code == 404, path
+    listed = client.get("/api/sessions/session_a").text
+    assert "iter_9" not in listed
+    assert "base_seed_9" not in listed
     (run / "checkpoints" / "step_300").symlink_to(run / "checkpoints" / "step_100")
     assert client.get(f"{RUN}/policies/300").status_code == 200, "a link within is fine"
 

@@ -181,6 +181,11 @@ class Folder:
         )
 
 
+def is_own_folder(path: Path) -> bool:
+    """Whether it is a folder, and no link, which may lead to one that is none of ours."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def names_in(folder: Path) -> list[str]:
     """The names in a folder; none if it is not there or may not be read."""
     try:

@@ -39,7 +39,14 @@ from p2p.files import (
     write_json,
     write_text,
 )
-from p2p.records.folder import Folder, FolderPath, RecordFile, names_in, natural_order
+from p2p.records.folder import (
+    Folder,
+    FolderPath,
+    RecordFile,
+    is_own_folder,
+    names_in,
+    natural_order,
+)
 from p2p.records.loop_files import (
     BestRun,
     ClockReading,
@@ -191,7 +198,7 @@ class IterationRecord(Folder):
     def runs(self) -> list[IterationRecord]:
         """The runs of a loop iteration, by configuration and seed."""
         folders = sorted((n for n in names_in(self.path) if _RUN.fullmatch(n)), key=natural_order)
-        return [IterationRecord(self.path / n) for n in folders if (self.path / n).is_dir()]
+        return [IterationRecord(self.path / n) for n in folders if is_own_folder(self.path / n)]
 
     def derive_status(self) -> StatusLiteral:
         """How it stands, also where status.json is missing or its process is gone."""
@@ -377,8 +384,9 @@ class SessionRecord(Folder):
         records = [
             IterationRecord(self.path / name)
             for name in sorted(names_in(self.path), key=natural_order)
+            if is_own_folder(self.path / name)
         ]
-        numbered = [r for r in records if r.number is not None and r.path.is_dir()]
+        numbered = [r for r in records if r.number is not None]
         named = [r for r in records if r not in numbered and r.config_path.is_file()]
         return numbered + named
 
@@ -389,7 +397,7 @@ class SessionRecord(Folder):
         except ValueError:
             return None
         is_iteration = record.config_path.is_file() or record.number is not None
-        return record if is_iteration and record.path.is_dir() else None
+        return record if is_iteration and is_own_folder(record.path) else None
 
     def create_iteration(self, iteration_id: str | None = None) -> IterationRecord:
         """A new, empty iteration folder; raises FileExistsError if the name is taken.
