@@ -141,7 +141,8 @@ def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path
 def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
     config: Path, tmp_path: Path
 ) -> None:
-    process = unstable("train", config, "--output-dir", tmp_path / "out")
+    # Long enough that it cannot end before it is interrupted.
+    process = unstable("train", config, "--output-dir", tmp_path / "out", "--updates", 12)
     wait_for(tmp_path / "out", "*/*/small/states/step-1", process)
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
@@ -151,9 +152,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
     assert "Traceback" not in err
     assert json.loads((run / "status.json").read_text())["status"] == "cancelled"
 
-    code, out, err = ended(unstable("resume", run, "--updates", 4, "--json"))
+    code, out, err = ended(unstable("resume", run, "--updates", 13, "--json"))
     assert code == 0, err
-    assert json.loads(out)["step"] == 4
+    assert json.loads(out)["step"] == 13
     assert json.loads((run / "status.json").read_text())["status"] == "completed"
 
 
