@@ -177,6 +177,7 @@ def test_a_second_signal_ends_everything_at_once(sessions: Sessions) -> None:
     wait_until(lambda: not any(map(is_there, family)), 10)
 
 
+@pytest.mark.slow
 def test_out_of_time_it_ends_by_itself_and_given_more_it_comes_to_the_same(
     sessions: Sessions, undisturbed: SessionRecord
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_training_that_the_machine_kills_twice_is_no_bad_code_and_can_go_on(
     assert not record.iteration(1).aggregation.path.exists()  # so that it trains again
 
 
+@pytest.mark.slow
 def test_two_sessions_at_once_come_to_the_same_and_no_key_is_in_any_file(
     sessions: Sessions,
 ) -> None:

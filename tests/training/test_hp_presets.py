@@ -92,7 +92,13 @@ def test_older_versions_share_the_preset_and_unknown_ones_get_defaults() -> None
     assert preset_for("package:Mine-v0") == {}
 
 
-@pytest.mark.parametrize("env_id", ENV_IDS)
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        pytest.param(env_id, marks=[] if env_id == "Hopper-v5" else [pytest.mark.slow])
+        for env_id in ENV_IDS
+    ],
+)
 def test_every_preset_trains(tmp_path: Path, env_id: str) -> None:
     preset = config_from_preset(env_id)
     config = preset.with_updates(

@@ -163,6 +163,7 @@ def test_configurations_by_seeds_are_compared_and_bad_ones_reported_and_complete
     assert [files_and_times(record) for record in complete] == before
 
 
+@pytest.mark.slow
 def test_a_run_killed_once_goes_on_and_killed_twice_is_reported_and_resumed_by_the_next_call(
     iteration: IterationRecord, train: Train
 ) -> None:

@@ -29,6 +29,7 @@ def test_a_model_that_answers_nonsense_loses_its_games_and_is_trained_on_them(
     assert learned_steps(folder.path) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_opponent_that_is_down_fails_its_own_games(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

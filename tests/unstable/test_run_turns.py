@@ -142,7 +142,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
     config: Path, tmp_path: Path
 ) -> None:
     # Long enough that it cannot end before it is interrupted.
-    process = unstable("train", config, "--output-dir", tmp_path / "out", "--updates", 12)
+    process = unstable("train", config, "--output-dir", tmp_path / "out", "--updates", 6)
     wait_for(tmp_path / "out", "*/*/small/states/step-1", process)
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
@@ -152,9 +152,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_can_be_made_longer(
     assert "Traceback" not in err
     assert json.loads((run / "status.json").read_text())["status"] == "cancelled"
 
-    code, out, err = ended(unstable("resume", run, "--updates", 13, "--json"))
+    code, out, err = ended(unstable("resume", run, "--updates", 7, "--json"))
     assert code == 0, err
-    assert json.loads(out)["step"] == 13
+    assert json.loads(out)["step"] == 7
     assert json.loads((run / "status.json").read_text())["status"] == "completed"
 
 
