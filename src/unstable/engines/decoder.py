@@ -80,7 +80,7 @@ CHUNK_TOKENS = {True: 1024, False: 16384}
 
 
 @dataclass(eq=False)
-class Row:
+class DecodingRow:
     prompt: tuple[int, ...]
     sampling: Sampling
     max_tokens: int
@@ -118,7 +118,7 @@ class Decoder:
         self.model = model.eval()
         self.max_rows = max_rows
         self.stop = stop
-        self.rows: list[Row] = []
+        self.rows: list[DecodingRow] = []
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.chunk_tokens = CHUNK_TOKENS[self.device.type == "cpu"]
@@ -133,7 +133,7 @@ class Decoder:
         _take_adapters(model, self._mixture)
 
     @torch.inference_mode()
-    def step(self, joining: Sequence[Row] = ()) -> list[Row]:
+    def step(self, joining: Sequence[DecodingRow] = ()) -> list[DecodingRow]:
         """Give every row its next token, with the first one of those that join.
 
         Returns:
@@ -161,7 +161,7 @@ class Decoder:
         if self._replay:
             self._replay.forget()
 
-    def _logits(self, joining: Sequence[Row]) -> Tensor:
+    def _logits(self, joining: Sequence[DecodingRow]) -> Tensor:
         """Logits of every row's last token so far, joining ones at the end.
 
         A prompt that several join with is read once, for all of them.
@@ -174,7 +174,7 @@ class Decoder:
         readers = sorted(first.values())
         chunks = _chunks(readers, joining, self.chunk_tokens)
         parts: list[Tensor] = []
-        running: Sequence[Row] = self.rows
+        running: Sequence[DecodingRow] = self.rows
         if running and (self._replay or not chunks):
             parts.append(self._next(running))
             running = ()
@@ -189,7 +189,9 @@ class Decoder:
         places = {reader: place for place, reader in enumerate(readers, n)}
         return logits[[*range(n), *(places[source] for source in sources)]]
 
-    def _forward(self, running: Sequence[Row], joining: Sequence[tuple[int, Row]]) -> Tensor:
+    def _forward(
+        self, running: Sequence[DecodingRow], joining: Sequence[tuple[int, DecodingRow]]
+    ) -> Tensor:
         """Run the model over the next tokens of `running` and the prompts of `joining`.
 
         Args:
@@ -211,7 +213,7 @@ class Decoder:
         whole = torch.tensor([tokens, positions, places]).to(self.device)
         return self._run(whole, counts[n:], reach, whole.new_tensor(counts).cumsum(0) - 1)
 
-    def _next(self, rows: Sequence[Row]) -> Tensor:
+    def _next(self, rows: Sequence[DecodingRow]) -> Tensor:
         """Run the model over the next tokens of rows alone; on a GPU with idle rows behind them."""
         n = self._replay.rows(len(rows)) if self._replay else len(rows)
         idle = [0] * (n - len(rows))  # what they write is overwritten by whoever gets the row
@@ -258,7 +260,7 @@ class Decoder:
         if self._cache.reserve(rows, max(columns, longest)) and self._replay:
             self._replay.forget()
 
-    def _leave(self) -> list[Row]:
+    def _leave(self) -> list[DecodingRow]:
         """Take out the rows that are done and close the gaps with rows from the end."""
         done = [row.done for row in self.rows]  # asked once: callers may give up at any moment
         gone = [row for row, is_done in zip(self.rows, done, strict=True) if is_done]
@@ -279,7 +281,7 @@ class Decoder:
         return gone
 
 
-def _chunks(numbers: Sequence[int], rows: Sequence[Row], tokens: int) -> list[list[int]]:
+def _chunks(numbers: Sequence[int], rows: Sequence[DecodingRow], tokens: int) -> list[list[int]]:
     """Numbers of rows in their order, cut so that the prompts of a chunk have about `tokens`."""
     chunks: list[list[int]] = []
     total = tokens

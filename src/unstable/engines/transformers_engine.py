@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unstable.engines.adapters import CONFIG, Adapter, fingerprint, load_adapter
-from unstable.engines.decoder import Decoder, Row
+from unstable.engines.decoder import Decoder, DecodingRow
 from unstable.engines.protocol import Completion, EngineError, Sampling
 from unstable.utils.logging import quiet_transformers
 
@@ -146,7 +146,7 @@ class TransformersEngine:
         self.max_model_len = min(max_model_len, longest or max_model_len)
         self._policies = Policies(self._decoder(model), max_adapters, self._load_decoder)
         self._queue: deque[_Request] = deque()
-        self._running: set[Row] = set()
+        self._running: set[DecodingRow] = set()
         self._tokens = 0
         self._gathered = 0
         """Steps since a request has been waiting."""
@@ -230,10 +230,10 @@ class TransformersEngine:
         self._gathered = self._gathered + 1 if self._queue else 0
         return self._gathered >= GATHERING_STEPS
 
-    def _admit(self) -> dict[Decoder, list[Row]]:
+    def _admit(self) -> dict[Decoder, list[DecodingRow]]:
         """Take requests from the queue while there is room, in their order."""
         self._gathered = 0
-        joining: dict[Decoder, list[Row]] = {}
+        joining: dict[Decoder, list[DecodingRow]] = {}
         waiting: list[_Request] = []
         room, tokens = self.max_parallel_seq - len(self._running), 0
         while self._queue and room > 0:
@@ -253,7 +253,9 @@ class TransformersEngine:
                 continue
             policy.users += 1
             limit = min(request.sampling.max_tokens, self.max_model_len - len(request.prompt))
-            row = Row(request.prompt, request.sampling, limit, policy.adapter, (request, policy))
+            row = DecodingRow(
+                request.prompt, request.sampling, limit, policy.adapter, (request, policy)
+            )
             request.answer.add_done_callback(row.when_answered)
             joining.setdefault(policy.decoder, []).append(row)
             self._running.add(row)
@@ -261,8 +263,8 @@ class TransformersEngine:
         self._queue.extendleft(reversed(waiting))
         return joining
 
-    def _step(self, joining: dict[Decoder, list[Row]]) -> list[Row]:
-        done: list[Row] = []
+    def _step(self, joining: dict[Decoder, list[DecodingRow]]) -> list[DecodingRow]:
+        done: list[DecodingRow] = []
         with self._stepping:
             for decoder in self._policies.decoders():
                 new = joining.get(decoder, ())
@@ -271,7 +273,7 @@ class TransformersEngine:
                     done.extend(decoder.step(new))
         return done
 
-    def _finish(self, row: Row) -> None:
+    def _finish(self, row: DecodingRow) -> None:
         request: _Request
         request, policy = row.ticket
         policy.users -= 1

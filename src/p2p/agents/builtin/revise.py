@@ -74,7 +74,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Case:
+class RevisionCase:
     """One request, what of it is changed, and what the rules ask of it."""
 
     request: ReviseRequest
@@ -172,7 +172,7 @@ def _serves(term: Term, ids: frozenset[str]) -> bool:
     return not ids.isdisjoint(term.criteria)
 
 
-_GROUPS: Mapping[str, Callable[[Case, Term], bool]] = {
+_GROUPS: Mapping[str, Callable[[RevisionCase, Term], bool]] = {
     "all": lambda *_: True,
     "first": lambda case, term: term.name == case.first_term,
     "costs": lambda _, term: term.is_cost,
@@ -187,11 +187,11 @@ class Setting(NamedTuple):
     """A hyperparameter, while its value may still be changed, and to what."""
 
     name: str
-    while_: Callable[[Case, float], bool]
-    new: Callable[[Case, float], float]
+    while_: Callable[[RevisionCase, float], bool]
+    new: Callable[[RevisionCase, float], float]
 
 
-def _most_steps(case: Case) -> float:
+def _most_steps(case: RevisionCase) -> float:
     return min(LONGEST, MOST_TIMES_LONGER * case.first("total_timesteps"))
 
 
@@ -218,7 +218,7 @@ class Try(NamedTuple):
     factor: float = 1.0
     settings: tuple[Setting, ...] = ()
 
-    def applied(self, case: Case, plan: Plan) -> Plan:
+    def applied(self, case: RevisionCase, plan: Plan) -> Plan:
         """The plan itself where there is nothing to change."""
         group = _GROUPS.get(self.terms)
         plan = plan.weigh(
@@ -250,7 +250,7 @@ class Rule(NamedTuple):
     name: str
     """As it stands in the lineage."""
     why: str
-    when: Callable[[Case], bool]
+    when: Callable[[RevisionCase], bool]
     tries: tuple[Try, ...]
     """The most promising first."""
 
@@ -367,7 +367,7 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
     )
 
 
-def _case(request: ReviseRequest) -> Case:
+def _case(request: ReviseRequest) -> RevisionCase:
     """Of this iteration, or of the best one if this one is worse or cannot be had."""
     past = {each.iteration: each for each in request.history}
     best, iteration, code = request.best_iteration, request.iteration, request.reward_code
@@ -389,10 +389,12 @@ def _case(request: ReviseRequest) -> Case:
     ours = render(recipe) == code
     if not any(term.weight > 0 for term in recipe.terms):
         recipe = recipe.model_copy(update={"terms": (_BONUS,)})
-    return Case(request, iteration, code, recipe, ours)
+    return RevisionCase(request, iteration, code, recipe, ours)
 
 
-def _plans(case: Case, followed: Followed, *, varied_only: bool) -> Iterator[tuple[str, Plan]]:
+def _plans(
+    case: RevisionCase, followed: Followed, *, varied_only: bool
+) -> Iterator[tuple[str, Plan]]:
     """All that could be done, each with its rule, in the order in which to try it.
 
     Rules that have not helped so far come later, those that have failed most last.
@@ -424,7 +426,7 @@ def _plans(case: Case, followed: Followed, *, varied_only: bool) -> Iterator[tup
             yield name, plan
 
 
-def _variations(case: Case) -> list[Try]:
+def _variations(case: RevisionCase) -> list[Try]:
     """Other weights, ever farther from these: something to try when every rule has been used."""
     groups = ["unmet" if case.unmet_ids else "all", "costs"]
     groups += [term.name for term in case.recipe.terms]
@@ -433,7 +435,7 @@ def _variations(case: Case) -> list[Try]:
     return [Try(group, factor) for factor in factors for group in groups]
 
 
-def _obedient(case: Case, plan: Plan) -> Plan:
+def _obedient(case: RevisionCase, plan: Plan) -> Plan:
     """With what HARD lessons ask of any proposal."""
     for lesson in case.request.lessons:
         check = lesson.check
@@ -447,7 +449,7 @@ def _obedient(case: Case, plan: Plan) -> Plan:
     return plan
 
 
-def _untried(case: Case, plans: Iterator[tuple[str, Plan]]) -> Iterator[Candidate]:
+def _untried(case: RevisionCase, plans: Iterator[tuple[str, Plan]]) -> Iterator[Candidate]:
     """Those that differ from each other and from every iteration of the history."""
     request = case.request
     tried = [(past.reward_digest, case.settings_of(past.iteration)) for past in request.history]
@@ -478,7 +480,7 @@ def _chosen(candidates: Iterator[Candidate], skipped: int) -> Candidate:
 # --- in words -------------------------------------------------------------------------------------
 
 
-def _in_words(case: Case, chosen: Candidate, followed: Followed) -> str:
+def _in_words(case: RevisionCase, chosen: Candidate, followed: Followed) -> str:
     """What is changed and why."""
     back = case.based_on != case.request.iteration
     edits, settings = ", ".join(chosen.plan.edits), chosen.plan.settings
@@ -493,7 +495,7 @@ def _in_words(case: Case, chosen: Candidate, followed: Followed) -> str:
     )
 
 
-def _diagnosis(case: Case) -> str:
+def _diagnosis(case: RevisionCase) -> str:
     request = case.request
     if request.training_error:
         problem = "Nobody could judge it" if request.trained else "Nothing could be trained"
@@ -508,7 +510,7 @@ def _diagnosis(case: Case) -> str:
     return text
 
 
-def _lesson(case: Case) -> str:
+def _lesson(case: RevisionCase) -> str:
     """What the change that led here did, against the iteration it was made to."""
     here = case.past.get(case.request.iteration)
     gain = case.gain(here) if here else None
