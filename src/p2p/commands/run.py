@@ -193,7 +193,10 @@ def _work(
         # On a full disk, its end could not be written down.
         ended = result if record.derive_status() != result.status else None
         report(record, SessionView(record, ended))
-    if result.status in RESUMABLE and result.status != "max_iterations":
+    now = SessionView(record)
+    # The built-in author would refuse the same prompt again.
+    refused = result.status == "error" and now.loop.model == "builtin" and now.intent is None
+    if result.status in RESUMABLE and result.status != "max_iterations" and not refused:
         err.print(f"resume with: {resume_command(record)}", soft_wrap=True)
     status = EXIT_CODES.get(result.status, 1)
     if status:

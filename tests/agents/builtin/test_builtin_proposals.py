@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from typing import Any
 
@@ -331,3 +332,20 @@ def test_an_agent_that_trembles_in_time_with_the_steps_has_not_flipped() -> None
     after[:, 1] = [0.0, -0.2]
     names = {"obs": before, "next_obs": after}
     assert eval(str(rate.reward_code()), names).tolist() == [0.0, 4.0]  # noqa: S307 - our own text
+
+
+def test_a_refusal_names_what_was_ignored_and_prompts_that_work() -> None:
+    request = IntentRequest(prompt="do the thing with vigour", env_id="Hopper-v5")
+    refusal = write_criteria(request).refusal
+    assert "thing, vigour" in refusal
+    examples = re.findall("“(.*?)”", refusal)
+    assert len(examples) == 3
+    for prompt in examples:
+        assert write_criteria(request.model_copy(update={"prompt": prompt})).criteria, prompt
+
+
+def test_contradictions_are_refused_with_the_pair_before_anything_is_trained() -> None:
+    request = IntentRequest(prompt="go forward and backward", env_id="Hopper-v5")
+    proposal = write_criteria(request)
+    assert proposal.criteria == ()
+    assert "forward and backward at the same time" in proposal.refusal

@@ -37,6 +37,7 @@ def goals_of(prompt: str) -> list[list[tuple[str, str, str]]]:
         ("reach the target", [("reach", "", "")]),
         ("balance the pole", [("balance", "", "")]),
         ("keep the pole up", [("balance", "up", "")]),
+        ("keep the pole balanced", [("balance", "", ""), ("stable", "", "")]),
         ("hold both poles up", [("balance", "up", "")]),
         ("get up", [("get_up", "", "")]),
         ("jump as high as you can", [("jump", "", ""), ("high", "", "")]),
@@ -153,3 +154,39 @@ def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -
     assert set(OPPOSITES.values()) <= set(RULES)
     shown = {"on_back": "on its back", "get_up": "get up", "in_place": "in place"}
     assert not [name for name in words if shown.get(name, name) not in text]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "conflict"),
+    [
+        ("go forward and backward", "forward and backward"),
+        ("slide the cart left and right", "left and right"),
+        ("spin clockwise and counterclockwise", "clockwise and counterclockwise"),
+        ("walk forward while standing still", "“still” and “walk forward”"),
+        ("stay upright on your back", "“upright” and “on your back”"),
+    ],
+)
+def test_what_cannot_be_done_at_one_time_is_a_conflict(prompt: str, conflict: str) -> None:
+    assert conflict in parse(prompt).conflicts
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "walk sideways to the right",
+        "run forward, then backward",
+        "walk forward, then stand still",
+        "do not go backward, go forward",
+        "roll over and lie on your back",
+    ],
+)
+def test_what_can_be_done_is_no_conflict(prompt: str) -> None:
+    assert parse(prompt).conflicts == ()
+
+
+def test_words_around_a_posture_do_not_turn_it_into_another() -> None:
+    vertical = parse("walk forward and stay nearly vertical")
+    assert [goal.motion for goal in vertical.goals] == ["go", "upright"]
+    legs = parse("stand on the back legs only")
+    assert [goal.motion for goal in legs.goals] == ["stand"]
+    assert legs.unused == ("back", "legs")

@@ -30,6 +30,9 @@ PROVIDERS = (
     "OPENAI_API_KEY or GEMINI_API_KEY, or name a local one (Ollama, vLLM) as the model."
 )
 
+EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance the pole calmly",
+            "reach the target", "push the object", "balance with little effort")  # fmt: skip
+"""Of which a refusal names those that work."""
 LEAST, MOST = 5, 10
 _WINDOWS: tuple[tuple[Window, ...], ...] = (
     (WHOLE,),
@@ -55,11 +58,19 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
     model = morphology_of(request.env_id)
     parsed = parse(request.prompt, model.limb_words)
     if not parsed.goals:
-        words = ", ".join(parsed.unused) or "no words"
+        ignored = ", ".join(parsed.unused) or " ".join(request.prompt.split())
         return IntentProposal(
             criteria=(),
             unused_words=parsed.unused,
-            refusal=f"The built-in author knows no motion in this prompt ({words}). {PROVIDERS}",
+            refusal=f"The built-in author knows no motion in this prompt (ignored: {ignored}). On "
+            f"{model.spec.name} it understands, for example: {_examples(model)}. {PROVIDERS}",
+        )
+    if parsed.conflicts:
+        return IntentProposal(
+            criteria=(),
+            unused_words=parsed.unused,
+            refusal=f"The prompt asks for {'; '.join(parsed.conflicts)} at the same time. Leave "
+            "one of them out, or say “then” between them.",
         )
     builder = build_criteria(parsed, model)
     unused = (*_foreign(parsed.unused, model), *_stray_amounts(parsed))
@@ -74,6 +85,16 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
     return IntentProposal(
         criteria=tuple(builder.criteria[:MOST]), unused_words=unused, note=_note(parsed, builder)
     )
+
+
+def _examples(model: Morphology) -> str:
+    """Prompts that work in this environment."""
+    working = []
+    for prompt in EXAMPLES:
+        builder = build_criteria(parse(prompt, model.limb_words), model)
+        if builder.has_task and not builder.cannot:
+            working.append(f"“{prompt}”")
+    return ", ".join(working[:3])
 
 
 def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:

@@ -14,10 +14,14 @@ from math import pi
 
 from p2p.agents.builtin.lexicon import (
     BACK_POSTURES,
+    CONFLICTS,
+    DEGREES,
+    EITHER_SIDE,
     HELD,
     LEXICON,
     LIMBS,
     LONGEST_PHRASE,
+    OPPOSITE,
     OWNERS,
     REMARKS,
     SEQUENCE,
@@ -64,6 +68,8 @@ class Parsed:
     parts: tuple[tuple[Goal, ...], ...]
     """One after the other in time; most prompts have one."""
     unused: tuple[str, ...]
+    conflicts: tuple[str, ...] = ()
+    """Pairs that cannot both be done at one time, as in "forward and backward"."""
 
     @property
     def goals(self) -> tuple[Goal, ...]:
@@ -104,6 +110,7 @@ class _Reader:
     limbs: Mapping[str, str]
     goals: list[Goal] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
     negated: str = ""
     pending: Goal = field(default_factory=lambda: Goal(""))
     """Directions and speeds that came before any motion."""
@@ -163,6 +170,9 @@ class _Reader:
             words = [token["word"] for token in tokens[:size]]
             if None in words or (entry := self.lexicon.get(" ".join(words))) is None:
                 continue
+            following = tokens[size]["word"] if size < len(tokens) else None
+            if entry.value == "on_back" and words[-1] == "back" and following in self.limbs:
+                continue  # on the back legs
             if size == 1 and (words[0] in STAYING or entry.slot == "keep"):
                 entry = self._staying(entry, tokens[1:])
             self._take(entry, tuple(words))
@@ -174,16 +184,19 @@ class _Reader:
 
         A pole that is kept up is balanced.
         """
-        words = [word for t in tokens if (word := t["word"] or "") not in STOP_WORDS or not word]
+        passing = STOP_WORDS | DEGREES
+        words = [word for t in tokens if (word := t["word"] or "") not in passing or not word]
         following = self.lexicon.get(words[0]) if words else None
         if following is not None and following.slot == "quality":
             return Entry("keep", "keep")
         noun = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
         limb = self.limbs.get(words[noun]) if noun < len(words) else None
-        if limb is None or "up" not in words[noun + 1 : noun + 2]:
-            return entry
-        if limb == "pole":
+        following = self.lexicon.get(" ".join(words[noun + 1 : noun + 2]))
+        held = following.value if following else ""
+        if limb == "pole" and held in ("up", "upright", "stable"):
             return Entry("motion", "balance")
+        if limb is None or held != "up":
+            return entry
         return entry if entry.slot == "keep" else Entry("motion", "raise")
 
     def _take(self, entry: Entry, words: tuple[str, ...]) -> None:
@@ -224,10 +237,14 @@ class _Reader:
             flipped = {"fast": "slow", "slow": "medium"}.get(change.speed, change.speed)
             change, self.negated = replace(change, speed=flipped), ""
         last = self._last(lambda goal: not self._is_style(goal.motion))
+        before = self.pending if last is None else self.goals[last]
+        opposite = change.direction and before.direction == OPPOSITE.get(change.direction)
+        if opposite and not EITHER_SIDE & {*before.words, *change.words}:
+            self.conflicts.append(f"{before.direction} and {change.direction}")
         if last is None:
-            self.pending = _merged(self.pending, change)
+            self.pending = _merged(before, change)
         else:
-            self.goals[last] = _merged(self.goals[last], change)
+            self.goals[last] = _merged(before, change)
 
     def _last(self, wanted: Callable[[Goal], bool]) -> int | None:
         places = reversed(range(len(self.goals)))
@@ -278,13 +295,25 @@ def parse(
     limbs = {**(own_limbs or {}), **LIMBS}
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
+    conflicts: list[str] = []
     for piece in re.split(SEQUENCE, _normalised(prompt)):
         reader = _Reader(lexicon, limbs)
         reader.read(piece)
         unused += [word for word in reader.unused if word not in STOP_WORDS]
         if reader.goals:
             parts.append(_tidy(reader.goals))
-    return Parsed(tuple(parts), tuple(dict.fromkeys(unused)))
+            conflicts += [*reader.conflicts, *_conflicts(parts[-1])]
+    return Parsed(tuple(parts), tuple(dict.fromkeys(unused)), tuple(dict.fromkeys(conflicts)))
+
+
+def _conflicts(goals: Sequence[Goal]) -> list[str]:
+    asked = {goal.motion: " ".join(goal.words) for goal in goals if not goal.negated}
+    return [
+        f"“{asked[motion]}” and “{asked[other]}”"
+        for motion, others in CONFLICTS.items()
+        for other in others
+        if motion in asked and other in asked
+    ]
 
 
 _HELD = frozenset({"lie", "crouch", "balance", "raise", "lower", "get_up", "reach", "push"})

@@ -114,8 +114,24 @@ _QUALITIES = {
     "in_place": "in place, on the spot, at the spot, in one place, in position",
     "straight": "straight, in a straight line, straight line, without drifting, drift",
     "on_back": "on its back, on your back, on the back, upside down, belly up",
-    "stable": "stable, stably, steady, stability, safely, safe",
+    "stable": "balanced, stable, stably, steady, stability, safely, safe",
 }
+
+OPPOSITE = {
+    one: other
+    for pair in (("forward", "backward"), ("left", "right"), ("up", "down"),
+                 ("clockwise", "counterclockwise"))
+    for one, other in (pair, pair[::-1])
+}  # fmt: skip
+EITHER_SIDE = frozenset({"sideways", "sideway", "laterally", "to the side"})
+"""These leave open which side; a side that is named as well is no contradiction."""
+
+CONFLICTS: Mapping[str, frozenset[str]] = {
+    "stand": frozenset({"go", "run", "crawl"}),
+    "upright": frozenset({"on_back", "lie"}),
+    "high": frozenset({"low"}),
+}
+"""What no agent can do at the same time."""
 
 _NEGATIONS = "not, don't, dont, do not, without, never, no, avoid, avoiding, doesn't, does not, nor"
 _KEEPS = "keep, keeping, keeps, staying, stays, remain, remaining, maintain, maintaining"
@@ -161,6 +177,11 @@ SIDES = {
 }
 """Words that say which of several limbs; they count only before a limb's name."""
 
+DEGREES = frozenset(
+    ["nearly", "almost", "mostly", "perfectly", "completely", "fully", "roughly", "quite"]
+)
+"""Before a quality they change nothing of what it is: `stay nearly vertical`."""
+
 OWNERS = frozenset({"the", "its", "your", "his", "her", "their", "my"})
 """Before `back` they make it a body part: `run with the back straight` goes nowhere back."""
 
@@ -197,7 +218,7 @@ me his her their please make let lets try want would like i be is are am was bei
 could should must will just very really robot agent policy creature animal character model learn
 teach train have has get gets using use way than then after before followed first next finally
 afterwards all time whole constantly continuously always ground floor motion movement position speed
-pace velocity one over air target goal object ball direction balanced itself yourself well bit
+pace velocity one over air target goal object ball direction itself yourself well bit
 little both but along repeatedly again each only
 per second episode entire during until ever forever there here them more too much
 """
