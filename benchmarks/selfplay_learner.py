@@ -118,7 +118,7 @@ class Ours:
         )  # fmt: skip
         self.batch: list[Step] = []
 
-    def get_batch(self, size: int) -> list[Step]:
+    def get_batch(self, size: int, *, whole_games: bool = False) -> list[Step]:  # noqa: ARG002
         return self.batch[:size]
 
     def update(self, steps: list[Step]) -> float:
