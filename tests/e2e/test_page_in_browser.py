@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from addresses import PAGES, SESSION_PAGE, open_whole
+from playwright.sync_api import expect
 from shown_runs import LABELS
 
 if TYPE_CHECKING:
@@ -26,11 +28,11 @@ def test_every_page_opens_without_an_error_and_within_the_content_policy(visitor
 
 
 def test_a_page_that_does_not_exist_says_so_in_its_title_too(visitor: Visitor) -> None:
-    for path in ("/e2e/session_gone", "/benchmark/bm_gone"):
+    visitor.expected = ("404 (Not Found)",)
+    for path, name in (("/e2e/session_gone", "session_gone"), ("/benchmark/bm_gone", "bm_gone")):
         page = visitor.open(path)
-        heading = page.get_by_role("heading", level=1).inner_text()
-        assert page.title() == f"{heading} · Prompt2Policy"
-    visitor.complaints[:] = [text for text in visitor.complaints if "404" not in text]
+        expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+        expect(page).to_have_title(re.compile(rf"{name}.* · Prompt2Policy$"))
 
 
 def test_a_session_is_found_in_the_list_and_its_videos_play_in_step(visitor: Visitor) -> None:
