@@ -18,7 +18,7 @@ from p2p.api.problems import NotFound
 from p2p.api.schemas import JobRun, Name, Video, fields_of
 from p2p.api.views import video_at
 from p2p.benchmark.measuring import NOT_YET, truth_path
-from p2p.benchmark.planning import REPORT_FOLDER
+from p2p.benchmark.planning import REPORT_FOLDER, Workload
 from p2p.benchmark.records import (
     BENCHMARK_ID,
     FILE,
@@ -171,6 +171,14 @@ class StartBenchmarkResponse(Record):
     benchmark_id: str
     job_id: str
     cases: int
+
+
+class BenchmarkPlanResponse(Record):
+    """What a benchmark would take."""
+
+    workload: Workload
+    lines: tuple[str, ...]
+    """The same for people."""
 
 
 class StopBenchmarkResponse(Record):
@@ -334,7 +342,9 @@ def _case(
         benchmark_id=benchmark.benchmark_id,
         session_id=session_id,
         state=state,
-        passed=report.outcome == "passed" if report.finished else None,
+        passed=report.outcome == "passed"
+        if report.finished and report.outcome != "not_confirmed"
+        else None,
         true_pass=report.truly_passed,
         live_score=live_score(case_record(folder, number)) if working else None,
         node=(run.node_id or "") if run else "",

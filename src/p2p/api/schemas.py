@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from p2p.api.metrics import AggregatedMetrics, MeanStdSeries, RunMetricsDetail
+from p2p.benchmark.measuring import TruthResult
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
     AuthoredCode,
@@ -68,6 +69,8 @@ class SessionRow(EntityMetadata):
     error: str = ""
     best_score: Score | None = None
     confirmed_score: Score | None = None
+    unchecked_words: tuple[str, ...] = ()
+    """What the prompt asks and no criterion measures; a pass says nothing about it."""
     best_iteration: int | None = None
     iterations: int = 0
     max_iterations: int | None = None
@@ -89,6 +92,8 @@ class SessionDetail(SessionRow):
     judge: AuthoredCode | None = None
     config: LoopConfig | None = None
     result: SessionResult | None = None
+    ground_truth: TruthResult | None = None
+    """Of a case of a benchmark: what was measured on the simulator, which no agent is shown."""
     lineage: LineageData | None = None
     orders: tuple[SteeringOrder, ...] = ()
     """Feedback that the session has not taken up yet."""
