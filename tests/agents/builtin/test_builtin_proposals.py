@@ -376,7 +376,7 @@ def test_what_can_be_done_is_not_refused(prompt: str) -> None:
     [
         ("Swimmer-v5", "Swim the wrong way, towards negative x.", "wrong towards negative x"),
         ("InvertedPendulum-v5", "Balance with the cart on the right side", "right side"),
-        ("HalfCheetah-v5", "Trot, covering about half a metre each second", "covering about half metre"),
+        ("HalfCheetah-v5", "Trot about half a metre each second", "about half metre"),
         ("HalfCheetah-v5", "Run with as little muscle effort as you can", "muscle effort"),
         ("Swimmer-v5", "swim upright at full speed", "upright"),
         ("Ant-v5", "jump at full speed", "at full speed"),
@@ -400,12 +400,12 @@ def test_words_that_no_criterion_measures_are_named(
 @pytest.mark.parametrize(
     ("env_id", "prompt", "measured"),
     [
-        ("InvertedPendulum-v5", "balance with the cart in the middle", "Keeps the cart near the middle"),
+        ("InvertedPendulum-v5", "balance in the middle", "Keeps the cart near the middle"),
         ("Hopper-v5", "jump up and down on the same spot", "Stays in place"),
         ("Pusher-v5", "touch the object with the fingertip", "Brings the hand to the object"),
         ("Reacher-v5", "reach the target quickly", "Is close on average"),
         ("Ant-v5", "roll over and over, covering as much distance as possible", "Keeps moving"),
-        ("Hopper-v5", "hop forward in a straight line at 1 m/s", "Goes forward at the speed asked for"),
+        ("Hopper-v5", "hop forward straight at 1 m/s", "Goes forward at the speed asked for"),
     ],
 )  # fmt: skip
 def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
@@ -424,8 +424,8 @@ def test_what_would_be_trained_as_something_else_is_refused(env_id: str, prompt:
 
 
 def test_no_two_criteria_exclude_each_other_whatever_two_things_are_asked() -> None:
-    motions = ("walk forward", "run fast", "crawl", "spin", "turn left", "roll over", "jump",
-               "hop", "hop forward", "stand still", "crouch", "lie down", "go far", "flip")  # fmt: skip
+    motions = ("walk forward", "run fast", "crawl", "spin", "turn left", "roll over", "jump", "hop",
+               "hop forward", "stand still", "crouch", "lie down", "go far", "flip")  # fmt: skip
     styles = ("upright", "low", "high", "in place", "on its back", "level", "quietly")
     accepted = 0
     for env_id in ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5"):
