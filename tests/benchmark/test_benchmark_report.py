@@ -134,7 +134,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
     text = markdown(report)
     assert "\n # head" not in text
     row = next(line for line in text.splitlines() if line.startswith("| 0 |"))
-    assert row.replace("\\|", "").count("|") == 13
+    assert row.replace("\\|", "").count("|") == 14
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(told: Told) -> None:

@@ -58,6 +58,7 @@ def test_sessions_are_listed_newest_first(p2p: Cli, folder: SessionFolder) -> No
     assert rows[1] == {
         "session_id": folder.record.session_id,
         "status": "passed",
+        "unchecked_words": [],
         "score": 0.9,
         "iterations": 2,
         "env_id": "HalfCheetah-v5",
