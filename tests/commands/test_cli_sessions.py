@@ -289,3 +289,15 @@ def test_criteria_can_be_edited_in_the_persons_editor(
     script.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(script))
     assert apply(INTENT.criteria, ["edit"])[0].threshold == 7.5
+
+
+def test_what_nobody_checked_stands_beside_the_verdict(p2p: Cli, folder: SessionFolder) -> None:
+    folder.record.intent.save(INTENT.model_copy(update={"unused_words": ("on", "[ice]")}))
+    end(folder)
+    assert "passed*" in p2p("sessions").out
+    assert "* not all of the prompt is checked" in p2p("sessions").out
+    shown = p2p("show", "last")
+    lines = shown.out.splitlines()
+    verdict = lines.index("passed")
+    assert lines[verdict + 1] == "not checked: on, [ice] (no criterion measures it)"
+    assert p2p("show", "last", "--json").json["unchecked_words"] == ["on", "[ice]"]
