@@ -247,12 +247,14 @@ class LoopConfig(BaseModel):
     """`provider:model`; empty: the first provider whose key is set, else `builtin`."""
     vlm_model: str = ""
     """Who looks at the frames; empty: nobody does."""
-    thinking_effort: Literal["", "low", "medium", "high"] = ""
+    thinking_effort: Literal["", "minimal", "low", "medium", "high", "xhigh", "max"] = ""
     budget_usd: Annotated[float, Field(ge=0)] | None = None
     max_minutes: Annotated[float, Field(gt=0)] | None = None
     """How long it may be worked on, all its processes together; None: as long as it takes."""
     review_reward: bool = True
     review_judge: bool = True
+    use_zoo_preset: bool = False
+    """`loop_config` made `train` of the environment's tuned preset, not of its quick settings."""
     hp_tuning: bool = True
     """A revision may change hyperparameters, too."""
     fixed: tuple[str, ...] = ()

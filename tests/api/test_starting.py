@@ -55,6 +55,23 @@ def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
         assert client.get(f"/api/sessions/{session_id}").json()["iterations"] == 1
 
 
+def test_options_of_a_request_reach_the_session(
+    client: TestClient, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.api.routes.sessions.ensure_scheduler", lambda _: None)
+    options: dict[str, Any] = {
+        "use_zoo_preset": True, "hp_tuning": False, "thinking_effort": "low",
+        "review_reward": False, "judge_episodes": 5, "confirm_episodes": 7, "cores_per_run": 1,
+    }  # fmt: skip
+    answer = client.post("/api/sessions", json={**SHORT, **options})
+    assert answer.status_code == 201, answer.text
+    shown = client.get(f"/api/sessions/{answer.json()['session_id']}").json()
+    assert {name: shown["config"][name] for name in options} == options
+    assert "--zoo-preset --no-hp-tuning" in shown["command"]
+    refused = client.post("/api/sessions", json={**SHORT, "thinking_effort": "deep"})
+    assert (refused.status_code, "thinking_effort" in refused.text) == (422, True)
+
+
 def test_a_session_is_stopped_while_it_runs_and_goes_on_when_resumed(cleanly: TestClient) -> None:
     endless = {**SHORT, "settings": {**SHORT["settings"], "total_timesteps": 50_000_000}}
     started = cleanly.post("/api/sessions", json=endless).json()

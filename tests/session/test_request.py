@@ -9,6 +9,7 @@ from p2p.contracts import utc_now
 from p2p.records.loop_files import SessionConfig
 from p2p.session.options import ALIASES, OPTIONS
 from p2p.session.request import SessionRequest, loop_config, with_changes
+from p2p.training.hp_presets import EVALUATION, config_from_preset
 
 
 def test_flat_options_find_their_place_and_what_is_set_is_fixed() -> None:
@@ -40,11 +41,22 @@ def test_a_whole_train_config_counts_as_it_is() -> None:
         ({"configs": 0}, "configs"),
         ({"pass_threshold": 2}, "pass_threshold"),
         ({"use_code_judge": False}, "no judge"),
+        ({"train": "quick"}, "train"),
     ],
 )
 def test_what_makes_no_sense_is_named(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         loop_config("Ant-v5", **options)
+
+
+def test_a_session_trains_with_the_tuned_preset_and_judges_as_always() -> None:
+    loop = loop_config("HalfCheetah-v5", use_zoo_preset=True, num_envs=16)
+    tuned = config_from_preset("HalfCheetah-v5", num_envs=16)
+    assert loop.train == tuned.with_updates(**EVALUATION)
+    assert loop.train != loop_config("HalfCheetah-v5", num_envs=16).train
+    assert loop.fixed == ("num_envs",)
+    with pytest.raises(ValueError, match=r"use_zoo_preset\n.*there is none for Pusher-v5"):
+        loop_config("Pusher-v5", use_zoo_preset=True)
 
 
 def test_a_session_resumes_with_more_money_but_not_in_another_environment() -> None:

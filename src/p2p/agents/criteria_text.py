@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from p2p.contracts import Criterion, Intent, describe_errors
+from p2p.records.loop_files import SessionConfig
 
 _HEAD = """\
 # What the policy is judged by. Change, delete or add [[criteria]]; at least one is a `task`.
@@ -32,6 +33,7 @@ def render_criteria(criteria: Sequence[Criterion]) -> str:
 def parse_criteria(text: str) -> tuple[Criterion, ...]:
     """Read criteria back, from TOML, or from JSON: a list, or an object with the key `criteria`.
 
+    A session's own session.json and intent.json are such objects.
     Raises CriteriaError.
     """
     try:
@@ -44,7 +46,8 @@ def parse_criteria(text: str) -> tuple[Criterion, ...]:
     entries = document if isinstance(document, list) else document.get("criteria")
     if not isinstance(entries, list) or not entries:
         raise CriteriaError("no criteria: expected [[criteria]] tables, or a JSON list")
-    if extra := set(document) - {"criteria"} if isinstance(document, dict) else set():
+    known = {*Intent.model_fields, *SessionConfig.model_fields}
+    if extra := set(document) - known if isinstance(document, dict) else set():
         raise CriteriaError(f"unknown keys beside `criteria`: {', '.join(sorted(extra))}")
     problems: list[str] = []
     criteria = [_criterion(number, entry, problems) for number, entry in enumerate(entries, 1)]

@@ -157,8 +157,6 @@ class StartBenchmarkRequest(SessionOptions):
     filter_difficulties: tuple[Difficulty, ...] = ()
     num_envs: int | None = None
     side_info: bool | None = None
-    hp_tuning: bool | None = None
-    use_code_judge: bool | None = None
     max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
     cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
     nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,14 +19,12 @@ from p2p.api.schemas import (
     SessionRow,
     Video,
 )
-from p2p.config import LoopConfig
 from p2p.contracts import EvalResult
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.records.statuses import RESUMABLE
-from p2p.session.options import OPTIONS
-from p2p.session.request import minutes_to_resume
+from p2p.session.request import command_line, minutes_to_resume
 from p2p.session.steering import merge, not_taken
 from p2p.session.stopping import worked_s
 
@@ -37,12 +34,9 @@ if TYPE_CHECKING:
 
     from p2p.contracts import StatusLiteral, SteeringOrder
     from p2p.records.iteration_record import IterationRecord
-    from p2p.records.loop_files import SessionConfig
 
 _VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
-_SHOWN = ("model", "vlm_model", "max_iterations", "budget_usd", "max_minutes", "pass_threshold")
-"""The options that `command_line` shows where they were set."""
 
 
 def is_session(folder: Path) -> bool:
@@ -97,7 +91,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
         orders=tuple(pending.values()),
         resumable=asked is not None and is_resumable(view.status, pending),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
-        command=command_line(asked) if asked else "",
+        command=command_line(asked, record.path) if asked else "",
     )
 
 
@@ -117,21 +111,6 @@ def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) ->
 def pending_feedback(record: SessionRecord) -> Mapping[int, SteeringOrder]:
     """Feedback that the session has not taken up yet."""
     return not_taken(record.steering_dir, SessionView(record).steering)
-
-
-def command_line(asked: SessionConfig) -> str:
-    """`p2p run` with what differs from its defaults."""
-    flags = {option.field: option.flag for option in OPTIONS}
-    parts = ["p2p", "run", asked.prompt]
-    if asked.env_id:
-        parts += [flags["env_id"], asked.env_id]
-    for name in _SHOWN:
-        value = getattr(asked.loop, name)
-        if value != LoopConfig.model_fields[name].default:
-            parts += [flags[name], str(value)]
-    fixed = asked.loop.train.model_dump()
-    parts += [f"--set={name}={fixed[name]}" for name in asked.loop.fixed]
-    return shlex.join(parts)
 
 
 def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIterationSummary]:

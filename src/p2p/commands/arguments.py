@@ -147,7 +147,7 @@ def session_values(options: dict[str, Any], **settings: Any) -> dict[str, Any]:
     """The flags as fields of SessionOptions; `settings` as for `make_request`."""
     from p2p.config import LoopConfig, TrainConfig
 
-    fields = {*TrainConfig.model_fields, *LoopConfig.model_fields} - {"train", "fixed"}
+    fields = {*TrainConfig.model_fields, *LoopConfig.model_fields} - {"fixed"}
     of_set = parse_settings(options.get("settings", []), fields)
     if "seed" in of_set:
         raise UsageError("--set seed: every run has its own; choose them with --seeds")

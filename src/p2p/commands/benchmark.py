@@ -41,7 +41,7 @@ ListOption = Annotated[
 
 
 @benchmark_app.callback()
-@with_flags(option for option in OPTIONS if option.field != "env_id")
+@with_flags(option for option in OPTIONS if option.field not in ("env_id", "cores_per_run"))
 def benchmark(
     context: typer.Context,
     options: dict[str, Any],
@@ -66,12 +66,6 @@ def benchmark(
     seed: Annotated[int | None, typer.Option(metavar="N", help="The training seed.")] = None,
     side_info: Annotated[
         bool | None, typer.Option("--side-info", help="Rewards see the simulator's state.")
-    ] = None,
-    hp_tuning: Annotated[
-        bool | None, typer.Option(help="Revisions may change hyperparameters.")
-    ] = None,
-    use_code_judge: Annotated[
-        bool | None, typer.Option("--use-code-judge/--no-code-judge", help="Judge by code.")
     ] = None,
     max_parallel: Annotated[
         int, typer.Option(metavar="N", help="Prompts in parallel; 0: as many as fit.")
@@ -139,8 +133,6 @@ def benchmark(
             options,
             num_envs=num_envs,
             side_info=side_info,
-            hp_tuning=hp_tuning,
-            use_code_judge=use_code_judge,
             unsafe_local=unsafe_local or None,
         )
         with usage_errors(flag_names(context)):

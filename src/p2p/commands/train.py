@@ -194,16 +194,11 @@ def new_run(
 
 
 def _with_preset(fields: dict[str, Any]) -> TrainConfig:
-    from p2p.config import TrainConfig
-    from p2p.training.hp_presets import PRESETS, config_from_preset, preset_for
+    from p2p.training.hp_presets import check_preset, config_from_preset
 
-    # Faults of the given values first: fitting a preset to them would stumble over them.
-    env_id = TrainConfig.model_validate({**fields, "num_minibatches": 1}).env_id
-    if not preset_for(env_id):
-        raise UsageError(
-            f"--preset: there is none for {env_id}, only for {', '.join(PRESETS)}; leave it out"
-        )
-    return config_from_preset(**fields)
+    chosen = config_from_preset(**fields)
+    check_preset(chosen.env_id, "--preset")
+    return chosen
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -72,6 +72,54 @@ OPTIONS = (
         float,
         older=("--pass-threshold",),
     ),
+    Option(
+        "use_zoo_preset",
+        "--zoo-preset/--no-zoo-preset",
+        "Train with the environment's preset of RL Baselines3 Zoo: longer runs.",
+        kind=bool,
+        older=("--use-zoo-preset",),
+    ),
+    Option(
+        "hp_tuning",
+        "--hp-tuning/--no-hp-tuning",
+        "Revisions may change hyperparameters.",
+        kind=bool,
+    ),
+    Option(
+        "thinking_effort",
+        "--thinking",
+        "How much a model thinks first: minimal, low, medium, high, xhigh or max.",
+        "EFFORT",
+        older=("--thinking-effort",),
+    ),
+    Option(
+        "use_code_judge",
+        "--code-judge/--no-code-judge",
+        "Judge by code; without it, only the VLM judges.",
+        kind=bool,
+        older=("--use-code-judge",),
+    ),
+    Option(
+        "review_reward",
+        "--review-reward/--no-review-reward",
+        "Have each reward reviewed.",
+        kind=bool,
+    ),
+    Option(
+        "review_judge",
+        "--review-judge/--no-review-judge",
+        "Have each judge reviewed.",
+        kind=bool,
+    ),
+    Option("judge_episodes", "--judge-episodes", "Episodes a run is judged on.", "N", int),
+    Option(
+        "confirm_episodes",
+        "--confirm-episodes",
+        "Held-out seeds on which a pass is confirmed.",
+        "N",
+        int,
+    ),
+    Option("cores_per_run", "--cores-per-run", "Cores of each training run; 0: chosen.", "N", int),
     Option("budget_usd", "--budget-usd", "Maximum spent on models.", "USD", float),
     Option("max_minutes", "--max-minutes", "Maximum working time, in total.", "MINUTES", float),
     Option(
@@ -81,9 +129,9 @@ OPTIONS = (
 )
 
 ALIASES = {
-    name.removeprefix("--").replace("-", "_"): option.field
+    name.split("/")[0].removeprefix("--").replace("-", "_"): option.field
     for option in OPTIONS
     for name in (option.flag, *option.older)
-    if option.field not in ("env_id", "settings", "videos")
+    if option.field not in ("env_id", "settings")
 }
 """Other names of fields, as flags have them: `steps` is `total_timesteps`."""

@@ -5,18 +5,22 @@ The command line, HTTP and the benchmark all fill a `SessionRequest` or its opti
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Criterion, Record, RunConfigEntry, did_you_mean, field_error
-from p2p.session.options import ALIASES
+from p2p.session.options import ALIASES, OPTIONS
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from p2p.records.loop_files import SessionConfig
 
 CHANGEABLE = (
@@ -55,6 +59,14 @@ class SessionOptions(Record):
     configs: int | None = None
     seeds: int | tuple[int, ...] | None = None
     pass_threshold: float | None = None
+    use_zoo_preset: bool | None = None
+    hp_tuning: bool | None = None
+    thinking_effort: Annotated[str, Field(max_length=20)] | None = None
+    use_code_judge: bool | None = None
+    review_reward: bool | None = None
+    review_judge: bool | None = None
+    judge_episodes: int | None = None
+    confirm_episodes: int | None = None
     budget_usd: float | None = None
     """For each session."""
     max_minutes: float | None = None
@@ -111,6 +123,17 @@ class SessionRequest(SessionOptions):
     """None: chosen from the prompt."""
     criteria: tuple[Criterion, ...] | None = None
     """None: written by the model."""
+    cores_per_run: int | None = None
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _on_one_line(cls, prompt: Any) -> Any:
+        return " ".join(prompt.split()) if isinstance(prompt, str) else prompt
+
+    def options(self) -> dict[str, Any]:
+        """As `loop_config` takes them."""
+        cores = {} if self.cores_per_run is None else {"cores_per_run": self.cores_per_run}
+        return super().options() | cores
 
     @property
     def environment(self) -> str | None:
@@ -137,7 +160,12 @@ def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
     if get_settings().vlm_model:
         values.setdefault("vlm_model", get_settings().vlm_model)
     train = {name: values.pop(name) for name in list(values) if name in TrainConfig.model_fields}
-    base = _base(env_id or STAND_IN, train, values.pop("train", None))
+    base = _base(
+        env_id or STAND_IN,
+        train,
+        values.pop("train", None),
+        use_zoo_preset=values.get("use_zoo_preset") is True,
+    )
     fixed = {*values.pop("fixed", ()), *train}
     if "seeds" in values:
         values["seeds"] = _seeds(values["seeds"])
@@ -146,14 +174,21 @@ def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
     return LoopConfig.model_validate({**values, "train": base, "fixed": tuple(sorted(fixed))})
 
 
-def _base(env_id: str, fields: Mapping[str, Any], whole: Any) -> TrainConfig:
+def _base(
+    env_id: str, fields: Mapping[str, Any], whole: Any, *, use_zoo_preset: bool
+) -> TrainConfig:
     """The base of every run: `whole` if it is given, else what suits the environment."""
     if whole is not None:
+        if not isinstance(whole, dict | TrainConfig):
+            raise field_error("train", 'not an object, such as {"num_envs": 16}')
         base = TrainConfig.model_validate(whole)
         return base.with_updates(**{**fields, "env_id": env_id})
-    from p2p.training.hp_presets import quick_config
+    from p2p.training.hp_presets import EVALUATION, check_preset, config_from_preset, quick_config
 
-    return quick_config(env_id, **fields)
+    if not use_zoo_preset:
+        return quick_config(env_id, **fields)
+    check_preset(env_id, "use_zoo_preset")
+    return config_from_preset(env_id, **{**EVALUATION, **fields})
 
 
 def _seeds(seeds: Any) -> Any:
@@ -196,6 +231,59 @@ def with_environment(config: SessionConfig, env_id: str, reason: str) -> Session
             "env_reason": reason,
         }
     )
+
+
+def command_line(config: SessionConfig, folder: Path) -> str:
+    """The `p2p run` that asks for the same session; `folder` is where it lies.
+
+    Options stand there where they differ from the defaults, which are not those of the settings.
+    """
+    loop, flags = config.loop, {option.field: option.flag for option in OPTIONS}
+    values = loop.model_dump(mode="json")
+    train, fixed = values["train"], {name: values["train"][name] for name in loop.fixed}
+    words = ["p2p", "run", *([flags["env_id"], config.env_id] if config.env_id else [])]
+    options: dict[str, Any] = {
+        name: values[name]
+        for name, field in LoopConfig.model_fields.items()
+        if name not in ("train", "fixed", "configs", "seeds") and values[name] != field.default
+    }
+    if get_settings().vlm_model:
+        options["vlm_model"] = loop.vlm_model
+    if loop.seeds != LoopConfig().seeds:
+        counted = loop.seeds == tuple(range(1, len(loop.seeds) + 1))
+        options["seeds"] = len(loop.seeds) if counted else list(loop.seeds)
+    if loop.configs != LoopConfig().configs:
+        count = len(loop.configs) if len(loop.configs) <= 1 + len(VARIATIONS) else 1
+        counted = variations(loop.train, count) == loop.configs
+        options["configs"] = count if counted else values["configs"]
+    env_id, zoo = loop.train.env_id, loop.use_zoo_preset
+    if _base(env_id, fixed, None, use_zoo_preset=zoo) != loop.train:  # it was given as a whole
+        defaults = TrainConfig(env_id=env_id).model_dump(mode="json")
+        options["train"] = {n: v for n, v in train.items() if v != defaults[n]}
+    for name, value in (options | fixed).items():
+        words += _as_flag(flags.get(name), name, value)
+    if config.criteria is not None:
+        words += ["--criteria", str(folder / "session.json")]
+    is_like_a_flag = config.prompt.startswith("-")
+    return shlex.join([*words, *(["--"] if is_like_a_flag else []), config.prompt])
+
+
+def _as_flag(flag: str | None, name: str, value: Any) -> list[str]:
+    if flag is None or isinstance(value, list | dict):
+        return [f"--set={name}={_as_setting(value)}"]
+    if isinstance(value, bool):
+        return [flag.split("/")[not value]]
+    return [flag, str(value)]
+
+
+def _as_setting(value: Any) -> str:
+    """As `--set` reads it: JSON, or a text that is none."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
 
 
 def with_changes(config: SessionConfig, changes: Mapping[str, Any]) -> SessionConfig:

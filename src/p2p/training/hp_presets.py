@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
+from p2p.contracts import field_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,12 +126,21 @@ def _minibatches(base: TrainConfig, num_envs: int, num_steps: int) -> dict[str, 
     return {"num_minibatches": count, "learning_rate": rate}
 
 
+def check_preset(env_id: str, name: str) -> None:
+    """Raise the error of a field `name` where nothing is tuned for the environment."""
+    if not preset_for(env_id):
+        known = ", ".join(PRESETS)
+        raise field_error(name, f"there is none for {env_id}, only for {known}; leave it out")
+
+
 def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
     """The preset as a TrainConfig; what is given counts, and what depends on it is fitted to it.
 
     With another `num_envs` the rollout is shortened, and with another size of update the
     minibatches (and, for larger updates, the learning rate) follow, unless they are given too.
     """
+    # Faults of the given values first: fitting a preset to them would stumble over them.
+    TrainConfig.model_validate({**overrides, "env_id": env_id, "num_minibatches": 1})
     base = TrainConfig.model_validate({"env_id": env_id, **preset_for(env_id)})
     fitted: dict[str, Any] = {}
     if overrides.get("num_envs", base.num_envs) != base.num_envs:
@@ -147,6 +157,13 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
 _QUICK_MINIBATCHES, _SMALLEST_MINIBATCH = 16, 128
 
 
+EVALUATION: Mapping[str, Any] = {
+    "num_eval_envs": 8, "num_eval_rounds": 1, "judgment_select": "best",
+}  # fmt: skip
+"""Of the runs of a session: a curve to see where it goes, whose best point counts, since the last
+may be a stumble."""
+
+
 def _quick(steps: int, **others: Any) -> dict[str, Any]:
     return {
         "total_timesteps": steps,
@@ -157,10 +174,7 @@ def _quick(steps: int, **others: Any) -> dict[str, Any]:
         "gamma": 0.98,
         "gae_lambda": 0.95,
         "log_std_init": -1.0,
-        # A curve to see where it goes; its best point counts, since the last may be a stumble.
-        "num_eval_envs": 8,
-        "num_eval_rounds": 1,
-        "judgment_select": "best",
+        **EVALUATION,
         **others,
     }
 

@@ -44,7 +44,7 @@ from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
 
 router = APIRouter(prefix="/api/benchmarks", tags=["benchmarks"])
-OPTIONS = ("num_envs", "side_info", "hp_tuning", "use_code_judge")
+OPTIONS = ("num_envs", "side_info")
 """Settings of every session that are fields of their own."""
 
 
