@@ -11,10 +11,10 @@ from typing import Any
 from unstable.actor import VLLMActor
 from unstable.buffer import StepBuffer
 from unstable.collection.actors import ActorPool, Timeouts, start_actors
-from unstable.collection.episodes import play_episode
+from unstable.collection.episodes import learner_seats, play_episode
 from unstable.collection.jobs import Episode, GamesInFlight, Job, Matchmaker
 from unstable.collection.players import PlayerFactory, tokenizer_of
-from unstable.core import EpisodeResult, Trajectory
+from unstable.core import EpisodeResult, PlaySpec, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.evaluation import Evaluation
 from unstable.games.players import PLAYERS, RandomLegal
@@ -193,7 +193,7 @@ class Collector:
                 job, failure = self._handle_finished(episode)
                 if failure is None:
                     result, seat = episode.result(), job.spec.player_id
-                    invalid = result.traj.ended_by_invalid == seat
+                    invalid = result.traj.left_by_invalid
                     evaluation.add(result.final_rewards, seat, invalid=invalid)
                     streak = 0
                 else:
@@ -332,30 +332,34 @@ class Collector:
         self.counts["turns"] += result.num_turns
         self.counts["invalid"] += result.traj.ended_by_invalid is not None
         self._push_transcript(job, result, self.counts["games"])
-        seats = self._learning_seats(job, result)
-        if not seats:
+        seats = _played_seats(job.spec, result)
+        learning = self._learning_seats(seats)
+        if not learning:
             self.counts["filtered"] += 1
             return
         env_id = job.spec.env_id
+        # Every seat of ours, whether it moved or not: half of a zero-sum game would say that a
+        # policy wins or loses against itself.
         for number, (seat, trajectory) in enumerate(seats.items()):
             if self._tracker is not None:
                 send(self._tracker.add_trajectory, trajectory, seat, env_id, new_game=number == 0)
-        moved = {seat: trajectory for seat, trajectory in seats.items() if trajectory.pid}
+        moved = {seat: trajectory for seat, trajectory in learning.items() if trajectory.pid}
         if moved:
             send(self._buffer.add_game, list(moved.values()), env_id, list(moved))
         self._push_outcome(job, result)
 
-    def _learning_seats(self, job: Job, result: EpisodeResult) -> dict[int, Trajectory]:
-        """By seat, the trajectories to learn from.
+    def _learning_seats(self, seats: Mapping[int, Trajectory]) -> dict[int, Trajectory]:
+        """Those to learn from.
 
         With the filter, a seat whose game another's invalid move ended has nothing to learn from
         it; of a mirror game, the seat that made the move does.
         """
-        seats = {job.spec.player_id: result.traj}
-        seats |= {other.pid[0]: other for other in result.others if other.pid}
-        if not self.filter_opponent_invalid:
-            return seats
-        return {seat: t for seat, t in seats.items() if t.ended_by_invalid in (None, seat)}
+        filtering = self.filter_opponent_invalid
+        return {
+            seat: t
+            for seat, t in seats.items()
+            if not filtering or t.ended_by_invalid in (None, seat)
+        }
 
     def _push_outcome(self, job: Job, result: EpisodeResult) -> None:
         spec, me = job.spec, job.meta.ckpt_uid or ""
@@ -377,7 +381,7 @@ class Collector:
                 self._tracker.add_eval_episode, result.final_rewards, spec.player_id, spec.env_id,
                 meta.ckpt_uid or "", meta.opponent_uid or "", seed=spec.seed,
                 num_turns=result.num_turns, reason=result.reason,
-                invalid=result.traj.ended_by_invalid == spec.player_id,
+                invalid=result.traj.left_by_invalid,
             )  # fmt: skip
         self._push_transcript(job, result, self.counts["eval_games"])
 
@@ -472,6 +476,12 @@ class Collector:
         if any(num_players > 1 for _, num_players, _ in self.matches.evaluation_envs):
             factory.prepare(self.matches.evaluation_opponent)
         self._factory = factory
+
+
+def _played_seats(spec: PlaySpec, result: EpisodeResult) -> dict[int, Trajectory]:
+    """The seats that the learner's policy had, the learner's own first."""
+    others = [seat for seat in learner_seats(spec) if seat != spec.player_id]
+    return {spec.player_id: result.traj} | dict(zip(others, result.others, strict=True))
 
 
 def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves: int) -> None:

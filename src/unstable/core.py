@@ -51,6 +51,11 @@ class Trajectory:
     ended_by_invalid: int | None = None
     """Whose invalid move ended the game, if one did."""
 
+    @property
+    def left_by_invalid(self) -> bool:
+        """Whether this player was out by an invalid move; with three or more, others play on."""
+        return bool(self.format_feedbacks) and bool(self.format_feedbacks[-1].get("invalid_move"))
+
 
 @dataclass(slots=True)
 class Step:

@@ -17,11 +17,20 @@ def iteration(ckpt_uid: str) -> float:
     return float(match[1]) if match else -math.inf
 
 
+FULL_REWARD = 1.0
+"""What a game for one gives when it is solved."""
+
+
 def outcome(rewards: Mapping[int, float], player_id: int) -> int:
-    """1, 0 or -1: won, drew or lost against the best of the others; alone, against zero."""
+    """1, 0 or -1: won, drew or lost against the best of the others.
+
+    Alone: solved, solved in part, or not at all.
+    """
     mine = rewards[player_id]
-    best = max((reward for seat, reward in rewards.items() if seat != player_id), default=0.0)
-    return (mine > best) - (mine < best)
+    others = [reward for seat, reward in rewards.items() if seat != player_id]
+    if not others:
+        return (mine >= FULL_REWARD) - (mine <= 0.0)
+    return (mine > max(others)) - (mine < max(others))
 
 
 def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
@@ -48,10 +57,13 @@ class Evaluation:
     reward_sum: float = 0.0
     reward_squares: float = 0.0
     invalid: int = 0
+    players: int = 0
+    """Seats of a game; 0 before the first one."""
 
     def add(self, rewards: Mapping[int, float], player_id: int, *, invalid: bool = False) -> None:
         result = outcome(rewards, player_id)
         reward = rewards[player_id]
+        self.players = len(rewards)
         self.games += 1
         self.wins += result > 0
         self.draws += result == 0
@@ -60,7 +72,10 @@ class Evaluation:
         self.invalid += invalid
 
     def summary(self) -> dict[str, Any]:
-        """Shares with the interval of the win rate; the mean reward with its standard error."""
+        """Shares with the interval of the win rate; the mean reward with its standard error.
+
+        Of a game for one (`players`) the reward says how well it went; a win is a whole solution.
+        """
         n = self.games
         low, high = wilson(self.wins, n)
         mean = self.reward_sum / n if n else 0.0
@@ -69,6 +84,7 @@ class Evaluation:
             "ckpt_uid": self.ckpt_uid,
             "env_id": self.env_id,
             "opponent": self.opponent,
+            "players": self.players,
             "games": n,
             "win_rate": self.wins / n if n else 0.0,
             "win_rate_low": low,

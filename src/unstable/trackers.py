@@ -205,7 +205,7 @@ class Tracker(BaseTracker):
         collected = {
             name: self._mean_over_envs(name)
             for name in ("Game Length", "Format Success Rate", "Invalid Move Rate", "Win Rate",
-                         "Response Length (char)")
+                         "Reward", "Response Length (char)")
         }  # fmt: skip
         learner = {
             name.removeprefix("learner/"): list(values)
@@ -298,8 +298,10 @@ class Tracker(BaseTracker):
         }
 
     def _put_outcome(self, prefix: str, rewards: Mapping[int, float], player_id: int) -> None:
-        result = outcome(rewards, player_id)
         self._put(f"{prefix}/Reward", rewards[player_id])
+        if len(rewards) == 1:  # alone there is nobody to win against: the reward says it all
+            return
+        result = outcome(rewards, player_id)
         self._put(f"{prefix}/Win Rate", result > 0)
         self._put(f"{prefix}/Loss Rate", result < 0)
         self._put(f"{prefix}/Draw Rate", result == 0)
@@ -318,10 +320,11 @@ class Tracker(BaseTracker):
         for env_id, shown in self._shown_checkpoint.items():
             evaluations = [e for k, e in self._evaluations.items() if k[:2] == (shown, env_id)]
             games = sum(e.games for e in evaluations)
-            low, high = wilson(sum(e.wins for e in evaluations), games)
-            metrics[f"evaluation-{env_id}/Win Rate (low)"] = low
-            metrics[f"evaluation-{env_id}/Win Rate (high)"] = high
             metrics[f"evaluation-{env_id}/Games"] = float(games)
+            if any(e.players > 1 for e in evaluations):
+                low, high = wilson(sum(e.wins for e in evaluations), games)
+                metrics[f"evaluation-{env_id}/Win Rate (low)"] = low
+                metrics[f"evaluation-{env_id}/Win Rate (high)"] = high
         return metrics
 
     def _mean_over_envs(self, name: str) -> float | None:

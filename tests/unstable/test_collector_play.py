@@ -28,6 +28,22 @@ def test_both_seats_of_each_game_reach_the_buffer(tmp_path):
     assert len(run.collector.flight) == 0
 
 
+def test_a_policy_wins_as_often_as_it_loses_against_itself(tmp_path):
+    """Also where the other seat never came to move."""
+    for name, options in (("all", {}), ("filtered", {"filter_opponent_invalid": True})):
+        run = Run(tmp_path / name, InstantActor(nonsense), **options)
+        assert run.play(60)["invalid"] == 60
+        metrics = run.tracker.get_metrics()
+        rates = [metrics[f"collection-{ENV[0]}/{n} Rate"] for n in ("Win", "Loss", "Draw")]
+        assert rates == [0.5, 0.5, 0.0]
+        run.tracker.log_learner({"step": 1})
+        assert run.tracker.get_interface_info()["learner"]["reward"] == [0.0]
+        assert run.buffer.stats()["trajectories"] == 60
+        assert run.tracker.get_interface_info()["counts"] == {
+            f"collection-{ENV[0]}": 60, "learner": 1
+        }  # fmt: skip
+
+
 def test_results_do_not_depend_on_who_was_faster(tmp_path):
     delays = (None, lambda number: (number * 7919) % 13, lambda number: 40 - number % 40)
     runs = [

@@ -7,9 +7,11 @@ import threading
 
 import pytest
 
+from unstable.evaluation import outcome
 from unstable.games.players import RandomLegal, play
 from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
 from unstable.games.runner import GameError, GameRunner
+from unstable.reward_transformations import WinDrawLossFormatter
 
 GAMES = [f"{name}-v0-train" for name in LEGAL_MOVES]
 WITH_DICE = ["KuhnPoker-v0-train", "LiarsDice-v0-train", "PigDice-v0-train", "Poker-v0-small-train"]
@@ -36,6 +38,23 @@ def record(env_id: str, seed: int) -> list[str]:
     while not game.done:
         seen.append(move(game, players))
     return [*seen, str(game.rewards)]
+
+
+@pytest.mark.parametrize(
+    ("game", "moves"),
+    [
+        ("2048", ["xyz"]), ("GuessTheNumber", ["xyz"]), ("Sokoban", ["xyz"]), ("Countdown", ["x"]),
+        ("FrozenLake", ["xyz"]), ("TowerOfHanoi", ["xyz"]), ("Mastermind", ["[1 2 3 4]"] * 2),
+    ],
+)  # fmt: skip
+def test_who_ends_a_game_alone_by_an_invalid_move_has_lost(game, moves):
+    runner = GameRunner(f"{game}-v0-train", 1, seed=0)
+    for action in moves:
+        runner.step(action)
+    assert runner.done
+    assert runner.last_move_invalid
+    assert outcome(runner.rewards, 0) == -1
+    assert WinDrawLossFormatter()(runner.rewards) == {0: -1.0}
 
 
 @pytest.mark.parametrize("env_id", GAMES)

@@ -38,7 +38,7 @@ def test_a_run_keeps_few_checkpoints_and_continues_from_them(tmp_path: Path, mod
 
 def test_the_best_is_who_did_best_in_enough_games() -> None:
     rows = [
-        {"ckpt_uid": uid, "env_id": env, "opponent": "x", "win_rate_low": low}
+        {"ckpt_uid": uid, "env_id": env, "opponent": "x", "players": 2, "win_rate_low": low}
         for uid, env, low in (
             ("ckpt-1", "A", 0.2), ("ckpt-2", "A", 0.5), ("ckpt-3", "A", 0.4), ("ckpt-1", "B", 0.1),
             ("ckpt-4", "B", 0.1),
@@ -46,6 +46,12 @@ def test_the_best_is_who_did_best_in_enough_games() -> None:
     ]  # fmt: skip
     assert best_evaluated(rows) == ["ckpt-2", "ckpt-4"]
     assert best_evaluated([]) == []
+    alone = [
+        {"ckpt_uid": uid, "env_id": "C", "opponent": "", "players": 1, "win_rate_low": 0.0,
+         "reward": reward, "reward_se": error}
+        for uid, reward, error in (("ckpt-1", 0.4, 0.01), ("ckpt-2", 0.5, 0.2), ("ckpt-3", 0.3, 0))
+    ]  # fmt: skip
+    assert best_evaluated(alone) == ["ckpt-1"]
 
 
 def test_whole_models_are_trained_played_and_continued(tmp_path: Path, model: str) -> None:

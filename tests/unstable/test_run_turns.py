@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from learner_parts import make_model
 
 from unstable.cli import main
 from unstable.tiny import WarmUp, make_tiny
@@ -211,6 +212,20 @@ def test_a_model_is_measured_against_a_fixed_opponent(
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["games"], row["failed"], row["opponent"]) == (6, 0, "random-legal")
     assert row["win_rate"] + row["draw_rate"] + row["loss_rate"] == pytest.approx(1.0)
+
+
+def test_games_for_one_and_for_many_are_measured_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_model(tmp_path / "reads-rules", max_position_embeddings=4096)
+    games = ["--game", "GuessTheNumber-v0-train", "--game", "LiarsDice-v0-train"]
+    for players, options in ((1, games[:2]), (3, [*games[2:], "--players", "3"])):
+        with pytest.raises(SystemExit) as left:
+            main(["eval", folder, *options, "--games", "3", "--max-tokens", "2", "--json"])
+        assert left.value.code == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["players"], row["games"], row["failed"]) == (players, 3, 0)
+        assert (row["reward"], row["invalid_rate"]) == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize("game", ["Chess-v0", "SpiteAndMalice-v0"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from unstable.commands.train import evaluation_words
 from unstable.core import BaseTracker, Trajectory
 from unstable.evaluation import Evaluation, outcome, wilson
 from unstable.trackers import Tracker
@@ -72,6 +73,24 @@ def test_training_games_are_averaged_in_their_namespace(tmp_path):
     assert metrics["collection-A/Invalid Move Rate"] == 0.5
     assert metrics["collection-A/Game Length"] == 3.0
     assert metrics["collection-B/Draw Rate"] == 1.0
+
+
+def test_a_player_alone_has_a_reward_and_no_win_rate(tmp_path):
+    made = tracker(tmp_path)
+    for reward in (1.0, 0.25, -1.0):
+        made.add_trajectory(Trajectory(final_rewards={0: reward}), 0, "A")
+        made.add_eval_episode({0: reward}, 0, "A", "ckpt-1", invalid=reward < 0)
+    made.flush()
+    assert made.get_metrics()["collection-A/Reward"] == pytest.approx(0.25 / 3)
+    assert not [name for name in made.get_metrics() if "Win Rate" in name]
+    assert not [name for line in lines(tmp_path / "run" / "metrics.jsonl") for name in line
+                if "Win Rate" in name]  # fmt: skip
+    (row,) = made.get_evaluations()
+    shares = (row["players"], row["win_rate"], row["loss_rate"], row["invalid_rate"])
+    assert shares == pytest.approx((1, 1 / 3, 1 / 3, 1 / 3))
+    words = evaluation_words(row)
+    assert "reward 0.083 ± 0.583" in words
+    assert "won" not in words
 
 
 def test_learner_steps_go_with_the_reward_of_the_latest_games(tmp_path):
@@ -186,8 +205,8 @@ def test_a_disk_that_fails_costs_metrics_only(tmp_path):
 @pytest.mark.parametrize(
     ("rewards", "expected"),
     [
-        ({0: 1, 1: -1}, 1), ({0: 0.1, 1: 0.2}, -1), ({0: 5, 1: 5}, 0), ({0: 0.5}, 1), ({0: 0}, 0),
-        ({0: 0, 1: 1, 2: -1}, -1),
+        ({0: 1, 1: -1}, 1), ({0: 0.1, 1: 0.2}, -1), ({0: 5, 1: 5}, 0), ({0: 0, 1: 1, 2: -1}, -1),
+        ({0: 1.0}, 1), ({0: 0.00049}, 0), ({0: 0.0}, -1), ({0: -1.0}, -1),
     ],
 )  # fmt: skip
 def test_who_won_is_who_has_most(rewards, expected):

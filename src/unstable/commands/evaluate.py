@@ -34,11 +34,15 @@ def evaluate(
             metavar="ENV_ID", help="Can be repeated; by default the run's, or TicTacToe-v0-train."
         ),
     ] = None,
+    players: Annotated[
+        int | None,
+        typer.Option(min=1, help="Seats of a game.", show_default="as trained, or the fewest"),
+    ] = None,
     opponent: Annotated[
         str,
         typer.Option(help="random-legal, a model's or adapter's folder, or a remote model's name."),
     ] = "random-legal",
-    games: Annotated[int, typer.Option(min=1, help="Of each game, half in each seat.")] = 400,
+    games: Annotated[int, typer.Option(min=1, help="Of each game, in turn from every seat.")] = 400,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same games.")] = 0,
@@ -46,17 +50,23 @@ def evaluate(
 ) -> None:
     """Play a checkpoint against a fixed opponent; win rate with its 95 % interval.
 
+    Games for one have no opponent: they are told by their mean reward.
+
     [bold]Examples[/]
 
       unstable eval RUN
       unstable eval RUN/checkpoints/iteration-20 --game Nim-v0-train --games 1000 --json
+      unstable eval MODEL --game LiarsDice-v0-train --players 3
     """
     if not who.is_dir():
         raise UsageError(f"{who} is not a folder")
     model = find_model(who)
-    envs = [(env_id, 2, model.template) for env_id in game or [model.env_id or DEFAULT_GAME]]
+    envs = [
+        (env_id, players or model.players.get(env_id) or _fewest_players(env_id), model.template)
+        for env_id in game or [model.env_id or DEFAULT_GAME]
+    ]
     sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": max_tokens}
-    with err.status(f"{games} games against {opponent}"):
+    with err.status(f"{games} games"):
         try:
             rows = asyncio.run(_evaluate(model, envs, opponent, games, sampling, seed))
         except ConfigError as error:
@@ -70,6 +80,15 @@ def evaluate(
             raise CommandError(f"{row['env_id']}: every game failed: {row['error']}")
 
 
+def _fewest_players(env_id: str) -> int:
+    from unstable.games.catalog import probe
+
+    entry = probe(env_id)
+    if entry.num_players is None:
+        raise UsageError(f"--game {env_id}: {entry.reason}; `unstable games` lists what runs here")
+    return entry.num_players
+
+
 async def _evaluate(
     model: ModelFolder,
     envs: list[tuple[str, int, str]],
@@ -80,11 +99,14 @@ async def _evaluate(
 ) -> list[dict[str, Any]]:
     from unstable.buffer import StepBuffer
     from unstable.collector import Collector
+    from unstable.games.rules import BOARDS, game_name
     from unstable.model_pool import ModelPool
     from unstable.run.parts import refusals_are_mistakes
     from unstable.utils.logging import quiet_transformers
 
     quiet_transformers()
+    # A model that reads bytes gets the game's own text where there is nothing shorter.
+    short_boards = model.short_boards and all(game_name(env_id) in BOARDS for env_id, *_ in envs)
     pool = ModelPool("mirror", 1)
     pool.add_checkpoint(model.adapter, 0)
     engine = {"model_name": model.model, "max_parallel_seq": WORKERS, **sampling}
@@ -92,7 +114,7 @@ async def _evaluate(
         collector = Collector(
             1, StepBuffer(1), pool, None, engine, training_envs=[], evaluation_envs=envs,
             evaluation_opponent=opponent, action_extraction=model.extraction,
-            compact_views=model.short_boards, seed=seed,
+            compact_views=short_boards, seed=seed,
         )  # fmt: skip
     try:
         return await collector.evaluate(games, WORKERS)

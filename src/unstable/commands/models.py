@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class ModelFolder:
     extraction: str = "default"
     env_id: str | None = None
     """The game it was trained on, if that is known."""
+    players: Mapping[str, int] = field(default_factory=dict)
+    """By the games of its run, with how many they were played."""
 
 
 def find_model(folder: Path) -> ModelFolder:
@@ -72,6 +75,7 @@ def _as_trained(model: ModelFolder, run: Path) -> ModelFolder:
         template=template,
         extraction=games.action_extraction,
         env_id=env_id,
+        players={game: players for game, players, _ in (*games.evaluated, *games.train)},
     )
 
 

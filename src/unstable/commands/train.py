@@ -79,12 +79,17 @@ class TrainingBar:
 
 def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     low, high = evaluation["win_rate_low"], evaluation["win_rate_high"]
-    uid = evaluation["ckpt_uid"]
+    won = f"{evaluation['win_rate']:.3f} ({low:.3f} to {high:.3f})"
+    uid, game = evaluation["ckpt_uid"], evaluation["env_id"]
     who = "before" if iteration(uid) == -1 else uid  # the model as it was
+    if evaluation["players"] == 1:
+        reward, error = evaluation["reward"], evaluation["reward_se"]
+        numbers = f"reward {reward:.3f} ± {error:.3f}, solved {won}"
+    else:
+        game = f"{game} against {evaluation['opponent']}"
+        numbers = f"won {won}, drew {evaluation['draw_rate']:.3f}"
     return (
-        f"{who:>9}  {evaluation['env_id']} against {evaluation['opponent']}: "
-        f"won {evaluation['win_rate']:.3f} ({low:.3f} to {high:.3f}), "
-        f"drew {evaluation['draw_rate']:.3f}, invalid {evaluation['invalid_rate']:.3f}, "
+        f"{who:>9}  {game}: {numbers}, invalid {evaluation['invalid_rate']:.3f}, "
         f"{evaluation['games']} games"
     )
 

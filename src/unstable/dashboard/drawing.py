@@ -104,10 +104,14 @@ def compact(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e8 else f"{value:.4g}"
 
 
+COLLECTED_FORMATS = {"game length": "{:.1f}", "answer length": "{:.1f}", "reward": "{:+.3f}"}
+"""Of means that are no shares."""
+
+
 def draw_games(view: View, _: int, __: int) -> RenderableType:
     rows = [_number_row(number, f"{number.value:,.0f}") for number in view.games]
     rows += [
-        _number_row(n, f"{n.value:.1f}" if "length" in n.name else f"{n.value:.1%}")
+        _number_row(n, COLLECTED_FORMATS.get(n.name, "{:.1%}").format(n.value))
         for n in view.collected
     ]
     rows += [
@@ -126,11 +130,21 @@ def draw_evaluation(view: View, width: int, _: int) -> RenderableType:
 
 
 def _win_rate(rate: WinRate, width: int) -> Text:
-    numbers = f"{rate.win_rate:.1%} ({rate.low:.0%} to {rate.high:.0%})"
-    curve = sparkline([one.win_rate for one in rate.history], max(6, width - len(numbers) - 1))
-    shares = f"draws {rate.draw_rate:.0%}, invalid {rate.invalid_rate:.1%}"
+    share = f"{rate.win_rate:.1%} ({rate.low:.0%} to {rate.high:.0%})"
+    if rate.players == 1:
+        title, values = rate.env_id, [one.reward for one in rate.history]
+        numbers = f"reward {rate.reward:.3f} ± {rate.reward_se:.3f}"
+        shares = f"solved {share}, invalid {rate.invalid_rate:.1%}"
+    else:
+        title, values = (
+            f"{rate.env_id} against {rate.opponent or '?'}",
+            [one.win_rate for one in rate.history],
+        )
+        numbers = share
+        shares = f"draws {rate.draw_rate:.0%}, invalid {rate.invalid_rate:.1%}"
+    curve = sparkline(values, max(6, width - len(numbers) - 1))
     return Text.assemble(
-        f"{rate.env_id} against {rate.opponent or '?'}\n",
+        f"{title}\n",
         (numbers, "bold"), " ", (curve, "green"), "\n",
         (f"{rate.ckpt_uid or '?'}, {rate.games:,} games, {shares}", "dim"),
     )  # fmt: skip

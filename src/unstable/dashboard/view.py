@@ -18,6 +18,7 @@ MAX_CURVE = 10_000
 """Steps of a curve, the last ones."""
 COLLECTED = {
     "Win Rate": "win rate",
+    "Reward": "reward",
     "Game Length": "game length",
     "Format Success Rate": "format success",
     "Invalid Move Rate": "invalid moves",
@@ -67,11 +68,13 @@ class CheckpointRate:
     win_rate: float
     low: float
     high: float
+    reward: float
+    """The mean over its games."""
 
 
 @dataclass(frozen=True)
 class WinRate:
-    """How checkpoints did against one opponent in one environment."""
+    """How checkpoints did against one opponent in one environment, or alone."""
 
     env_id: str
     opponent: str
@@ -83,6 +86,10 @@ class WinRate:
     high: float
     draw_rate: float
     invalid_rate: float
+    players: int
+    """1: it plays alone. Then the reward says how it did, and a win is a game wholly solved."""
+    reward: float
+    reward_se: float
     history: tuple[CheckpointRate, ...]
     """Every checkpoint so far, the oldest first."""
 
@@ -239,6 +246,9 @@ def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
             high=rows[-1]["win_rate_high"],
             draw_rate=rows[-1]["draw_rate"],
             invalid_rate=rows[-1]["invalid_rate"],
+            players=rows[-1]["players"],
+            reward=rows[-1]["reward"],
+            reward_se=rows[-1]["reward_se"],
             history=tuple(_checkpoint_rate(row) for row in rows),
         )
         for (env_id, opponent), rows in groups.items()
@@ -256,6 +266,7 @@ def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
         win_rate=evaluation["win_rate"],
         low=evaluation["win_rate_low"],
         high=evaluation["win_rate_high"],
+        reward=evaluation["reward"],
     )
 
 

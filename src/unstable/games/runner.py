@@ -39,6 +39,8 @@ class OwnRandom:
 
 MAX_MOVES = 2000
 """No game here takes nearly as many; one that does has lost its way."""
+LOSS = -1.0
+"""What an invalid move is worth to who ends a game by it."""
 MAX_MOVE_LENGTH = 80
 """Of a move in `action_seq`, in characters: statistics need no page of nonsense."""
 
@@ -58,7 +60,8 @@ class Turn:
 class GameRunner:
     """A game of TextArena, the same for the same seed and moves whatever else is played meanwhile.
 
-    The first invalid move loses (`error_allowance=0`).
+    The first invalid move loses (`error_allowance=0`), also for a player alone: what it had reached
+    before does not count.
 
     Args:
         env_id: TextArena's id.
@@ -167,7 +170,7 @@ class GameRunner:
         return self.num_players == 2 or self.env.state.current_player_id == seat
 
     def _forfeit(self, loser: int) -> None:
-        self.rewards = dict.fromkeys(range(self.num_players), 1.0) | {loser: -1.0}
+        self.rewards = dict.fromkeys(range(self.num_players), 1.0) | {loser: LOSS}
         self.infos = {seat: dict(info) for seat, info in self.env.state.game_info.items()}
         for info in self.infos.values():
             info["reason"] = f"Player {loser} made an invalid move."
@@ -175,6 +178,8 @@ class GameRunner:
 
     def _finish(self) -> None:
         rewards, infos = self._call(self.env.close)
+        if self.num_players == 1 and self.last_move_invalid:
+            rewards = {0: LOSS}
         if not rewards:
             raise GameError(f"{self.env_id}, seed {self.seed}: over without rewards")
         self.rewards = {int(seat): float(reward) for seat, reward in sorted(rewards.items())}

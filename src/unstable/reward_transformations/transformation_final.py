@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from unstable.evaluation import outcome
 from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 
@@ -32,18 +33,15 @@ class ComposeFinalRewardTransforms(Stack[FinalRewardTransform]):
 
 
 class WinDrawLossFormatter(FinalRewardTransform):
-    """Win, draw or loss instead of a score: against the best of the others, alone against zero."""
+    """Win, draw or loss instead of a score, as `unstable.evaluation.outcome` tells them apart."""
 
     def __init__(self, win: float = 1.0, draw: float = 0.0, loss: float = -1.0) -> None:
         self.win, self.draw, self.loss = win, draw, loss
 
     def __call__(self, x: dict[int, float], env_id: str | None = None) -> dict[int, float]:
         del env_id
-        formatted = {}
-        for pid, score in x.items():
-            best = max((other for seat, other in x.items() if seat != pid), default=0.0)
-            formatted[pid] = self.win if score > best else self.loss if score < best else self.draw
-        return formatted
+        values = {1: self.win, 0: self.draw, -1: self.loss}
+        return {pid: values[outcome(x, pid)] for pid in x}
 
 
 class _RoleAdvantage(FinalRewardTransform):

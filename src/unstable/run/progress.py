@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unstable.config import RunConfig
+from unstable.evaluation import Z_95
 from unstable.run.folder import RunFolder, read_json, state_step
 from unstable.run.parts import Parts
 from unstable.utils.files import to_json, write_whole
@@ -104,9 +105,16 @@ def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:
     best: dict[tuple[str, str], Mapping[str, Any]] = {}
     for one in evaluations:
         key = (one["env_id"], one["opponent"])
-        if key not in best or one["win_rate_low"] >= best[key]["win_rate_low"]:
+        if key not in best or _surely(one) >= _surely(best[key]):
             best[key] = one
     return [one["ckpt_uid"] for one in best.values()]
+
+
+def _surely(evaluation: Mapping[str, Any]) -> float:
+    """What a checkpoint reaches at the least: of the win rate, alone of the reward."""
+    if evaluation["players"] == 1:
+        return float(evaluation["reward"] - Z_95 * evaluation["reward_se"])
+    return float(evaluation["win_rate_low"])
 
 
 def load_state(state: Path, parts: Parts) -> int:
