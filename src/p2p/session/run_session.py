@@ -173,7 +173,10 @@ def run(
     switch = StopSwitch()
     agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
     context = SessionContext(session, config, agents, switch, review_intent, trainer)
-    return run_loop(context, resume=resume)
+    try:
+        return run_loop(context, resume=resume)
+    finally:
+        agents.close()
 
 
 # --- the command ----------------------------------------------------------------------------------
