@@ -8,11 +8,13 @@ What it covers:
 
 - Files. Landlock: Python, its libraries, this package and ``Sandbox.readable`` can be read, one
   folder can be written, the rest cannot be opened. Modes, owners, times and attributes of any file
-  cannot be changed. Where the kernel gives out mount namespaces, all but the folder is read-only
-  and nothing in the folder can be loaded as a library.
+  cannot be changed. In the folder, folders can be made but neither renamed nor removed, files not
+  moved from one to another, and parts of files not locked. Where the kernel gives out mount
+  namespaces, all but the folder is read-only and nothing in the folder can be loaded as a library.
 - The network. No socket of any family; besides, TCP by Landlock and an empty network namespace.
 - Other processes. No new process or program; no signal, trace, memory access or change of limits
-  to any other process. ``/proc`` shows the sandboxed process itself and no other.
+  to any other process. ``/proc`` shows the sandboxed process itself and no other, and none of the
+  machine's connections. It can choose neither its priority nor its cores.
 - Secrets. The environment is made anew; no descriptor but three pipes is passed on.
 - Resources. Memory, CPU time, threads, file sizes, disk space, number of files, wall clock and
   silence; each ends the process with a reason of its own. It dies with its parent.

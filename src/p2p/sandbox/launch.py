@@ -48,7 +48,12 @@ _SYSTEM = (
     "/etc/localtime",
     "/dev/urandom",
     "/dev/random",
-    "/proc/self",
+    # Not the whole of it, where the machine's connections can be read.
+    *(
+        f"/proc/self/{name}"
+        for name in ["auxv", "cgroup", "cmdline", "environ", "fd", "limits", "maps"]
+    ),
+    *(f"/proc/self/{name}" for name in ["mountinfo", "mounts", "smaps", "stat", "statm", "status"]),
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",

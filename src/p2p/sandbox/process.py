@@ -27,7 +27,6 @@ _TICK_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.1
 _DISK_EVERY_SECONDS = 0.2
 _GRACE_SECONDS = 2.0
-_HEADLESS_SECONDS = 5.0  # a large process takes a while to end
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # more than a pipe can hold
 
@@ -58,7 +57,6 @@ class SandboxedProcess:
         self._nobody_reads = False
         self._ready_at: float | None = None
         self._lines_closed_at: float | None = None
-        self._headless_since: float | None = None
         self._last_line = self._last_look = self._last_disk_look = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, args=(spawn,), name="p2p-sandbox", daemon=True
@@ -239,8 +237,7 @@ class SandboxedProcess:
         self._last_look = now
         running = now - self._ready_at if self._ready_at is not None else 0.0
         ending = usage.time_excess(sandbox, running, now - self._last_line)
-        use = usage.process_use(pid)
-        ending = ending or usage.process_excess(sandbox, use) or self._headless(use, now)
+        ending = ending or usage.process_excess(sandbox, usage.process_use(pid))
         if ending is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
             self._last_disk_look = now
             ending = usage.disk_excess(sandbox, self._folder_use(pid))
@@ -249,16 +246,6 @@ class SandboxedProcess:
             ending = "protocol", "it closed the pipe to its parent and went on running"
         if ending is not None:
             self.kill(*ending)
-
-    def _headless(self, use: usage.ProcessUse | None, now: float) -> tuple[EndReason, str] | None:
-        """Whether it goes on without its main thread, instead of ending."""
-        if use is None or not use.headless:
-            self._headless_since = None
-            return None
-        self._headless_since = self._headless_since or now
-        if now - self._headless_since < _HEADLESS_SECONDS:
-            return None
-        return "threads", "its main thread ended while others ran on, which hides its memory"
 
     def _folder_use(self, pid: int) -> usage.FolderUse:
         sandbox = self._sandbox
