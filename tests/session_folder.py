@@ -21,6 +21,7 @@ from p2p.contracts import (
     RolloutJudgment,
     RunConfigEntry,
     SeedResult,
+    SessionConfig,
     TrainScalars,
     utc_now,
 )
@@ -28,7 +29,7 @@ from p2p.files import save_model
 from p2p.inference.question import Answer, AskAgain, BadReply, Conversation, Output, Question
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.lineage import Lineage
-from p2p.records.loop_files import IterationPlan, SessionConfig, SteeringTaken
+from p2p.records.loop_files import IterationPlan, SteeringTaken
 from p2p.records.session_view import SessionView
 from p2p.training.metrics import to_line
 

@@ -16,7 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from p2p.contracts import JudgeStrategy, RunConfigEntry
+from p2p.validation import Record
+
+JudgeStrategy = Literal["code", "vlm", "both"]
 
 TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-6, 3e-3),
@@ -225,6 +227,14 @@ def _largest_divisor(batch: int, *, at_most: int, smallest_part: int) -> int:
     """The largest number of equal parts of a batch, each of at least `smallest_part` steps."""
     highest = min(at_most, batch // smallest_part)
     return next((n for n in range(highest, 0, -1) if batch % n == 0), 1)
+
+
+class RunConfigEntry(Record):
+    """One configuration of an iteration: what it changes against the base TrainConfig."""
+
+    config_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    label: str = ""
+    params: dict[str, Any] = Field(default_factory=dict)
 
 
 class LoopConfig(BaseModel):

@@ -6,20 +6,18 @@ body. Unknown keys are errors: a file from another program is reported, not half
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, TypeAdapter, field_validator
+
+from p2p.config import JudgeStrategy as JudgeStrategy
+from p2p.config import LoopConfig
+from p2p.config import RunConfigEntry as RunConfigEntry
+from p2p.validation import Record as Record
+from p2p.validation import describe_errors as describe_errors
+from p2p.validation import did_you_mean as did_you_mean
+from p2p.validation import field_error as field_error
 
 StatusLiteral = Literal[
     "pending",
@@ -49,61 +47,6 @@ ROLLOUT_LABELS = ("p10", "median", "p90")
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint to append to a message about an unknown name; empty where nothing is close."""
-    close = difflib.get_close_matches(name, list(dict.fromkeys(known)), n=3)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def field_error(field: str, message: str) -> ValidationError:
-    """What a record's own check would raise about a field, for checks that no record can do."""
-    # As a value, a message may hold braces.
-    reason = PydanticCustomError("value_error", "{message}", {"message": message})
-    return ValidationError.from_exception_data(
-        "", [{"type": reason, "loc": (field,), "input": None}]
-    )
-
-
-def describe_errors(
-    error: ValueError,
-    names: Mapping[str, str] | None = None,
-    *,
-    known: Iterable[str] = (),
-    formats: Mapping[str, str] | None = None,
-) -> str:
-    """What is wrong, in one line: `field: message; field: message`.
-
-    `names` are what the reader calls the fields, such as flags. `known` are the fields that there
-    are, one of which is suggested in place of an unknown one. `formats` say what a text may be, in
-    place of a regular expression.
-    """
-    if not isinstance(error, ValidationError):
-        return str(error)
-    names, formats, problems = names or {}, formats or {}, []
-    for item in error.errors(include_url=False, include_input=False):
-        field, first = ".".join(map(str, item["loc"])), "".join(map(str, item["loc"][:1]))
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = f"no such field{did_you_mean(field, known)}"
-        elif item["type"].startswith("string_") and first in formats:
-            message = f"allowed are {formats[first]}"
-        field = names.get(field) or names.get(first, field)
-        problems.append(f"{field}: {message}" if field else message)
-    return "; ".join(dict.fromkeys(problems))
-
-
-class Record(BaseModel):
-    """A checked, immutable record; unknown keys are errors.
-
-    NaN and infinity, where a record has them, stand in JSON as text: plain JSON that any reader
-    takes, and a record that reads back as it was.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings"
-    )
 
 
 # --- sessions, iterations, runs ---------------------------------------------------------------
@@ -220,6 +163,38 @@ class Intent(Record):
         return criteria
 
 
+class SessionConfig(Record):
+    """session.json."""
+
+    session_id: str
+    prompt: Annotated[str, Field(max_length=4000)]
+    loop: LoopConfig
+    criteria: tuple[Criterion, ...] | None = None
+    """What to measure, where the user says so; None: it is read off the prompt."""
+    options: dict[str, Any] | None = None
+    """What `loop_config` was given, while the environment is still to be chosen; `loop` is then for
+    a stand-in, and of it only the models and the budget count."""
+    env_reason: str = ""
+    """Why this environment, where it was chosen and not named."""
+    first_minutes: float | None = None
+    """The first `max_minutes` it was given, once that has been changed."""
+    created_at: datetime
+    version: str
+    """Of this package, when the session began."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _something_is_asked(cls, prompt: str) -> str:
+        if not prompt.strip():
+            raise ValueError("the prompt is empty: say what the agent should do")
+        return prompt
+
+    @property
+    def env_id(self) -> str:
+        """The environment of all its runs; empty while none is chosen."""
+        return self.loop.train.env_id if self.options is None else ""
+
+
 class AuthoringStep(Record):
     """One draft, review or check on the way to a reward or a judge."""
 
@@ -249,7 +224,6 @@ class AuthoredCode(Record):
 
 
 JudgeName = Literal["code", "vlm"]
-JudgeStrategy = Literal["code", "vlm", "both"]
 
 FAILURE_TAGS: dict[str, str] = {
     "no_motion": "hardly moves although motion was asked for",
@@ -409,6 +383,10 @@ class Revision(Record):
     author: str
 
 
+ReviseResult = Revision
+"""What the revise agent comes to."""
+
+
 class SteeringOrder(Record):
     """steering/<number>.json: feedback, what a user wants changed before the next iteration."""
 
@@ -449,6 +427,10 @@ class SessionResult(Record):
     """The most that those can cost, beside `cost_usd`."""
 
 
+LoopResult = SessionResult
+"""What `run_loop` returns."""
+
+
 class SessionAnalysis(Record):
     """analysis.json: an after-the-fact report of a session."""
 
@@ -478,12 +460,25 @@ class ModelCall(Record):
     are then the most that it can be."""
 
 
-class RunConfigEntry(Record):
-    """One configuration of an iteration: what it changes against the base TrainConfig."""
+class IterationRunEntry(Record):
+    """One training run of an iteration."""
 
-    config_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-    label: str = ""
-    params: dict[str, Any] = Field(default_factory=dict)
+    run_id: str
+    config_id: str = ""
+    seed: int | None = None
+    status: StatusLiteral
+    error: str = ""
+    progress: float = 0.0
+    total_timesteps: int = 0
+    final_return: float | None = None
+    score: Score | None = None
+    """By the judges."""
+    checkpoint_scores: dict[int, Score | None] = Field(default_factory=dict)
+    """Of the checkpoints judged on the way, by step."""
+
+
+IterationRunInfo = IterationRunEntry
+"""The same record, by its name among the contracts."""
 
 
 class SeedResult(Record):
@@ -575,6 +570,42 @@ class TrainScalars(Record):
         """Flat, as it stands in scalars.jsonl."""
         return {"type": self.type, "global_step": self.global_step, "iteration": self.iteration,
                 **self.values}  # fmt: skip
+
+
+class Series(Record):
+    """One metric: None where it has no value."""
+
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+class RunMetricsDetail(Record):
+    """The curves of one run."""
+
+    run_id: str
+    total_points: int
+    """Of training, before they were thinned."""
+    training: dict[str, Series]
+    evaluation: tuple[EvalResult, ...]
+
+
+class MeanStdSeries(Record):
+    """One metric over several seeds, on a common grid of steps."""
+
+    mean: tuple[float | None, ...]
+    std: tuple[float | None, ...]
+
+
+class AggregatedMetrics(Record):
+    """The curves of the seeds of a configuration, as bands."""
+
+    config_id: str
+    run_ids: tuple[str, ...]
+    steps: tuple[int, ...]
+    series: dict[str, MeanStdSeries]
+    evaluation_steps: tuple[int, ...]
+    evaluation: MeanStdSeries
+    """Mean returns of the evaluations."""
 
 
 # --- what the sandboxed trainer tells the process that started it -----------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -87,10 +88,28 @@ class VLLMActor:
             key: value for key, value in overrides.items() if value is not None
         }
         sampling = replace(self.sampling_params, seed=seed, **wanted)
-        ids = tuple(self.tokenizer.encode(prompt, add_special_tokens=False))
+        ids = self._encode(prompt)
         adapter = None if lora_path is None else await self._adapters.local(lora_path)
         completion = await self.engine.generate(ids, sampling, adapter)
         return completion if completion.prompt_ids else replace(completion, prompt_ids=ids)
+
+    async def score(
+        self, prompt: str, answers: Sequence[str], lora_path: str | None = None
+    ) -> list[float]:
+        """How likely each answer is, as a whole and with nothing after it: 0 to 1.
+
+        Raises:
+            EngineError: the engine cannot say, or the adapter cannot be had.
+        """
+        ids = self._encode(prompt)
+        adapter = None if lora_path is None else await self._adapters.local(lora_path)
+
+        async def likelihood(answer: str) -> float:
+            forced = (*self._encode(answer), self.tokenizer.eos_token_id)
+            completion = await self.engine.generate(ids, Sampling(forced=forced), adapter)
+            return math.exp(math.fsum(completion.logprobs))
+
+        return list(await asyncio.gather(*map(likelihood, answers)))
 
     async def ping(self) -> str:
         return self.name
@@ -107,6 +126,9 @@ class VLLMActor:
                 await self._report_task
         await self.engine.close()
         self._adapters.close()
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _tok_rate(self, window: float = 2.0) -> float:
         """Tokens per second over the last `window` seconds; 0 when asked for the first time."""

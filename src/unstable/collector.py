@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
@@ -12,14 +13,15 @@ from unstable.actor import VLLMActor
 from unstable.buffer import StepBuffer
 from unstable.collection.actors import ActorPool, Timeouts, start_actors
 from unstable.collection.episodes import learner_seats, play_episode
-from unstable.collection.jobs import Episode, GamesInFlight, Job, Matchmaker
+from unstable.collection.jobs import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, PlaySpec, Trajectory
 from unstable.engines.protocol import EngineError
 from unstable.evaluation import Evaluation
-from unstable.games.players import PLAYERS, RandomLegal
+from unstable.games.players import RANDOM_LEGAL, RandomLegal
 from unstable.games.rules import compact_view
 from unstable.games.runner import GameError
+from unstable.games.solve import exploitability, game_tree, is_solvable, positions
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.transcripts import transcript
@@ -61,8 +63,8 @@ class Collector:
         vllm_config: for the actors: `model_name`, `max_tokens`, `lora_config`...
         training_envs: (environment, number of players, prompt template) of training games.
         evaluation_envs: the same, of evaluation games.
-        evaluation_opponent: a name in games.players.PLAYERS, a folder with a model or an adapter,
-            or a model's name at an OpenAI-compatible endpoint.
+        evaluation_opponent: a name in games.players.PLAYERS, a folder with a model or adapter,
+            a model's name at an OpenAI-compatible endpoint, or `first-checkpoint`; or several.
         max_eval_games_per_ckpt: evaluation games per checkpoint and environment.
         filter_opponent_invalid: a seat learns nothing from games that another's invalid move ended.
         action_extraction: key of how the move is found in what a model writes.
@@ -87,7 +89,7 @@ class Collector:
         vllm_config: Mapping[str, Any],
         training_envs: Sequence[Sequence[Any]],
         evaluation_envs: Sequence[Sequence[Any]] = (),
-        evaluation_opponent: str = "random-legal",
+        evaluation_opponent: str | Sequence[str] = "random-legal",
         max_eval_games_per_ckpt: int = 32,
         filter_opponent_invalid: bool = False,
         action_extraction: str = "default",
@@ -127,6 +129,7 @@ class Collector:
         self._transcribed: tuple[str | None, int] = (None, 0)
         self._reported: Counter[str] = Counter()
         self._reported_at = time.monotonic()
+        self._solving: set[asyncio.Task[float | None]] = set()
 
     # --- a given number of games --------------------------------------------------------------
 
@@ -163,26 +166,62 @@ class Collector:
         num_workers: int = 256,
         ckpt_uid: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Play a checkpoint against the evaluation opponent, in turn from each seat.
+        """Play a checkpoint against the evaluation opponents, in turn from each seat.
 
         Game by game all checkpoints get the same seeds and seats.
 
         Returns:
-            Per environment the shares with intervals, `games`, `failed`, and the last `error`. An
-            environment where game after game fails is given up; it then has fewer games.
+            Per environment and opponent the shares with intervals, `games`, `failed`, the last
+            `error`, and the policy's `exploitability` where it can be computed. An environment
+            where game after game fails is given up; it then has fewer games.
         """
         uid = ckpt_uid or await self.matches.current()
         await self._ready(num_workers)
         rows = []
-        for env in self.matches.evaluation_envs:
+        solved: dict[str, float | None] = {}
+        for env, opponent in await self.matches.evaluations(uid):
             jobs = [
-                await self.matches.evaluation(uid, env, number) for number in range(games_per_env)
+                await self.matches.evaluation(uid, env, opponent, number)
+                for number in range(games_per_env)
             ]
-            opponent = self.matches.evaluation_opponent if env[1] > 1 else ""
             evaluation = Evaluation(uid, env[0], opponent)
             failed = await self._evaluate(jobs, num_workers, evaluation)
+            if env[0] not in solved:
+                solved[env[0]] = await self._exploitability(uid, env)
+            evaluation.exploitability = solved[env[0]]
             rows.append({**evaluation.summary(), **failed})
         return rows
+
+    async def _exploitability(self, uid: str, env: Env) -> float | None:
+        """What a best response gains against a checkpoint; None: it cannot be computed.
+
+        The game has to be small enough, and answers to short boards nothing but a move: then the
+        engine says how likely each is.
+        """
+        env_id, _, template = env
+        agent = await self.matches.agent(uid, template)
+        whole = self.compact_views and agent.action_extraction_fn == "bare"
+        if not whole or not is_solvable(env_id) or self.error_allowance:
+            return None
+        assert self._factory is not None
+        root = game_tree(env_id)
+        client, prompt = self._factory.actors.client(), self._factory.prompt
+
+        async def chances(position: str, moves: tuple[str, ...]) -> dict[str, float]:
+            answers = [move.strip("[]") for move in moves]
+            scores = await client.score(prompt(template, position), answers, agent.model)
+            return dict(zip(moves, scores, strict=True))
+
+        legal = positions(root)
+        try:
+            asked = await asyncio.gather(*(chances(*position) for position in legal.items()))
+        except EngineError as error:
+            _LOG.warning("no exploitability of %s in %s: %s", uid, env_id, error)
+            return None
+        gained = exploitability(root, dict(zip(legal, asked, strict=True)))
+        if self._tracker is not None:
+            send(self._tracker.log_exploitability, uid, env_id, gained)
+        return gained
 
     async def _evaluate(
         self, jobs: Sequence[Job], num_workers: int, evaluation: Evaluation
@@ -224,7 +263,7 @@ class Collector:
             await self._ready(num_workers)
             while not await call_within(PART_TIMEOUT, self._buffer.stopped):
                 await self._top_up(num_workers, num_eval_workers)
-                if self._finishing and not len(self.flight):
+                if self._finishing and not len(self.flight) and not self._solving:
                     await self._settle()
                     break
                 await self.flight.wait(POLL)
@@ -278,11 +317,18 @@ class Collector:
 
     async def _submit_eval(self, ckpt_uid: str) -> bool:
         started = self._eval_started[ckpt_uid]
-        env = min(self.matches.evaluation_envs, key=lambda env: started[env[0]], default=None)
-        if env is None or started[env[0]] >= self.max_eval_games_per_ckpt:
+        chosen = await self.matches.evaluations(ckpt_uid)
+        pairs = {f"{env[0]} {who}": (env, who) for env, who in chosen}
+        key = min(pairs, key=lambda key: started[key], default=None)
+        if key is None or started[key] >= self.max_eval_games_per_ckpt:
             return False
-        job = await self.matches.evaluation(ckpt_uid, env, started[env[0]])
-        started[env[0]] += 1
+        env, opponent = pairs[key]
+        if not started.keys() & {name for name, (one, _) in pairs.items() if one == env}:
+            solving = asyncio.create_task(self._exploitability(ckpt_uid, env))
+            self._solving.add(solving)
+            solving.add_done_callback(self._solving.discard)
+        job = await self.matches.evaluation(ckpt_uid, env, opponent, started[key])
+        started[key] += 1
         self.flight.start(job, self._play(job))
         return True
 
@@ -382,6 +428,7 @@ class Collector:
                 meta.ckpt_uid or "", meta.opponent_uid or "", seed=spec.seed,
                 num_turns=result.num_turns, reason=result.reason,
                 invalid=result.traj.left_by_invalid,
+                apart=meta.opponent_uid in self.matches.evaluation_opponents[1:],
             )  # fmt: skip
         self._push_transcript(job, result, self.counts["eval_games"])
 
@@ -403,6 +450,8 @@ class Collector:
 
     async def _drop(self) -> None:
         self.counts["dropped"] += await self.flight.drop()
+        for task in self._solving:
+            task.cancel()
         self._report()
 
     async def _settle(self) -> None:
@@ -474,7 +523,8 @@ class Collector:
             tokenizer = tokenizer_of(actors, self.vllm_config.get("model_name"))
         factory = PlayerFactory(actors, tokenizer, self.vllm_config)
         if any(num_players > 1 for _, num_players, _ in self.matches.evaluation_envs):
-            factory.prepare(self.matches.evaluation_opponent)
+            for name in self.matches.evaluation_opponents:
+                factory.prepare(name)
         self._factory = factory
 
 
@@ -492,9 +542,7 @@ def _check_games(matches: Matchmaker, compact_views: bool, random_opening_moves:
     for env_id, *_ in matches.training_envs if random_opening_moves else ():
         if not RandomLegal.plays(env_id):
             raise ValueError(f"random_opening_moves: the legal moves of {env_id} are not known")
-    if matches.evaluation_opponent in PLAYERS:
+    if RANDOM_LEGAL in matches.evaluation_opponents:
         for env_id, num_players, _ in matches.evaluation_envs:
             if num_players > 1 and not RandomLegal.plays(env_id):
-                raise ValueError(
-                    f"evaluation_opponent {matches.evaluation_opponent!r} does not know {env_id}"
-                )
+                raise ValueError(f"evaluation_opponent {RANDOM_LEGAL!r} does not know {env_id}")

@@ -31,9 +31,9 @@ class GamesConfig(_Section):
     train: tuple[EnvTriple, ...] = (("TicTacToe-v0-train", 2, "default"),)
     evaluate: tuple[EnvTriple, ...] = ()
     """Empty: the same as `train`."""
-    opponent: str = "random-legal"
-    """Against whom checkpoints are measured: a scripted player, a model's folder, or the name of
-    a model behind an OpenAI-compatible endpoint."""
+    opponent: str | tuple[str, ...] = "random-legal"
+    """Against whom checkpoints are measured: a scripted player, a model's folder, the name of a
+    model behind an OpenAI-compatible endpoint, or `first-checkpoint`; or several of them."""
     compact_views: bool = False
     """The board in a few characters instead of TextArena's text."""
     action_extraction: str = "default"
@@ -42,6 +42,10 @@ class GamesConfig(_Section):
     """Games begin with up to so many random legal moves that nobody is taught."""
     group_size: Positive = 1
     """Games that begin alike, for algorithms that compare within a group."""
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        return (self.opponent,) if isinstance(self.opponent, str) else self.opponent
 
     @property
     def evaluated(self) -> tuple[EnvTriple, ...]:

@@ -364,6 +364,22 @@ class ExplorationTracker:
         ]
 
 
+FULL_REWARD = 1.0
+"""What a game for one gives when it is solved."""
+
+
+def outcome(rewards: Mapping[int, float], player_id: int) -> int:
+    """1, 0 or -1: won, drew or lost against the best of the others.
+
+    Alone: solved, solved in part, or not at all.
+    """
+    mine = rewards[player_id]
+    others = [reward for seat, reward in rewards.items() if seat != player_id]
+    if not others:
+        return (mine >= FULL_REWARD) - (mine <= 0.0)
+    return (mine > max(others)) - (mine < max(others))
+
+
 def derived_seed(*parts: int | str) -> int:
     """A seed that depends on every part and on nothing else: 31 bits, as every library takes."""
     text = "/".join(map(str, parts)).encode()

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unstable.core import outcome
+
 Z_95 = 1.959963984540054
 
 
@@ -15,22 +17,6 @@ def iteration(ckpt_uid: str) -> float:
     """Which checkpoint it is, counted by the learner; a name without a number is the oldest."""
     match = re.fullmatch(r"ckpt-(-?\d+)", ckpt_uid)
     return float(match[1]) if match else -math.inf
-
-
-FULL_REWARD = 1.0
-"""What a game for one gives when it is solved."""
-
-
-def outcome(rewards: Mapping[int, float], player_id: int) -> int:
-    """1, 0 or -1: won, drew or lost against the best of the others.
-
-    Alone: solved, solved in part, or not at all.
-    """
-    mine = rewards[player_id]
-    others = [reward for seat, reward in rewards.items() if seat != player_id]
-    if not others:
-        return (mine >= FULL_REWARD) - (mine <= 0.0)
-    return (mine > max(others)) - (mine < max(others))
 
 
 def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
@@ -59,6 +45,8 @@ class Evaluation:
     invalid: int = 0
     players: int = 0
     """Seats of a game; 0 before the first one."""
+    exploitability: float | None = None
+    """What a best response to the policy gains, where the game is small enough to compute it."""
 
     def add(self, rewards: Mapping[int, float], player_id: int, *, invalid: bool = False) -> None:
         result = outcome(rewards, player_id)
@@ -94,4 +82,5 @@ class Evaluation:
             "invalid_rate": self.invalid / n if n else 0.0,
             "reward": mean,
             "reward_se": math.sqrt(variance / (n - 1)) if n > 1 else 0.0,
+            "exploitability": self.exploitability,
         }

@@ -127,6 +127,9 @@ class ModelPool:
     def current_uid(self) -> str | None:
         return next(reversed(self._checkpoints), None)
 
+    def first_uid(self) -> str | None:
+        return next(iter(self._checkpoints), None)
+
     def latest_ckpt(self) -> str | None:
         return self.current_uid()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from unstable.core import BaseTracker, Trajectory
-from unstable.evaluation import Evaluation, iteration, outcome, wilson
+from unstable.core import BaseTracker, Trajectory, outcome
+from unstable.evaluation import Evaluation, iteration, wilson
 from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
 from unstable.utils.handles import locked
@@ -68,7 +68,9 @@ class Tracker(BaseTracker):
         }  # fmt: skip
         self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
         self._changed: set[str] = set()
-        self._shown_checkpoint: dict[str, str] = {}
+        self._exploitability: dict[tuple[str, str], float] = {}
+        self._shown: dict[str, tuple[str, str]] = {}
+        """By the name of the means, whose they are: opponent and newest checkpoint."""
         self._step = max(0, resume_step or 0)
         self._last_flush = time.monotonic()
         self.write_failures = 0
@@ -81,7 +83,9 @@ class Tracker(BaseTracker):
             for name, project in projects.items()
         ]
         self._games_path = Path(self.get_eval_dir()) / "games.jsonl"
-        truncate_lines(self._games_path, resume_step)
+        self._exploitability_path = Path(self.get_eval_dir()) / "exploitability.jsonl"
+        for path in (self._games_path, self._exploitability_path):
+            truncate_lines(path, resume_step)
         self._transcripts = Transcripts(self.run_dir, resume_step)
         self._latest_transcript: Mapping[str, Any] | None = None
 
@@ -120,18 +124,35 @@ class Tracker(BaseTracker):
         num_turns: int | None = None,
         reason: str = "",
         invalid: bool = False,
+        apart: bool = False,
     ) -> None:
-        """Take an evaluation game; `invalid`: the learner ended it by an invalid move."""
+        """Take an evaluation game.
+
+        Args:
+            rewards: by seat.
+            player_id: the learner's seat.
+            env_id: which game.
+            ckpt_uid: who played it.
+            opponent: against whom.
+            seed: of the game.
+            num_turns: of all players.
+            reason: why it ended.
+            invalid: the learner was out by an invalid move.
+            apart: the means of this opponent go by a name of their own, since another one has
+                `evaluation-<env_id>`.
+        """
         key = (ckpt_uid, env_id, opponent)
         if key not in self._evaluations:
             self._evaluations[key] = Evaluation(*key)
+            self._evaluations[key].exploitability = self._exploitability.get((ckpt_uid, env_id))
         self._evaluations[key].add(rewards, player_id, invalid=invalid)
-        shown = self._shown_checkpoint.setdefault(env_id, ckpt_uid)
+        prefix = f"evaluation-{env_id} against {opponent}" if apart else f"evaluation-{env_id}"
+        _, shown = self._shown.setdefault(prefix, (opponent, ckpt_uid))
         if iteration(ckpt_uid) > iteration(shown):
-            self._forget(f"evaluation-{env_id}/")
-            self._shown_checkpoint[env_id] = shown = ckpt_uid
+            self._forget(f"{prefix}/")
+            self._shown[prefix] = (opponent, shown := ckpt_uid)
         if ckpt_uid == shown:  # games of older ones are still in flight: they count for those
-            self._put_outcome(f"evaluation-{env_id}", rewards, player_id)
+            self._put_outcome(prefix, rewards, player_id)
         self._append(
             self._games_path,
             {
@@ -142,6 +163,23 @@ class Tracker(BaseTracker):
             },
         )  # fmt: skip
         self._count(f"evaluation-{env_id}")
+
+    @locked
+    def log_exploitability(self, ckpt_uid: str, env_id: str, value: float) -> None:
+        """Take what a best response gains against a checkpoint."""
+        self._exploitability[ckpt_uid, env_id] = value
+        for (uid, env, _), evaluation in self._evaluations.items():
+            if (uid, env) == (ckpt_uid, env_id):
+                evaluation.exploitability = value
+        self._append(
+            self._exploitability_path,
+            {
+                "time": round(time.time(), 3), "step": self._step, "ckpt_uid": ckpt_uid,
+                "env_id": env_id, "exploitability": value,
+            },
+        )  # fmt: skip
+        self._buffer[f"evaluation-{env_id}/Exploitability"] = value
+        self._flush_if_due()
 
     @locked
     def add_transcript(self, record: Mapping[str, Any]) -> None:
@@ -269,7 +307,7 @@ class Tracker(BaseTracker):
             "counts": dict(self._n),
             "step": self._step,
             "evaluations": [asdict(e) for e in self._evaluations.values()],
-            "shown_checkpoint": dict(self._shown_checkpoint),
+            "shown": {prefix: list(pair) for prefix, pair in self._shown.items()},
         }
 
     @locked
@@ -284,7 +322,7 @@ class Tracker(BaseTracker):
             (e["ckpt_uid"], e["env_id"], e["opponent"]): Evaluation(**e)
             for e in state["evaluations"]
         }
-        self._shown_checkpoint = dict(state["shown_checkpoint"])
+        self._shown = {prefix: (pair[0], pair[1]) for prefix, pair in state["shown"].items()}
 
     def _put(self, key: str, value: float) -> None:
         self._m[key].append(float(value))
@@ -317,14 +355,14 @@ class Tracker(BaseTracker):
     def _evaluation_metrics(self) -> dict[str, float]:
         """The interval of the win rate of the newest checkpoint in each environment."""
         metrics: dict[str, float] = {}
-        for env_id, shown in self._shown_checkpoint.items():
-            evaluations = [e for k, e in self._evaluations.items() if k[:2] == (shown, env_id)]
-            games = sum(e.games for e in evaluations)
-            metrics[f"evaluation-{env_id}/Games"] = float(games)
-            if any(e.players > 1 for e in evaluations):
-                low, high = wilson(sum(e.wins for e in evaluations), games)
-                metrics[f"evaluation-{env_id}/Win Rate (low)"] = low
-                metrics[f"evaluation-{env_id}/Win Rate (high)"] = high
+        for prefix, (opponent, uid) in self._shown.items():
+            env_id = prefix.removeprefix("evaluation-").removesuffix(f" against {opponent}")
+            evaluation = self._evaluations[uid, env_id, opponent]
+            metrics[f"{prefix}/Games"] = float(evaluation.games)
+            if evaluation.players > 1:
+                low, high = wilson(evaluation.wins, evaluation.games)
+                metrics[f"{prefix}/Win Rate (low)"] = low
+                metrics[f"{prefix}/Win Rate (high)"] = high
         return metrics
 
     def _mean_over_envs(self, name: str) -> float | None:

@@ -14,10 +14,11 @@ from scripted_client import (
     prompt_text,
 )
 
-from p2p.agents.authoring import MAX_FIXES, CheckOutcome, CodeAuthor, tidy_code
+from p2p.agents.authoring import MAX_FIXES, CheckOutcome, CodeAuthor
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest, RewardRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode
+from p2p.utils.utils import tidy_code
 
 
 def code(number: int) -> str:

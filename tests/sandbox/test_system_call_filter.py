@@ -67,8 +67,10 @@ def test_only_threads_can_be_made(machine: str) -> None:
     clone = _number(machine, "clone")
     pthread = 0x3D0F00
     assert _run(machine, clone, pthread) == ALLOWED
-    for flags in (17, 0x4111, 0, pthread | 0x10000000, pthread | 0x20000, pthread & ~0x10000):
+    for flags in (17, 0x4111, 0, pthread | 0x10000000, pthread | 0x20000):
         assert _run(machine, clone, flags) == errno.EPERM
+    for left_out in (0x100, 0x200, 0x400, 0x800, 0x10000):
+        assert _run(machine, clone, pthread & ~left_out) == errno.EPERM
     assert _run(machine, 435, 0) == errno.ENOSYS  # clone3: its flags cannot be seen
 
 
@@ -84,6 +86,14 @@ def test_memory_that_no_limit_counts_is_refused(machine: str) -> None:
     mmap = _number(machine, "mmap")
     for flags, answer in ((0x22, 0), (0x01, 0), (0x02, 0), (0x20022, 0), (0x21, 1), (0x122, 1)):
         assert _run(machine, mmap, 0, 4096, 3, flags, -1) == answer * errno.EPERM
+
+
+def test_descriptors_are_shared_and_locks_are_whole(machine: str) -> None:
+    assert _run(machine, _number(machine, "close_range"), 3, 9, 0) == ALLOWED
+    assert _run(machine, _number(machine, "close_range"), 3, 9, 2 | 4) == errno.EPERM
+    assert _run(machine, _number(machine, "flock"), 3, 2) == ALLOWED
+    for command in (6, 7, 37, 38):
+        assert _run(machine, _number(machine, "fcntl"), 3, command) == errno.EPERM
 
 
 def test_the_parent_death_signal_cannot_be_undone(machine: str) -> None:

@@ -14,10 +14,10 @@ from p2p.scheduler.records import Launch
 class ForgetsQueue(LocalBackend):
     """A place with a queue that it loses, once, and that knows what it has begun."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         lost = self.base / f"{launch.launch_id}.lost"
         if lost.exists():
-            return await super().submit(launch, secrets)
+            return await super().start(launch, secrets)
         lost.touch()
         return RunStatus("waiting")
 
@@ -29,15 +29,15 @@ class ForgetsQueue(LocalBackend):
 class AnswersTooLate(LocalBackend):
     """A place that starts what it is asked for, and never says so in time."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
-        await super().submit(launch, secrets)
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+        await super().start(launch, secrets)
         raise BackendError("no answer")
 
 
 class OutOfReach(LocalBackend):
     """A place that is gone for longer than any lease lasts."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         raise BackendError("no route")
 
     async def status(self, launch: Launch) -> RunStatus:

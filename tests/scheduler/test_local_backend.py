@@ -9,7 +9,7 @@ import pytest
 from launches import OVER, python_launch, reach
 
 from p2p.scheduler.backends import Backend, BackendError, make_backend
-from p2p.scheduler.records import NodeConfig
+from p2p.scheduler.records import Launch, NodeConfig, RunSpec
 from p2p.training.cpu_manager import default_pool
 
 
@@ -23,7 +23,7 @@ def test_what_keeps_a_run_from_starting_names_the_node(own_cores: Path, tmp_path
     node = NodeConfig(node_id="here", cores=1, python="/no/python")
     launch = python_launch(tmp_path / "runs", "")
     with pytest.raises(BackendError, match=r"node here: .*/no/python"):
-        asyncio.run(make_backend(node, tmp_path / "base").submit(launch, {}))
+        asyncio.run(make_backend(node, tmp_path / "base").start(launch, {}))
 
 
 def test_a_node_with_more_cores_than_the_machine_is_found_out(
@@ -41,7 +41,7 @@ def test_a_damaged_file_is_named_and_the_run_is_not_taken_for_ended(
     launch = python_launch(tmp_path / "runs", "exit(0)")
 
     async def scenario() -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         await reach(backend, launch, *OVER)
         path = tmp_path / "runs" / "scheduler" / "launches" / launch.launch_id / "exit.json"
         for damage in ("", "[]", '{"how": "exited"}'):
@@ -50,3 +50,17 @@ def test_a_damaged_file_is_named_and_the_run_is_not_taken_for_ended(
                 await backend.status(launch)
 
     asyncio.run(scenario())
+
+
+def test_a_run_is_started_without_a_scheduler_and_once(backend: Backend, tmp_path: Path) -> None:
+    command = ("{python}", "-c", "import os; print(os.environ['MY_KEY'])")
+    spec = RunSpec(run_id="one", folder="one", command=command, secrets=("MY_KEY",))
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MY_KEY", "of this process")
+        first = backend.submit(spec)
+    assert first.state in ("waiting", "running", "exited")
+    launch = Launch(launch_id="one.1", spec=spec, runs_dir=tmp_path / "runs")
+    assert asyncio.run(reach(backend, launch, *OVER)).exit_code == 0
+    assert asyncio.run(backend.logs(launch)) == b"of this process\n"
+    assert backend.submit(spec).state == "exited"

@@ -146,7 +146,7 @@ def test_its_folder_goes_there_and_what_it_writes_comes_back_piece_by_piece(do, 
     place.local(launch, "input.txt").parent.mkdir(parents=True)
     place.local(launch, "input.txt").write_text("first")
     assert do(place.first.status(launch)).state == "absent"
-    do(place.first.submit(launch, {"KEY": SECRET, "OTHER": SECRET}))
+    do(place.first.start(launch, {"KEY": SECRET, "OTHER": SECRET}))
     do(reach(place.first, launch, "running"))
     result = place.local(launch, "out/log.jsonl")
 
@@ -181,12 +181,12 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, place):
 
     async def submit_everywhere() -> None:
         asked = (place.first, place.second, place.first)
-        await asyncio.gather(*(backend.submit(launch, {}) for backend in asked))
+        await asyncio.gather(*(backend.start(launch, {}) for backend in asked))
 
     do(submit_everywhere())
     program = program_of(place, place.first, launch)
     assert do(place.second.status(launch)).state == "running"
-    do(place.second.submit(launch, {}))
+    do(place.second.start(launch, {}))
     do(place.second.cancel(launch))
     do(reach(place.first, launch, "cancelled"))
     assert place.remote(launch, "starts.txt").read_text() == f"{program}\n"
@@ -196,8 +196,8 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, place):
 def test_cancelled_before_there_is_room_it_never_starts(do, place):
     never, waiting = place.launch(SLEEP, "never"), place.launch(SLEEP, "waiting", cores=50)
     do(place.first.cancel(never))
-    do(place.first.submit(never, {}))
-    do(place.first.submit(waiting, {}))
+    do(place.first.start(never, {}))
+    do(place.first.start(waiting, {}))
     assert do(place.first.status(waiting)).state == "waiting"
     assert do(place.second.status(waiting)).state == "waiting"
     do(place.second.cancel(waiting))
@@ -212,9 +212,9 @@ def test_when_the_ray_process_is_killed_runs_go_on_and_one_whose_scheduler_died_
     do, place
 ):
     launch, behind = place.launch(SLEEP, "ahead", cores=2), place.launch(SLEEP, "behind", cores=2)
-    do(place.first.submit(launch, {}))
+    do(place.first.start(launch, {}))
     program = program_of(place, place.first, launch)
-    do(place.second.submit(behind, {}))
+    do(place.second.start(behind, {}))
     assert do(place.second.status(behind)).state == "waiting"
     for child in psutil.Process().children():
         if "spawn_main" in " ".join(child.cmdline()):
@@ -227,17 +227,17 @@ def test_when_the_ray_process_is_killed_runs_go_on_and_one_whose_scheduler_died_
     assert alive([program]) == []
     # There is room for its actor now, and whoever asks is not the one who can start it.
     assert do(reach(place.first, behind, "absent")).never_began
-    do(place.first.submit(behind, {}))
+    do(place.first.start(behind, {}))
     assert program_of(place, place.first, behind) != program
 
 
 @pytest.mark.slow
 def test_with_its_node_it_is_lost_and_its_program_does_not_outlive_it_for_long(do, place, cluster):
     launch = place.launch(SLEEP, "lost", cores=2)
-    do(place.first.submit(launch, {}))
+    do(place.first.start(launch, {}))
     program = program_of(place, place.first, launch)
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
     assert do(reach(place.first, launch, "lost")).message
-    do(place.first.submit(launch, {}))  # only a new attempt starts it again
+    do(place.first.start(launch, {}))  # only a new attempt starts it again
     assert do(place.second.status(launch)).state == "lost"
     wait_until(lambda: not alive([program]), 60)

@@ -87,7 +87,7 @@ def test_runs_submitted_together_are_one_array_with_a_folder_each(do, backend, c
     assert do(backend.status(launches[0])).state == "absent"
 
     async def submit_all() -> None:
-        await asyncio.gather(*(backend.submit(each, {}) for each in launches))
+        await asyncio.gather(*(backend.start(each, {}) for each in launches))
 
     do(submit_all())
     for each in launches:
@@ -115,7 +115,7 @@ def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(
     provided.chmod(0o600)
     cluster.call("scontrol", "update", "partitionname=main", "state=down")
     try:
-        do(backend.submit(asked, {"KEY": SECRET}))
+        do(backend.start(asked, {"KEY": SECRET}))
         assert "PartitionDown" in do(reach(backend, asked, "waiting")).message
         for folder in (cluster.folder / "state", tmp_path):
             files = [path for path in folder.rglob("*") if path.is_file()]
@@ -125,7 +125,7 @@ def test_secrets_come_from_the_cluster_and_none_of_ours_reaches_slurm(
     do(reach(backend, asked, "exited"))
     assert do(backend.logs(asked)) == b"of-the-cluster None\n"
     provided.chmod(0o644)
-    do(backend.submit(refused, {"KEY": SECRET}))
+    do(backend.start(refused, {"KEY": SECRET}))
     status = do(reach(backend, refused, "exited"))
     assert (status.exit_code, "chmod 600" in status.message) == (125, True)
 
@@ -134,7 +134,7 @@ def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
     group = [launch(tmp_path, NOTE_START, f"run{n}") for n in range(2)]
 
     async def submit_all() -> None:
-        await asyncio.gather(*(backend.submit(each, {}) for each in group))
+        await asyncio.gather(*(backend.start(each, {}) for each in group))
 
     do(submit_all())
     for each in group:
@@ -142,7 +142,7 @@ def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
         do(backend.release(each))
         left = {path.name for path in control(backend, each).path.iterdir()}
         assert left == {"claim", "exit.json"}
-        do(backend.submit(each, {}))
+        do(backend.start(each, {}))
         assert do(backend.status(each)) == status
         assert len(starts(each)) == 1
 
@@ -150,8 +150,8 @@ def test_what_is_done_with_leaves_the_word_that_it_was(do, backend, tmp_path):
 def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
     failing = launch(tmp_path, "raise SystemExit(7)", "failing")
     endless = launch(tmp_path, SLEEP, "endless", time_limit_s=1.0)
-    do(backend.submit(failing, {}))
-    do(backend.submit(endless, {}))
+    do(backend.start(failing, {}))
+    do(backend.start(endless, {}))
     assert do(reach(backend, failing, "exited")).exit_code == 7
     status = do(reach(backend, endless, "exited"))
     assert (status.exit_code, "time limit" in status.message) == (124, True)
@@ -159,14 +159,14 @@ def test_a_code_and_a_time_limit_are_reported(do, backend, tmp_path):
 
 def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, cluster, tmp_path):
     asked = launch(tmp_path, SLEEP)
-    do(backend.submit(asked, {}))
-    do(backend.submit(asked, {}))
+    do(backend.start(asked, {}))
+    do(backend.start(asked, {}))
     # As after a crash between sbatch and the note of its number, with the queue out of sight.
     do(backend.submit_job([control(backend, asked)], []))
     program = do(program_of(backend, asked))
     other = new_backend(tmp_path)
     assert do(other.status(asked)).state == "running"
-    do(other.submit(asked, {}))
+    do(other.start(asked, {}))
     # The second job takes its leave.
     wait_until(lambda: len(cluster.call("squeue", "--noheader").splitlines()) == 1, 60)
     assert starts(asked) == [str(program)]
@@ -178,10 +178,10 @@ def test_asked_twice_it_starts_once_and_another_scheduler_finds_it(do, backend, 
 def test_cancelled_in_the_queue_or_before_it_never_starts(do, backend, cluster, tmp_path):
     never, queued = launch(tmp_path, SLEEP, "never"), launch(tmp_path, SLEEP, "queued")
     do(backend.cancel(never))
-    do(backend.submit(never, {}))
+    do(backend.start(never, {}))
     cluster.call("scontrol", "update", "partitionname=main", "state=down")
     try:
-        do(backend.submit(queued, {}))
+        do(backend.start(queued, {}))
         do(backend.cancel(queued))
     finally:
         cluster.call("scontrol", "update", "partitionname=main", "state=up")
@@ -195,13 +195,13 @@ def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
     do, backend, cluster, tmp_path
 ):
     by_hand, by_node = launch(tmp_path, SLEEP, "by_hand"), launch(tmp_path, SLEEP, "by_node")
-    do(backend.submit(by_hand, {}))
+    do(backend.start(by_hand, {}))
     program = do(program_of(backend, by_hand))
     cluster.call("scancel", f"--name=p2p-{backend.base.name}-by_hand.1")
     assert "by scancel" in do(reach(backend, by_hand, "cancelled")).message
     end_of(program)
 
-    do(backend.submit(by_node, {}))
+    do(backend.start(by_node, {}))
     program = do(program_of(backend, by_node))
     cluster.call("scontrol", "update", f"nodename={cluster.host}", "state=down", "reason=test")
     status = do(reach(backend, by_node, "lost"))
@@ -209,13 +209,13 @@ def test_what_a_person_cancels_is_cancelled_and_what_slurm_ends_is_lost(
     cluster.wait_until_idle()  # its daemon reports for duty again
     assert status.message
     assert do(new_backend(tmp_path).status(by_node)) == status
-    do(backend.submit(by_node, {}))  # only a new attempt starts it again
+    do(backend.start(by_node, {}))  # only a new attempt starts it again
     assert do(backend.status(by_node)).state == "lost"
 
 
 def test_a_job_that_is_killed_with_its_supervisor_is_lost(do, backend, tmp_path):
     asked = launch(tmp_path, SLEEP)
-    do(backend.submit(asked, {}))
+    do(backend.start(asked, {}))
     program = do(program_of(backend, asked))
     claim = control(backend, asked).read_claim()
     assert claim is not None
@@ -229,7 +229,7 @@ def test_it_says_which_cluster_it_is_or_what_is_wrong(do, backend, tmp_path, mon
     with pytest.raises(BackendError, match=r"node slurm: .*nowhere"):
         do(new_backend(tmp_path, partition="nowhere").check())
     with pytest.raises(BackendError, match=r"node slurm: .*nowhere"):
-        do(new_backend(tmp_path, partition="nowhere").submit(launch(tmp_path, SLEEP, "x"), {}))
+        do(new_backend(tmp_path, partition="nowhere").start(launch(tmp_path, SLEEP, "x"), {}))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BackendError, match="is this machine part of the cluster"):
         do(backend.check())

@@ -50,7 +50,7 @@ def test_a_run_there_has_its_folder_and_its_results_come_home(node: Node) -> Non
 
     async def scenario(backend: SSHBackend) -> None:
         assert (await backend.status(launch)).state == "absent"
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         assert (await reach(backend, launch, *OVER)).exit_code == 0
         await backend.collect(launch)
         there = node.there(launch)
@@ -69,13 +69,13 @@ def test_a_second_request_finds_the_first_and_changes_nothing_there(node: Node) 
     launch = node.launch(SLEEPS.format(0.5))
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         node.here(launch).mkdir(parents=True, exist_ok=True)
         (node.here(launch) / "count").write_text("older")
         other = node.backend()
-        await asyncio.gather(backend.submit(launch, {}), other.submit(launch, {}))
+        await asyncio.gather(backend.start(launch, {}), other.start(launch, {}))
         await reach(other, launch, *OVER)
-        await other.submit(launch, {})
+        await other.start(launch, {})
         await backend.collect(launch)
         await other.close()
 
@@ -87,7 +87,7 @@ def test_a_run_outlives_the_link_and_is_found_again(node: Node) -> None:
     launch = node.launch(WAITS)
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         await node.file_there(backend, launch, "count")
         node.server.break_connections()
         with pytest.raises(BackendError, match=r"node other .*its runs go on"):
@@ -107,7 +107,7 @@ def test_when_nobody_comes_back_the_node_ends_it_by_itself(node: Node) -> None:
     launch = node.launch(FAMILY + "time.sleep(1000)")
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         pids = [int(word) for word in (await node.file_there(backend, launch, "pids")).split()]
         node.server.stop()
         with pytest.raises(BackendError, match="node other"):
@@ -120,7 +120,7 @@ def test_when_nobody_comes_back_the_node_ends_it_by_itself(node: Node) -> None:
         status = await backend.status(launch)
         assert status.state == "lost"
         assert "nobody asked" in status.message
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         assert await backend.status(launch) == status
 
     with_backend(node, scenario, lease_s=5)
@@ -135,7 +135,7 @@ def test_a_node_that_never_comes_back_has_lost_its_runs_once_their_lease_is_over
     monkeypatch.setattr(ssh, "GRACE_S", 1.0)
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         await backend.status(launch)
         node.server.stop()
         status = await reach(backend, launch, "lost")
@@ -150,14 +150,14 @@ def test_what_was_fetched_is_removed_there_and_never_runs_again(node: Node) -> N
     launch, other, third = (node.launch(code) for code in (SLEEPS.format(0), WAITS, ""))
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
-        await backend.submit(other, {})
+        await backend.start(launch, {})
+        await backend.start(other, {})
         status = await reach(backend, launch, *OVER)
         await backend.collect(launch)
         for each in (launch, launch):
             await backend.release(each)
         assert {path.name for path in node.control(launch).iterdir()} == {"claim", "exit.json"}
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         assert await backend.status(launch) == status
         assert await backend.logs(launch) == b""
         with pytest.raises(BackendError, match="has not ended"):
@@ -186,7 +186,7 @@ def test_secrets_are_in_the_programs_environment_and_nowhere_else_there(node: No
     secret = "s3cr3t-" + os.urandom(8).hex()
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {"MY_KEY": secret, "OTHER": "other-" + secret})
+        await backend.start(launch, {"MY_KEY": secret, "OTHER": "other-" + secret})
         assert (await node.file_there(backend, launch, "length")) == str(len(secret))
         for line in Path("/proc").glob("[0-9]*/cmdline"):
             try:

@@ -87,7 +87,7 @@ def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -
     launch = node.launch(WAITS)
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         await node.file_there(backend, launch, "count")
         cable.pull()
         for _ in range(2):
@@ -99,7 +99,7 @@ def test_a_run_is_found_again_when_the_cable_is_back(node: Node, cable: Cable) -
         async with asyncio.timeout(60):
             while True:
                 try:
-                    await backend.submit(launch, {})
+                    await backend.start(launch, {})
                     break
                 except BackendError:
                     await asyncio.sleep(0.5)
@@ -114,7 +114,7 @@ def test_a_run_ends_by_itself_when_the_cable_stays_out(node: Node, cable: Cable)
     launch = node.launch(WAITS)
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         await node.file_there(backend, launch, "count")
         cable.pull()
         with pytest.raises(BackendError, match="node other"):
@@ -133,7 +133,7 @@ def test_a_file_goes_on_where_it_was_broken_off(node: Node, cable: Cable) -> Non
     launch = node.launch(code)
 
     async def scenario(backend: SSHBackend) -> None:
-        await backend.submit(launch, {})
+        await backend.start(launch, {})
         assert (await reach(backend, launch, *OVER)).exit_code == 0
         collecting = asyncio.create_task(backend.collect(launch))
         part = await asyncio.to_thread(

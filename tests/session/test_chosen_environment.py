@@ -16,9 +16,8 @@ from provided_session import ProvidedSessions, events, roles
 from session_process import TINY, Sessions
 
 from p2p.config import TrainConfig
-from p2p.contracts import SessionResult
+from p2p.contracts import SessionConfig, SessionResult
 from p2p.records.iteration_record import SessionRecord
-from p2p.records.loop_files import SessionConfig
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session
 from p2p.settings import get_settings

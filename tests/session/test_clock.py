@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from p2p.contracts import SessionResult, utc_now
+from p2p.contracts import SessionConfig, SessionResult, utc_now
 from p2p.records.iteration_record import SessionRecord
-from p2p.records.loop_files import SessionConfig
 from p2p.session.request import loop_config, minutes_to_resume, with_changes
 from p2p.session.stopping import Clock, StopSwitch, heartbeat, time_exhausted, worked_s
 

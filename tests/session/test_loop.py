@@ -87,7 +87,10 @@ def test_a_pass_is_confirmed_on_fresh_starts_and_ends_the_session(session: Made,
     assert (names[0], names[-1]) == ("session.started", "session.ended")
     assert "passed" in made.report_path.read_text()
     assert "calls, 7 tokens, $0.2500\n" in made.report_path.read_text()
-    assert made.iteration(1).read_reward_spec().terms == {"upright": "stay up"}
+    first = made.iteration(1)
+    assert first.read_reward_spec()["terms"] == {"upright": "stay up"}
+    assert first.prompt_path.read_text() == f"{open_config(made).prompt}\n"
+    assert not first.revised_reward_path.exists()
 
 
 def test_requests_that_may_have_cost_money_are_told_apart(session: Made, run: Run) -> None:
@@ -142,6 +145,9 @@ def test_a_session_out_of_iterations_goes_on_with_more(session: Made, run: Run) 
     assert calls(made)[len(before) :] == [
         "revise 1", "repair_reward 2", "judge 2 block 1", "confirm 2 block 2",
     ]  # fmt: skip
+    revision = made.iteration(1).revision.read()
+    assert revision is not None
+    assert made.iteration(1).revised_reward_path.read_text() == revision.reward_code
 
 
 def test_a_reward_that_fails_in_training_is_told_to_the_reviser(session: Made, run: Run) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from p2p.config import TrainConfig
-from p2p.contracts import utc_now
-from p2p.records.loop_files import SessionConfig
+from p2p.contracts import SessionConfig, utc_now
 from p2p.session.options import ALIASES, OPTIONS
 from p2p.session.request import SessionRequest, loop_config, with_changes
 from p2p.training.hp_presets import EVALUATION, config_from_preset

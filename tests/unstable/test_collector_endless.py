@@ -134,7 +134,7 @@ def test_evaluation_stops_at_its_cap_for_each_checkpoint_and_environment(tmp_pat
     }
     assert seeds["ckpt-0"] == seeds["ckpt-1"]
     assert json.loads(json.dumps(run.collector.state_dict()))["eval_started"] == {
-        uid: {ENV[0]: 5, KUHN[0]: 5} for uid in seeds
+        uid: {f"{env[0]} random-legal": 5 for env in (ENV, KUHN)} for uid in seeds
     }
 
 

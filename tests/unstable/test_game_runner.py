@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from unstable.evaluation import outcome
+from unstable.core import outcome
 from unstable.games.players import RandomLegal, play
 from unstable.games.rules import BOARDS, LEGAL_MOVES, compact_view
 from unstable.games.runner import GameError, GameRunner

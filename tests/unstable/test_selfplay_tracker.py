@@ -10,8 +10,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from unstable.commands.train import evaluation_words
-from unstable.core import BaseTracker, Trajectory
-from unstable.evaluation import Evaluation, outcome, wilson
+from unstable.core import BaseTracker, Trajectory, outcome
+from unstable.evaluation import Evaluation, wilson
 from unstable.trackers import Tracker
 
 

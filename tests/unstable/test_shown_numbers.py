@@ -13,10 +13,10 @@ import pytest
 from collector_run import Run
 from instant_actor import InstantActor, listed_move, nonsense
 
-from unstable.core import ExplorationTracker, Rating
+from unstable.core import ExplorationTracker, Rating, outcome
 from unstable.dashboard.sources import RunFiles
 from unstable.dashboard.view import View
-from unstable.evaluation import outcome, wilson
+from unstable.evaluation import wilson
 from unstable.ratings import RATING_SYSTEMS
 from unstable.transcripts import read_games
 from unstable.utils.templates import extract_action

@@ -14,11 +14,11 @@ from p2p.contracts import AuthoredCode, AuthoringStep, Intent, Record
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskAgain, BadReply, Conversation, Question
 from p2p.prompts import build, question
+from p2p.utils.utils import tidy_code
 
 MAX_FIXES = 5
 MAX_RANKING_FIXES = 2
 """A wrong ranking is a strong hint, not an error: after so many the code is taken as it is."""
-_FENCE = re.compile(r"\A\s*```[\w+-]*[ \t]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +207,3 @@ class CodeAuthor(ABC):
             valid=valid,
             steps=tuple(self.steps),
         )
-
-
-def tidy_code(text: str) -> str:
-    """The code without a fence around it, ended by one line break; empty stays empty."""
-    fenced = _FENCE.match(text)
-    code = (fenced[1] if fenced else text).strip("\n").rstrip()
-    return f"{code}\n" if code.strip() else ""

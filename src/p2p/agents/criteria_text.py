@@ -10,8 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from p2p.contracts import Criterion, Intent, describe_errors
-from p2p.records.loop_files import SessionConfig
+from p2p.contracts import Criterion, Intent, SessionConfig, describe_errors
 
 _HEAD = """\
 # What the policy is judged by. Change, delete or add [[criteria]]; at least one is a `task`.

@@ -1,4 +1,4 @@
-"""Benchmarks over HTTP: what is answered and taken, and how it is read from their folders.
+"""Benchmarks over HTTP: how what is answered is read from their folders.
 
 A case is read again only where something has changed.
 """
@@ -9,21 +9,26 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from p2p.api.problems import NotFound
-from p2p.api.schemas import JobRun, Name, Video, fields_of
+from p2p.api.schemas import (
+    BenchmarkCase,
+    BenchmarkRunDetail,
+    BenchmarkRunSummary,
+    BenchmarkStage,
+    BenchmarkState,
+    CaseState,
+    StageState,
+    fields_of,
+)
 from p2p.api.views import video_at
 from p2p.benchmark.measuring import NOT_YET, truth_path
-from p2p.benchmark.planning import REPORT_FOLDER, Workload
+from p2p.benchmark.planning import REPORT_FOLDER
 from p2p.benchmark.records import (
     BENCHMARK_ID,
     FILE,
     Benchmark,
-    Mode,
     case_id,
     case_record,
     case_status,
@@ -31,13 +36,8 @@ from p2p.benchmark.records import (
     live_score,
     read_benchmark,
 )
-from p2p.benchmark.report import CaseReport, Findings, Group, case_report, findings
-from p2p.benchmark.suite import Case, Difficulty
-from p2p.contracts import EntityMetadata, Record, Score
+from p2p.benchmark.report import CaseReport, Findings, case_report, findings
 from p2p.records.iteration_record import SessionRecord
-from p2p.records.statuses import Outcome
-from p2p.scheduler.records import BackendName, Id
-from p2p.session.request import SessionOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,157 +45,6 @@ if TYPE_CHECKING:
 
     from p2p.scheduler.records import JobRow, RunRow
     from p2p.scheduler.store import Store
-
-BenchmarkState = Literal["queued", "running", "completed", "cancelled", "incomplete"]
-"""completed: every case has a verdict, or a gate has closed the stages of the others."""
-CaseState = Literal["waiting", "starting", "running"] | Outcome
-"""What the scheduler still has to do with it; once it is done, what came of it."""
-StageState = Literal["waiting", "running", "ended", "closed"]
-"""closed: the gate before it has let nothing through."""
-
-
-class BenchmarkCase(CaseReport):
-    """A case: its line in the report, and its status now."""
-
-    benchmark_id: str
-    session_id: str
-    state: CaseState
-    passed: bool | None
-    """By the judge; None: there is no verdict."""
-    true_pass: bool | None
-    """By the ground truth; None: it says nothing, or nothing yet."""
-    live_score: Score | None = None
-    """Of what is being trained."""
-    node: str = ""
-    note: str = ""
-    """What the scheduler has to say."""
-    media: tuple[Video, ...] = ()
-    """The report's videos, with their addresses."""
-
-
-class JobCase(Record):
-    """A case of any job: its run, and what it works on."""
-
-    job_id: str
-    index: int
-    run: JobRun
-    session_id: str | None = None
-    """Where the run works on a session that is there."""
-    case: BenchmarkCase | None = None
-    """Where the job is a benchmark's."""
-
-
-class BenchmarkStage(Record):
-    stage: int
-    state: StageState
-    cases: tuple[int, ...]
-    ended: int
-
-
-class BenchmarkRunSummary(EntityMetadata):
-    """A benchmark in a list."""
-
-    benchmark_id: str
-    suite: str
-    mode: Mode
-    model: str
-    state: BenchmarkState
-    created_at: datetime
-    counts: dict[CaseState, int]
-    """How many cases are in which state."""
-    overall: Group
-    cost_usd: float
-    """Of all cases together."""
-    unmeasured: int
-    """Policies whose ground truth is still to be measured."""
-    measuring: bool
-    """Whether the scheduler is about to, or at it."""
-    has_job: bool
-    """Whether this runs folder's scheduler knows it: a job of the same id."""
-
-
-class BenchmarkRunDetail(BenchmarkRunSummary, Findings):
-    """A benchmark: what it is made of, and all that its cases together say."""
-
-    benchmark: Benchmark
-    stages: tuple[BenchmarkStage, ...]
-
-
-class SuiteInfo(Record):
-    name: str
-    cases: tuple[Case, ...]
-
-
-class BenchmarkOptionsResponse(Record):
-    """What a benchmark can be started with."""
-
-    suites: tuple[SuiteInfo, ...]
-    modes: tuple[Mode, ...]
-    difficulties: tuple[Difficulty, ...]
-    truths: tuple[str, ...]
-    """Names that the column `truth` of a CSV file may have."""
-    columns: tuple[str, ...]
-    """Of a CSV file: all that it must have, then all that it may have."""
-    nodes: tuple[str, ...]
-
-
-Names = Annotated[tuple[Name, ...], Field(max_length=100)]
-
-
-class StartBenchmarkRequest(SessionOptions):
-    """The options of `p2p benchmark`, as JSON, with the same defaults."""
-
-    suite: Annotated[str, Field(min_length=1, max_length=200)] = "mujoco_prompts"
-    """A suite of ours; with `csv`, what to call it."""
-    csv: Annotated[str, Field(max_length=900_000)] | None = None
-    """The text of a CSV file."""
-    mode: Mode = "flat"
-    num_stages: Annotated[int, Field(ge=1, le=1000)] = 5
-    gate_threshold: Score = 0.5
-    filter_envs: Names = ()
-    filter_categories: Names = ()
-    filter_difficulties: tuple[Difficulty, ...] = ()
-    num_envs: int | None = None
-    side_info: bool | None = None
-    max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
-    cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
-    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
-    backend: BackendName | None = None
-
-
-class StartBenchmarkResponse(Record):
-    """The benchmark that was started; its job has the same id."""
-
-    benchmark_id: str
-    job_id: str
-    cases: int
-
-
-class BenchmarkPlanResponse(Record):
-    """What a benchmark would take."""
-
-    workload: Workload
-    lines: tuple[str, ...]
-    """The same for people."""
-
-
-class StopBenchmarkResponse(Record):
-    benchmark_id: str
-    status: Literal["cancelled"] = "cancelled"
-    runs: int
-
-
-class ResumeBenchmarkResponse(Record):
-    benchmark_id: str
-    runs: int
-
-
-class ReportJob(Record):
-    """The job that measures and writes the report."""
-
-    benchmark_id: str
-    job_id: str
-
 
 Stamp = tuple[int | None, ...]
 _WAITS: dict[str, CaseState] = {

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from p2p.contracts import EvalResult, Record
+from p2p.contracts import (
+    AggregatedMetrics,
+    EvalResult,
+    MeanStdSeries,
+    RunMetricsDetail,
+    Series,
+)
 from p2p.files import parse_line, read_from
 from p2p.records.run_checks import step_of
 
@@ -28,42 +34,6 @@ KEPT_RUNS = 64
 MOST_STEPS = 1 << 60
 _META = frozenset({"type", "global_step", "iteration"})
 _EVALUATION: TypeAdapter[EvalResult] = TypeAdapter(EvalResult)
-
-
-class Series(Record):
-    """One metric: None where it has no value."""
-
-    steps: tuple[int, ...]
-    values: tuple[float | None, ...]
-
-
-class RunMetricsDetail(Record):
-    """The curves of one run."""
-
-    run_id: str
-    total_points: int
-    """Of training, before they were thinned."""
-    training: dict[str, Series]
-    evaluation: tuple[EvalResult, ...]
-
-
-class MeanStdSeries(Record):
-    """One metric over several seeds, on a common grid of steps."""
-
-    mean: tuple[float | None, ...]
-    std: tuple[float | None, ...]
-
-
-class AggregatedMetrics(Record):
-    """The curves of the seeds of a configuration, as bands."""
-
-    config_id: str
-    run_ids: tuple[str, ...]
-    steps: tuple[int, ...]
-    series: dict[str, MeanStdSeries]
-    evaluation_steps: tuple[int, ...]
-    evaluation: MeanStdSeries
-    """Mean returns of the evaluations."""
 
 
 @dataclass

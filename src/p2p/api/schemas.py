@@ -7,10 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from p2p.api.metrics import AggregatedMetrics, MeanStdSeries, RunMetricsDetail
 from p2p.benchmark.measuring import TruthResult
+from p2p.benchmark.planning import Workload
+from p2p.benchmark.records import Benchmark, Mode
+from p2p.benchmark.report import CaseReport, Findings, Group
+from p2p.benchmark.suite import Case, Difficulty
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import (
+    AggregatedMetrics,
     AuthoredCode,
     Criterion,
     CriterionScore,
@@ -21,10 +25,12 @@ from p2p.contracts import (
     IterationAggregation,
     JudgmentResult,
     LineageData,
+    MeanStdSeries,
     Record,
     Revision,
     RewardSpec,
     RunConfigEntry,
+    RunMetricsDetail,
     Score,
     SessionAnalysis,
     SessionResult,
@@ -32,11 +38,16 @@ from p2p.contracts import (
     SteeringOrder,
     TrainSummary,
 )
+from p2p.contracts import (
+    IterationRunEntry as IterationRunEntry,
+)
 from p2p.records.loop_files import SteeringTaken
-from p2p.scheduler.records import NodeConfig
-from p2p.session.request import SessionRequest
+from p2p.records.statuses import Outcome
+from p2p.scheduler.records import BackendName, Id, NodeConfig
+from p2p.session.request import SessionOptions, SessionRequest
 
 RunMetricsResponse = RunMetricsDetail
+MetricsResponse = RunMetricsDetail
 MeanStdArray = MeanStdSeries
 AggregatedMetricsResponse = AggregatedMetrics
 RunConfigEntrySchema = RunConfigEntry
@@ -115,23 +126,6 @@ class Video(Record):
     url: str
 
 
-class IterationRunEntry(Record):
-    """One training run of an iteration."""
-
-    run_id: str
-    config_id: str = ""
-    seed: int | None = None
-    status: StatusLiteral
-    error: str = ""
-    progress: float = 0.0
-    total_timesteps: int = 0
-    final_return: float | None = None
-    score: Score | None = None
-    """By the judges."""
-    checkpoint_scores: dict[int, Score | None] = Field(default_factory=dict)
-    """Of the checkpoints judged on the way, by step."""
-
-
 class LoopIterationSummary(Record):
     """One iteration of the loop."""
 
@@ -157,6 +151,7 @@ class LoopIterationSummary(Record):
     confidence: Score | None = None
     unavailable: dict[str, str] = Field(default_factory=dict)
     reward: AuthoredCode | None = None
+    reward_code: str = ""
     reward_spec: RewardSpec = RewardSpec()
     aggregation: IterationAggregation | None = None
     runs: tuple[IterationRunEntry, ...] = ()
@@ -390,6 +385,159 @@ class NodeCheck(Record):
     node_id: str
     usable: bool
     message: str
+
+
+# --- benchmarks -----------------------------------------------------------------------------------
+
+BenchmarkState = Literal["queued", "running", "completed", "cancelled", "incomplete"]
+"""completed: every case has a verdict, or a gate has closed the stages of the others."""
+CaseState = Literal["waiting", "starting", "running"] | Outcome
+"""What the scheduler still has to do with it; once it is done, what came of it."""
+StageState = Literal["waiting", "running", "ended", "closed"]
+"""closed: the gate before it has let nothing through."""
+
+
+class BenchmarkCase(CaseReport):
+    """A case: its line in the report, and its status now."""
+
+    benchmark_id: str
+    session_id: str
+    state: CaseState
+    passed: bool | None
+    """By the judge; None: there is no verdict."""
+    true_pass: bool | None
+    """By the ground truth; None: it says nothing, or nothing yet."""
+    live_score: Score | None = None
+    """Of what is being trained."""
+    node: str = ""
+    note: str = ""
+    """What the scheduler has to say."""
+    media: tuple[Video, ...] = ()
+    """The report's videos, with their addresses."""
+
+
+class JobCase(Record):
+    """A case of any job: its run, and what it works on."""
+
+    job_id: str
+    index: int
+    run: JobRun
+    session_id: str | None = None
+    """Where the run works on a session that is there."""
+    case: BenchmarkCase | None = None
+    """Where the job is a benchmark's."""
+
+
+class BenchmarkStage(Record):
+    stage: int
+    state: StageState
+    cases: tuple[int, ...]
+    ended: int
+
+
+class BenchmarkRunSummary(EntityMetadata):
+    """A benchmark in a list."""
+
+    benchmark_id: str
+    suite: str
+    mode: Mode
+    model: str
+    state: BenchmarkState
+    created_at: datetime
+    counts: dict[CaseState, int]
+    """How many cases are in which state."""
+    overall: Group
+    cost_usd: float
+    """Of all cases together."""
+    unmeasured: int
+    """Policies whose ground truth is still to be measured."""
+    measuring: bool
+    """Whether the scheduler is about to, or at it."""
+    has_job: bool
+    """Whether this runs folder's scheduler knows it: a job of the same id."""
+
+
+class BenchmarkRunDetail(BenchmarkRunSummary, Findings):
+    """A benchmark: what it is made of, and all that its cases together say."""
+
+    benchmark: Benchmark
+    stages: tuple[BenchmarkStage, ...]
+
+
+class SuiteInfo(Record):
+    name: str
+    cases: tuple[Case, ...]
+
+
+class BenchmarkOptionsResponse(Record):
+    """What a benchmark can be started with."""
+
+    suites: tuple[SuiteInfo, ...]
+    modes: tuple[Mode, ...]
+    difficulties: tuple[Difficulty, ...]
+    truths: tuple[str, ...]
+    """Names that the column `truth` of a CSV file may have."""
+    columns: tuple[str, ...]
+    """Of a CSV file: all that it must have, then all that it may have."""
+    nodes: tuple[str, ...]
+
+
+Names = Annotated[tuple[Name, ...], Field(max_length=100)]
+
+
+class StartBenchmarkRequest(SessionOptions):
+    """The options of `p2p benchmark`, as JSON, with the same defaults."""
+
+    suite: Annotated[str, Field(min_length=1, max_length=200)] = "mujoco_prompts"
+    """A suite of ours; with `csv`, what to call it."""
+    csv: Annotated[str, Field(max_length=900_000)] | None = None
+    """The text of a CSV file."""
+    mode: Mode = "flat"
+    num_stages: Annotated[int, Field(ge=1, le=1000)] = 5
+    gate_threshold: Score = 0.5
+    filter_envs: Names = ()
+    filter_categories: Names = ()
+    filter_difficulties: tuple[Difficulty, ...] = ()
+    num_envs: int | None = None
+    side_info: bool | None = None
+    max_parallel: Annotated[int, Field(ge=0, le=100_000)] = 0
+    cores_per_run: Annotated[int, Field(ge=1, le=4096)] = 1
+    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
+    backend: BackendName | None = None
+
+
+class StartBenchmarkResponse(Record):
+    """The benchmark that was started; its job has the same id."""
+
+    benchmark_id: str
+    job_id: str
+    cases: int
+
+
+class BenchmarkPlanResponse(Record):
+    """What a benchmark would take."""
+
+    workload: Workload
+    lines: tuple[str, ...]
+    """The same for people."""
+
+
+class StopBenchmarkResponse(Record):
+    benchmark_id: str
+    status: Literal["cancelled"] = "cancelled"
+    runs: int
+
+
+class ResumeBenchmarkResponse(Record):
+    benchmark_id: str
+    runs: int
+
+
+class ReportJob(Record):
+    """The job that measures and writes the report."""
+
+    benchmark_id: str
+    job_id: str
 
 
 # --- self-play ------------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ def _loop_iteration(session_id: str, view: IterationView, changes: str) -> LoopI
         confirmed_score=view.confirmation.intent_score if view.confirmation else None,
         unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
         reward_spec=record.read_reward_spec(),
+        reward_code=view.reward.code if view.reward else record.read_reward_source(),
         runs=tuple(run_entry(run) for run in runs),
         best_run_id=best.run_id if best else None,
         best_step=best.step if best else None,

@@ -23,7 +23,7 @@ from p2p.contracts import StatusData, StatusLiteral, utc_now
 from p2p.files import Model, UnreadableError, load_model, locked, read_model, save_model
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 STALE_AFTER_S = 300.0
 """A running process that has given no sign for this long, and is not there, is gone."""
@@ -47,8 +47,9 @@ class ModelFile(Generic[Model]):
         """The record; None if it is absent; UnreadableError says what is wrong with it."""
         return load_model(self.path, self.model)
 
-    def save(self, value: Model) -> None:
-        save_model(self.path, value)
+    def save(self, value: Model | Mapping[str, Any]) -> None:
+        """Write a record, or the fields of one; raises ValueError for fields it has not."""
+        save_model(self.path, self.model.model_validate(value))
 
     def exists(self) -> bool:
         return self.path.exists()

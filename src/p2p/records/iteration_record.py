@@ -20,6 +20,7 @@ from p2p.contracts import (
     LineageData,
     Revision,
     RewardSpec,
+    SessionConfig,
     SessionResult,
     StatusLiteral,
     TrainSummary,
@@ -51,7 +52,6 @@ from p2p.records.loop_files import (
     BestRun,
     ClockReading,
     IterationPlan,
-    SessionConfig,
     SteeringTaken,
 )
 from p2p.records.run_checks import (
@@ -66,6 +66,7 @@ from p2p.records.statuses import ENDED
 from p2p.settings import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
@@ -277,19 +278,19 @@ class IterationRecord(Folder):
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def save_config(self, config: TrainConfig) -> None:
+    def save_config(self, config: TrainConfig | Mapping[str, Any]) -> None:
         self.config.save(config)
 
     def save_reward_source(self, source: str) -> None:
         write_text(self.reward_fn_path, source)
 
-    def save_reward_spec(self, spec: RewardSpec) -> None:
+    def save_reward_spec(self, spec: RewardSpec | Mapping[str, Any]) -> None:
         self.reward_spec.save(spec)
 
-    def save_summary(self, summary: TrainSummary) -> None:
+    def save_summary(self, summary: TrainSummary | Mapping[str, Any]) -> None:
         self.summary.save(summary)
 
-    def save_judgment(self, judgment: JudgmentResult) -> None:
+    def save_judgment(self, judgment: JudgmentResult | Mapping[str, Any]) -> None:
         self.judgment.save(judgment)
 
     def save_revised_reward(self, code: str) -> None:
@@ -355,7 +356,7 @@ class SessionRecord(Folder):
         """What people attached to the session; empty if nothing or nothing readable."""
         return self.metadata.read() or EntityMetadata()
 
-    def save_metadata(self, data: EntityMetadata) -> None:
+    def save_metadata(self, data: EntityMetadata | Mapping[str, Any]) -> None:
         self.metadata.save(data)
 
     def update_metadata(self, **kwargs: Any) -> EntityMetadata:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import TrainConfig
 from p2p.contracts import Criterion, Record, RunConfigEntry, Score
 
 if TYPE_CHECKING:
@@ -70,35 +69,3 @@ class SteeringTaken(Record):
         return bool(
             self.remarks or self.criteria or self.reward_code is not None or self.hp_changes
         )
-
-
-class SessionConfig(Record):
-    """session.json."""
-
-    session_id: str
-    prompt: Annotated[str, Field(max_length=4000)]
-    loop: LoopConfig
-    criteria: tuple[Criterion, ...] | None = None
-    """What to measure, where the user says so; None: it is read off the prompt."""
-    options: dict[str, Any] | None = None
-    """What `loop_config` was given, while the environment is still to be chosen; `loop` is then for
-    a stand-in, and of it only the models and the budget count."""
-    env_reason: str = ""
-    """Why this environment, where it was chosen and not named."""
-    first_minutes: float | None = None
-    """The first `max_minutes` it was given, once that has been changed."""
-    created_at: datetime
-    version: str
-    """Of this package, when the session began."""
-
-    @field_validator("prompt")
-    @classmethod
-    def _something_is_asked(cls, prompt: str) -> str:
-        if not prompt.strip():
-            raise ValueError("the prompt is empty: say what the agent should do")
-        return prompt
-
-    @property
-    def env_id(self) -> str:
-        """The environment of all its runs; empty while none is chosen."""
-        return self.loop.train.env_id if self.options is None else ""

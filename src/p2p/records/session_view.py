@@ -26,13 +26,14 @@ from p2p.contracts import (
     IterationAggregation,
     JudgmentResult,
     Revision,
+    SessionConfig,
     SessionResult,
     StatusLiteral,
 )
 from p2p.event_log import last_event
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.lineage import Lineage
-from p2p.records.loop_files import BestRun, IterationPlan, SessionConfig, SteeringTaken
+from p2p.records.loop_files import BestRun, IterationPlan, SteeringTaken
 from p2p.records.run_checks import step_of
 from p2p.records.statuses import ENDED
 

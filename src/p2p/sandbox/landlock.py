@@ -17,12 +17,13 @@ from p2p.sandbox import kernel
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << i for i in range(6))
-_MAKE_DIR, _MAKE_REG = 1 << 7, 1 << 8
-_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE = (1 << i for i in (0, 1, 2, 3, 5))
+_MAKE_DIR, _MAKE_REG, _TRUNCATE = 1 << 7, 1 << 8, 1 << 14
 
 _READ = _READ_FILE | _READ_DIR
-_OWN = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER | _TRUNCATE
+# Folders can be made, and neither removed nor renamed (bit 4), and no file can move to another one
+# (bit 13): what changes its place while the parent counts would be counted nowhere.
+_OWN = _READ | _WRITE_FILE | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 
 # How many file system rights each ABI knows, by index; later ones added no file rights.

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from p2p.sandbox import usage
+from p2p.sandbox import cgroup, usage
 from p2p.sandbox.enter import MAX_LINE_BYTES
 from p2p.sandbox.options import SandboxExit
 from p2p.sandbox.streams import BoundedOutput, LineQueue, LineSplitter
@@ -27,7 +27,6 @@ _TICK_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.1
 _DISK_EVERY_SECONDS = 0.2
 _GRACE_SECONDS = 2.0
-_HEADLESS_SECONDS = 5.0  # a large process takes a while to end
 _CHUNK = 1 << 16
 _LAST_CHUNKS = 64  # more than a pipe can hold
 
@@ -50,6 +49,7 @@ class SandboxedProcess:
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._queue = LineQueue()
         self._lock = threading.Lock()
+        self._group: cgroup.Group | None = None
         self._started: Future[subprocess.Popen[bytes]] = Future()
         self._reaped = False
         self._ending: tuple[EndReason, str] | None = None
@@ -58,7 +58,6 @@ class SandboxedProcess:
         self._nobody_reads = False
         self._ready_at: float | None = None
         self._lines_closed_at: float | None = None
-        self._headless_since: float | None = None
         self._last_line = self._last_look = self._last_disk_look = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, args=(spawn,), name="p2p-sandbox", daemon=True
@@ -90,6 +89,10 @@ class SandboxedProcess:
             if line is None and self._queue.ended:
                 return
             yield line
+
+    @property
+    def in_cgroup(self) -> bool:
+        return self._group is not None
 
     @property
     def ended(self) -> bool:
@@ -160,6 +163,7 @@ class SandboxedProcess:
             self._started.set_exception(error)
             self._queue.close()
             return
+        self._group = cgroup.enclose(popen.pid, self._sandbox)  # before it is told what to do
         with self._lock:
             self._started.set_result(popen)
             if self._ending is not None:
@@ -173,6 +177,8 @@ class SandboxedProcess:
             self._exit = SandboxExit(-signal.SIGKILL, reason, message, self._output.text(), 0.0)
             raise
         finally:
+            if self._group is not None:
+                self._group.remove()
             self._queue.close()
 
     def _watch(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
@@ -239,8 +245,7 @@ class SandboxedProcess:
         self._last_look = now
         running = now - self._ready_at if self._ready_at is not None else 0.0
         ending = usage.time_excess(sandbox, running, now - self._last_line)
-        use = usage.process_use(pid)
-        ending = ending or usage.process_excess(sandbox, use) or self._headless(use, now)
+        ending = ending or usage.process_excess(sandbox, usage.process_use(pid))
         if ending is None and now - self._last_disk_look > _DISK_EVERY_SECONDS:
             self._last_disk_look = now
             ending = usage.disk_excess(sandbox, self._folder_use(pid))
@@ -249,16 +254,6 @@ class SandboxedProcess:
             ending = "protocol", "it closed the pipe to its parent and went on running"
         if ending is not None:
             self.kill(*ending)
-
-    def _headless(self, use: usage.ProcessUse | None, now: float) -> tuple[EndReason, str] | None:
-        """Whether it goes on without its main thread, instead of ending."""
-        if use is None or not use.headless:
-            self._headless_since = None
-            return None
-        self._headless_since = self._headless_since or now
-        if now - self._headless_since < _HEADLESS_SECONDS:
-            return None
-        return "threads", "its main thread ended while others ran on, which hides its memory"
 
     def _folder_use(self, pid: int) -> usage.FolderUse:
         sandbox = self._sandbox
@@ -279,12 +274,14 @@ class SandboxedProcess:
         sandbox = self._sandbox
         use = self._folder_use(popen.pid)
         returncode, cpu_seconds = self._reap(popen)
+        out_of_memory = self._group is not None and self._group.out_of_memory()
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed
                 usage.remove_subfolders(sandbox.folder)
         text = self._output.text()
         reason, message = (
             self._ending
+            or (usage.memory_excess(sandbox) if out_of_memory else None)
             or usage.disk_excess(sandbox, use)
             or usage.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
         )

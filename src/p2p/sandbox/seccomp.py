@@ -36,11 +36,14 @@ _FIRST_SHARED_NUMBER = 424  # from here on every machine has the same numbers
 
 _NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 
-_CLONE_THREAD = 0x00010000
+_CLONE_THREAD = 0x00010F00  # a thread that shares memory, files and signal handlers
 _CLONE_NEW_NAMESPACES = 0x7E020080
 _MAP_GROWSDOWN = 0x0100
 _MREMAP_DONTUNMAP = 4
-_F_SETSIG, _F_SETOWN_EX, _F_SETLEASE = 10, 15, 1024
+_CLOSE_RANGE_UNSHARE = 2
+_F_SETSIG, _F_SETOWN_EX, _F_OFD_SETLK, _F_OFD_SETLKW, _F_SETLEASE = 10, 15, 37, 38, 1024
+_OWNERS = (fcntl.F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE)
+_LOCKS = (fcntl.F_SETLK, fcntl.F_SETLKW, _F_OFD_SETLK, _F_OFD_SETLKW)
 _PRCTL_ALLOWED = (15, 16, 0x53564D41)  # name a thread, read its name, name a memory area
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # terminal?, window size, bytes waiting, non-blocking, inherit or not
@@ -83,11 +86,13 @@ def _not_all_bits(index: int, *masks: int) -> list[Instruction]:
 
 
 def _threads_only() -> list[Instruction]:
+    # With descriptors of its own, a thread could keep files open that nobody sees or counts.
     return [
         _argument(0),
         (_IF_BITS, 0, 1, _CLONE_NEW_NAMESPACES),
         _FORBID,
-        (_IF_BITS, 1, 0, _CLONE_THREAD),
+        (_AND, 0, 0, _CLONE_THREAD),
+        (_IF_EQUAL, 1, 0, _CLONE_THREAD),
         _FORBID,
         _PERMIT,
     ]
@@ -114,8 +119,8 @@ def _conditions(pid: int) -> dict[str, list[Instruction]]:
         "rt_sigqueueinfo": _only_values(0, itself, errno.EPERM),
         "rt_tgsigqueueinfo": _only_values(0, itself, errno.EPERM),
         "prlimit64": _only_values(0, itself_or_zero, errno.EPERM),
-        "sched_setaffinity": _only_values(0, itself_or_zero, errno.EPERM),
         "clone": _threads_only(),
+        "close_range": _not_all_bits(2, _CLOSE_RANGE_UNSHARE),
         # Shared and downward-growing memory are not counted by RLIMIT_DATA.
         "mmap": _not_all_bits(3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, _MAP_GROWSDOWN),
         # A copy of the stack would be one more area that grows uncounted.
@@ -126,7 +131,8 @@ def _conditions(pid: int) -> dict[str, list[Instruction]]:
         "prctl": _only_values(0, _PRCTL_ALLOWED, errno.EPERM),
         "ioctl": _only_values(1, _IOCTL_ALLOWED, errno.ENOTTY),
         # The owner of a file's signals can be any process of the same user: a way to signal it.
-        "fcntl": _any_but_values(1, (fcntl.F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE)),
+        # Locks of parts of a file are records in the kernel's memory, without a limit to them.
+        "fcntl": _any_but_values(1, _OWNERS + _LOCKS),
         "open": _no_truncating_reader(1),
         "openat": _no_truncating_reader(2),
     }
@@ -175,7 +181,10 @@ def restrict() -> None:
 
     Call it while the process has one thread and after ``PR_SET_NO_NEW_PRIVS``.
     """
-    instructions = program(kernel.machine(), os.getpid())
+    install(program(kernel.machine(), os.getpid()))
+
+
+def install(instructions: list[Instruction]) -> None:
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
     code = ctypes.create_string_buffer(packed, len(packed))
     head = _Program(len(instructions), ctypes.addressof(code))

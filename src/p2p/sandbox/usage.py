@@ -26,11 +26,6 @@ class ProcessUse:
 
     memory_bytes: int
     threads: int
-    headless: bool = False
-    """Its main thread has ended while others run on: the kernel then shows no memory.
-
-    Every process with threads passes through this on its way out.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +38,52 @@ class FolderUse:
     """Deeper than any honest tree, or with folders that cannot be looked into."""
 
 
-def process_use(pid: int) -> ProcessUse | None:
-    """What the kernel says about a process; None when it is gone or hidden.
-
-    Read here and not by psutil, whose resident size counts shared libraries and leaves out swap.
-    """
+def _status(task: Path) -> tuple[bool, ProcessUse] | None:
+    """Whether a process or thread lives, and what is said of it; None when it is gone or hidden."""
     try:
-        text = Path(f"/proc/{pid}/status").read_bytes()
+        text = (task / "status").read_bytes()
     except OSError:
         return None
-    memory, threads, ended = 0, 1, False
+    memory, threads, lives = 0, 1, True
     for line in text.splitlines():
         if line.startswith(_STATUS_KB):
             memory += int(line.split()[1]) << 10
         elif line.startswith(b"Threads:"):
             threads = int(line.split()[1])
         elif line.startswith(b"State:"):
-            ended = line.split()[1] in {b"Z", b"X"}
-    return ProcessUse(memory, threads, headless=ended and threads > 1)
+            lives = line.split()[1] not in {b"Z", b"X"}
+    return lives, ProcessUse(memory, threads)
+
+
+def _shown_by(pid: int) -> Path:
+    """Where the kernel shows a process: by a thread that lives, where its main thread has ended."""
+    process = Path(f"/proc/{pid}")
+    status = _status(process)
+    if status is not None and not status[0] and status[1].threads > 1:
+        for task in (process / "task").iterdir():
+            status = _status(task)
+            if status is not None and status[0]:
+                return task
+    return process
+
+
+def process_use(pid: int) -> ProcessUse | None:
+    """What the kernel says about a process; None when it is gone or hidden.
+
+    Read here and not by psutil, whose resident size counts shared libraries and leaves out swap.
+    """
+    try:
+        status = _status(_shown_by(pid))
+    except OSError:
+        return None
+    return status and status[1]
 
 
 def _deleted_bytes(pid: int) -> int:
     """Disk space of files that the process holds open after deleting them."""
     total = 0
     try:
-        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+        descriptors = list((_shown_by(pid) / "fd").iterdir())
     except OSError:
         return 0
     for descriptor in descriptors:
@@ -83,12 +99,14 @@ def _deleted_bytes(pid: int) -> int:
 def _mapped_deleted_bytes(folder: Path, pid: int, most: int) -> int:
     """Disk space of the folder's files that the process keeps mapped after deleting them.
 
-    Only a privileged parent may ask for their sizes. Another one counts each as the largest file
-    there can be: honest code keeps none. Libraries that were replaced meanwhile lie elsewhere.
+    Only a privileged parent may ask for their sizes, and of no process whose main thread has ended.
+    Else each counts as the largest file there can be: honest code keeps none. Libraries that were
+    replaced meanwhile lie elsewhere.
     """
     inside = os.fsencode(folder.resolve()) + b"/"
     try:
-        lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
+        process = _shown_by(pid)
+        lines = (process / "maps").read_bytes().splitlines()
     except OSError:
         return 0
     areas: dict[tuple[bytes, bytes], bytes] = {}
@@ -98,9 +116,12 @@ def _mapped_deleted_bytes(folder: Path, pid: int, most: int) -> int:
             if path.startswith(inside):
                 areas[device, inode] = area
     total = 0
+    sizes = process / "map_files"
+    if not sizes.is_dir():
+        return most * len(areas)
     for area in areas.values():
         try:
-            total += Path(f"/proc/{pid}/map_files/{area.decode()}").stat().st_blocks * 512
+            total += (sizes / area.decode()).stat().st_blocks * 512
         except PermissionError:
             total += most
         except OSError:
@@ -152,11 +173,15 @@ def time_excess(sandbox: Sandbox, running: float, silent: float) -> Ending | Non
     return None
 
 
+def memory_excess(sandbox: Sandbox) -> Ending:
+    return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+
+
 def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
     if use is None:
         return None
     if use.memory_bytes > sandbox.memory_bytes:
-        return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+        return memory_excess(sandbox)
     if use.threads > sandbox.max_threads:
         return "threads", f"it started more than {sandbox.max_threads} threads"
     return None

@@ -187,9 +187,9 @@ def _from_anywhere(config: RunConfig) -> RunConfig:
 
 def _selfplay_variables(config: RunConfig) -> tuple[str, ...]:
     """Names of the variables that its opponents behind endpoints and its metrics need."""
-    from unstable.games.players import RANDOM_LEGAL
+    from unstable.games.players import FIRST_CHECKPOINT, RANDOM_LEGAL
 
-    opponents = {config.games.opponent, *config.pool.fixed} - {RANDOM_LEGAL}
+    opponents = {*config.games.opponents, *config.pool.fixed} - {RANDOM_LEGAL, FIRST_CHECKPOINT}
     endpoint = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL")
     return (
         *(endpoint if opponents else ()),

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import SecretStr
-
 from p2p.files import write_bytes
-from p2p.scheduler.backends import Backend, BackendError
+from p2p.scheduler.backends import Backend, BackendError, secret_values
 from p2p.scheduler.launch import RunStatus
 from p2p.scheduler.records import Launch, RunRow
 from p2p.scheduler.writer import LeaseLost, Writer
-from p2p.settings import get_settings
 
 SchedulerStep = Literal[
     "assigned", "submitted", "running noted", "cancel sent", "end seen", "collected", "end noted"
@@ -143,7 +139,7 @@ class RunMonitor:
     async def _submit(self) -> RunStatus:
         """Start it. Where that keeps failing, it may have begun all the same, or have ended."""
         try:
-            return await self.backend.submit(self.launch, _secret_values(self.launch.spec.secrets))
+            return await self.backend.start(self.launch, secret_values(self.launch.spec.secrets))
         except BackendError:
             self._refusals += 1
             if self._refusals < MAX_REFUSALS:
@@ -195,17 +191,3 @@ class RunMonitor:
             with suppress(LeaseLost, sqlite3.OperationalError):
                 self.writer.note(self.run, message[:1000])
                 self._last_message = message
-
-
-def _secret_values(names: Iterable[str]) -> dict[str, str]:
-    """Those of the variables that are set, in the environment or else in `.env`; kept nowhere."""
-    settings = get_settings()
-    values: dict[str, str] = {}
-    for name in names:
-        value = os.environ.get(name)
-        if value is None:
-            setting = getattr(settings, name.lower(), None)
-            value = setting.get_secret_value() if isinstance(setting, SecretStr) else setting
-        if isinstance(value, str) and value:
-            values[name] = value
-    return values

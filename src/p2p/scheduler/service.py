@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from p2p.files import is_free, locked
 from p2p.scheduler.notify import poke
 from p2p.scheduler.store import StoreError, scheduler_folder
+from p2p.utils.subprocess_utils import python_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def ensure_scheduler(runs_dir: Path) -> None:
         return
     log = log_path(runs_dir)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "p2p.scheduler.job_scheduler", "--runs-dir", str(runs_dir)]
+    command = python_command("p2p.scheduler.job_scheduler", "--runs-dir", str(runs_dir))
     with log.open("ab") as stream:
         process = subprocess.Popen(
             [*command, "--until-idle"],

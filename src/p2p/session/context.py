@@ -16,9 +16,9 @@ from p2p.session.stopping import StopSwitch
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig
+    from p2p.contracts import SessionConfig
     from p2p.records.folder import ModelFile
     from p2p.records.iteration_record import SessionRecord
-    from p2p.records.loop_files import SessionConfig
     from p2p.session.agents import SessionAgents
     from p2p.training.trainer import Trainer
 

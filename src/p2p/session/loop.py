@@ -219,8 +219,11 @@ def _revise(context: SessionContext, number: int) -> Revision:
             author="user",
         )
 
-    revision = context.session.iteration(number).revision
-    return load_or_run(revision, produce, event="revise", iteration=number)
+    record = context.session.iteration(number)
+    revision = load_or_run(record.revision, produce, event="revise", iteration=number)
+    if not record.revised_reward_path.exists():
+        record.save_revised_reward(revision.reward_code)
+    return revision
 
 
 def _end(

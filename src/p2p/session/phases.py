@@ -143,6 +143,7 @@ def author(context: SessionContext, number: int) -> tuple[AuthoredCode, Authored
     judge, reward = judging.result(), rewarding.result()
     assert reward is not None
     iteration = session.iteration(number)
+    _publish(iteration.prompt_path, f"{context.config.prompt}\n")
     _publish(iteration.reward_fn_path, reward.code)
     iteration.save_reward_spec(described(reward.code))
     if judge is not None:
@@ -169,9 +170,9 @@ def _in_background(
     return future
 
 
-def _publish(path: Path, code: str) -> None:
-    if not path.exists() or path.read_text("utf-8") != code:
-        write_text(path, code)
+def _publish(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text("utf-8") != text:
+        write_text(path, text)
 
 
 def described(code: str) -> RewardSpec:

@@ -21,7 +21,7 @@ from p2p.settings import get_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from p2p.records.loop_files import SessionConfig
+    from p2p.contracts import SessionConfig
 
 CHANGEABLE = (
     "max_iterations", "budget_usd", "max_minutes", "model", "vlm_model", "thinking_effort",
@@ -244,7 +244,7 @@ def command_line(config: SessionConfig, folder: Path) -> str:
     loop, flags = config.loop, {option.field: option.flag for option in OPTIONS}
     values = loop.model_dump(mode="json")
     train, fixed = values["train"], {name: values["train"][name] for name in loop.fixed}
-    words = ["p2p", "run", *([flags["env_id"], config.env_id] if config.env_id else [])]
+    words = [flags["env_id"], config.env_id] if config.env_id else []
     options: dict[str, Any] = {
         name: values[name]
         for name, field in LoopConfig.model_fields.items()
@@ -267,8 +267,9 @@ def command_line(config: SessionConfig, folder: Path) -> str:
         words += _as_flag(flags.get(name), name, value)
     if config.criteria is not None:
         words += ["--criteria", str(folder / "session.json")]
-    is_like_a_flag = config.prompt.startswith("-")
-    return shlex.join([*words, *(["--"] if is_like_a_flag else []), config.prompt])
+    prompt = config.prompt
+    words = [*words, "--", prompt] if prompt.startswith("-") else [prompt, *words]
+    return shlex.join(["p2p", "run", *words])
 
 
 def _as_flag(flag: str | None, name: str, value: Any) -> list[str]:

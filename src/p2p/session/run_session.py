@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p import __version__
-from p2p.contracts import describe_errors, utc_now
+from p2p.contracts import SessionConfig, describe_errors, utc_now
 from p2p.records.iteration_record import SessionRecord
-from p2p.records.loop_files import SessionConfig
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, accept, local_trainer
@@ -174,7 +173,10 @@ def run(
     switch = StopSwitch()
     agents = SessionAgents(session, config.loop, cancelled=switch.cancelled)
     context = SessionContext(session, config, agents, switch, review_intent, trainer)
-    return run_loop(context, resume=resume)
+    try:
+        return run_loop(context, resume=resume)
+    finally:
+        agents.close()
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from p2p.contracts import SessionConfig
     from p2p.records.iteration_record import IterationRecord, SessionRecord
-    from p2p.records.loop_files import SessionConfig
 
 HEARTBEAT_S = 5.0
 LOOK_S = 0.5

@@ -40,7 +40,7 @@ ENGINES: Mapping[str, str] = {"mujoco": "p2p.training.specs.mujoco_backend:Mujoc
 
 
 @cache
-def get_simulator(engine: str) -> SimulatorBackend:
+def get_simulator(engine: str = "mujoco") -> SimulatorBackend:
     """The backend of an engine, one per process; ValueError for an unknown one."""
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; known: {', '.join(sorted(ENGINES))}")

@@ -7,7 +7,6 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
+from p2p.utils.subprocess_utils import python_command
 
 POLL_S = 0.25
 GRACE_S = 15.0
@@ -313,14 +313,14 @@ class _Batch:
         self.running.append(_Running(config, record, process, lease))
 
     def _start(self, record: IterationRecord, lease: CoreLease) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable, "-m", "p2p.executor",
+        command = python_command(
+            "p2p.executor",
             "--reward-fn", str(record.path / "reward_fn.py"),
             "--config", str(record.path / "config.json"),
             "--runs-dir", str(self.iteration_dir),
             "--iteration-id", record.path.name,
             *self.flags,
-        ]  # fmt: skip
+        )  # fmt: skip
         with (record.path / "executor.log").open("ab") as log:
             process = subprocess.Popen(
                 command,

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from unstable.actor import VLLMActor
 from unstable.engines.protocol import Completion, EngineError
@@ -16,6 +16,8 @@ from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.utils.handles import call_within
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 PING_TIMEOUT = 30.0
 """Seconds for an actor to say that it lives, when an answer of it is overdue."""
@@ -174,13 +176,23 @@ class ActorClient:
             EngineError: the request cannot be answered.
             NoActorLeftError: nobody is there to answer it.
         """
+        return await self._ask(lambda actor: actor.generate, prompt, adapter, seed=seed)
+
+    async def score(self, prompt: str, answers: Sequence[str], adapter: str | None) -> list[float]:
+        """How likely each answer is; raises as `generate` does."""
+        return await self._ask(lambda actor: actor.score, prompt, answers, adapter)
+
+    async def _ask(
+        self,
+        method: Callable[[VLLMActor], Callable[P, Awaitable[R]]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         pool = self._pool
         while True:
             self._slot, actor = await pool.actor(self._slot)
             try:
-                completion = await call_within(
-                    pool.timeouts.request, actor.generate, prompt, adapter, seed=seed
-                )
+                answer = await call_within(pool.timeouts.request, method(actor), *args, **kwargs)
             except TimeoutError as error:
                 if await pool.is_alive(actor):
                     late = f"actor {self._slot}: no answer in {pool.timeouts.request:g} s"
@@ -189,7 +201,7 @@ class ActorClient:
             except dead_errors() as error:
                 pool.mark_dead(self._slot, actor, error)
             else:
-                return completion
+                return answer
 
 
 def dead_errors(*others: type[BaseException]) -> tuple[type[BaseException], ...]:

@@ -18,6 +18,7 @@ from unstable.core import (
     derived_seed,
 )
 from unstable.evaluation import iteration
+from unstable.games.players import FIRST_CHECKPOINT
 from unstable.model_pool import ModelPool
 from unstable.utils.handles import call_within
 from unstable.utils.templates import ACTION_EXTRACTION, get_template
@@ -136,7 +137,7 @@ class Matchmaker:
         pool: ModelPool,
         training_envs: Sequence[Sequence[Any]],
         evaluation_envs: Sequence[Sequence[Any]],
-        evaluation_opponent: str,
+        evaluation_opponent: str | Sequence[str],
         action_extraction: str,
         seed: int,
         group_size: int,
@@ -148,7 +149,10 @@ class Matchmaker:
             raise ValueError(f"group_size is {group_size}: 1 is a game by itself")
         self.training_envs = _checked(training_envs, "training_envs")
         self.evaluation_envs = _checked(evaluation_envs, "evaluation_envs")
-        self.evaluation_opponent = evaluation_opponent
+        named = (
+            (evaluation_opponent,) if isinstance(evaluation_opponent, str) else evaluation_opponent
+        )
+        self.evaluation_opponents = tuple(dict.fromkeys(named))
         self.group_size = group_size
         self.groups = 0
         """Groups drawn so far."""
@@ -173,8 +177,8 @@ class Matchmaker:
         other = None
         if num_players > 1:
             other = await call_within(POOL_TIMEOUT, self._pool.sample, me)
-        mine = await self._agent(me, template)
-        opponent = mine if other in (None, me) else await self._agent(other, template)
+        mine = await self.agent(me, template)
+        opponent = mine if other in (None, me) else await self.agent(other, template)
         agents = tuple(mine if i == seat else opponent for i in range(num_players))
         meta = TaskMeta("train", env_id, seat, seed, me, other)
         spec = PlaySpec(env_id, num_players, seat, agents, seed)
@@ -185,19 +189,36 @@ class Matchmaker:
             Job(replace(spec, group=f"group-{number}", sampling_seed=draw), meta) for draw in draws
         ]
 
-    async def evaluation(self, ckpt_uid: str, env: Env, number: int) -> Job:
+    async def evaluations(self, ckpt_uid: str) -> list[tuple[Env, str]]:
+        """In which environments and against whom a checkpoint is measured; alone against nobody.
+
+        The first checkpoint is not measured against itself.
+        """
+        first = await call_within(POOL_TIMEOUT, self._pool.first_uid)
+        others = [
+            name
+            for name in self.evaluation_opponents
+            if name != FIRST_CHECKPOINT or ckpt_uid != first
+        ]
+        return [
+            (env, name) for env in self.evaluation_envs for name in (others if env[1] > 1 else [""])
+        ]
+
+    async def evaluation(self, ckpt_uid: str, env: Env, against: str, number: int) -> Job:
         """Evaluation game `number` of an environment: the same for every checkpoint but for it."""
         env_id, num_players, template = env
         seat = number % num_players
         seed = derived_seed(self._seed, "eval", env_id, number)
-        mine = await self._agent(ckpt_uid, template)
-        opponent = AgentSpec("fixed", self.evaluation_opponent, template, self._extraction)
+        mine = await self.agent(ckpt_uid, template)
+        opponent = AgentSpec("fixed", against, template, self._extraction)
+        if against == FIRST_CHECKPOINT:
+            first = await call_within(POOL_TIMEOUT, self._pool.first_uid)
+            opponent = await self.agent(first or ckpt_uid, template)
         agents = tuple(mine if i == seat else opponent for i in range(num_players))
-        against = self.evaluation_opponent if num_players > 1 else None
-        meta = TaskMeta("eval", env_id, seat, seed, ckpt_uid, against)
+        meta = TaskMeta("eval", env_id, seat, seed, ckpt_uid, against or None)
         return Job(PlaySpec(env_id, num_players, seat, agents, seed), meta)
 
-    async def _agent(self, uid: str, template: str) -> AgentSpec:
+    async def agent(self, uid: str, template: str) -> AgentSpec:
         if uid not in self._models:
             model = await call_within(POOL_TIMEOUT, self._pool.ckpt_path, uid)
             if model is None:

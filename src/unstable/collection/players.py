@@ -13,7 +13,7 @@ from unstable.collection.episodes import Reply, SeatPlayer, View, sampling_seed
 from unstable.core import AgentSpec, PlaySpec
 from unstable.engines.protocol import EngineError, Sampling
 from unstable.engines.remote import RemoteModel
-from unstable.games.players import PLAYERS, Player
+from unstable.games.players import FIRST_CHECKPOINT, PLAYERS, Player
 from unstable.games.rules import compact_view
 from unstable.games.runner import GameError, GameRunner, Turn
 from unstable.utils.templates import extract_action, format_prompt, get_template
@@ -100,8 +100,12 @@ class PlayerFactory:
         Raises:
             EngineError: there is no address or key for it.
         """
-        if name not in PLAYERS and not _is_local(name):
+        if name not in (*PLAYERS, FIRST_CHECKPOINT) and not _is_local(name):
             self._remote_model(name)
+
+    def prompt(self, template: str, observation: str) -> str:
+        """What a model of ours is asked."""
+        return format_prompt(template, observation, self._tokenizer)
 
     @staticmethod
     def view(spec: PlaySpec) -> View:

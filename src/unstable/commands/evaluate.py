@@ -12,6 +12,7 @@ from unstable.commands.console import CommandError, JsonFlag, UsageError, err, o
 from unstable.commands.models import find_model
 from unstable.commands.train import evaluation_words
 from unstable.config import ConfigError
+from unstable.games.players import FIRST_CHECKPOINT, RANDOM_LEGAL
 
 if TYPE_CHECKING:
     from unstable.commands.models import ModelFolder
@@ -39,18 +40,24 @@ def evaluate(
         typer.Option(min=1, help="Seats of a game.", show_default="as trained, or the fewest"),
     ] = None,
     opponent: Annotated[
-        str,
-        typer.Option(help="random-legal, a model's or adapter's folder, or a remote model's name."),
-    ] = "random-legal",
+        list[str] | None,
+        typer.Option(
+            help="random-legal, first-checkpoint (what the run began with), a model's or adapter's"
+            " folder, or a remote model's name; can be repeated.",
+            show_default="random-legal, and of a checkpoint the first one",
+        ),
+    ] = None,
     games: Annotated[int, typer.Option(min=1, help="Of each game, in turn from every seat.")] = 400,
     temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same games.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Play a checkpoint against a fixed opponent; win rate with its 95 % interval.
+    """Play a checkpoint against fixed opponents; win rates with their 95 % intervals.
 
-    Games for one have no opponent: they are told by their mean reward.
+    Games for one have no opponent: they are told by their mean reward. Of KuhnPoker on short
+    boards the exploitability is computed too: what a best response to the policy, as it answers at
+    temperature 1, gets a game (0: nothing).
 
     [bold]Examples[/]
 
@@ -65,10 +72,11 @@ def evaluate(
         (env_id, players or model.players.get(env_id) or _fewest_players(env_id), model.template)
         for env_id in game or [model.env_id or DEFAULT_GAME]
     ]
+    opponents = opponent or [RANDOM_LEGAL, *([FIRST_CHECKPOINT] if model.adapter else [])]
     sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": max_tokens}
     with err.status(f"{games} games"):
         try:
-            rows = asyncio.run(_evaluate(model, envs, opponent, games, sampling, seed))
+            rows = asyncio.run(_evaluate(model, envs, opponents, games, sampling, seed))
         except ConfigError as error:
             raise UsageError(str(error)) from error
     if as_json:
@@ -92,7 +100,7 @@ def _fewest_players(env_id: str) -> int:
 async def _evaluate(
     model: ModelFolder,
     envs: list[tuple[str, int, str]],
-    opponent: str,
+    opponents: list[str],
     games: int,
     sampling: dict[str, Any],
     seed: int,
@@ -107,13 +115,15 @@ async def _evaluate(
     quiet_transformers()
     # A model that reads bytes gets the game's own text where there is nothing shorter.
     short_boards = model.short_boards and all(game_name(env_id) in BOARDS for env_id, *_ in envs)
-    pool = ModelPool("mirror", 1)
-    pool.add_checkpoint(model.adapter, 0)
+    pool = ModelPool("mirror", 2)
+    pool.add_checkpoint(None, 0 if model.adapter is None else -1)
+    if model.adapter is not None:
+        pool.add_checkpoint(model.adapter, model.step)
     engine = {"model_name": model.model, "max_parallel_seq": WORKERS, **sampling}
     with refusals_are_mistakes():
         collector = Collector(
             1, StepBuffer(1), pool, None, engine, training_envs=[], evaluation_envs=envs,
-            evaluation_opponent=opponent, action_extraction=model.extraction,
+            evaluation_opponent=opponents, action_extraction=model.extraction,
             compact_views=short_boards, seed=seed,
         )  # fmt: skip
     try:

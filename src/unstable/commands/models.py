@@ -25,6 +25,8 @@ class ModelFolder:
     """Its folder, or the name it has on Hugging Face."""
     adapter: str | None = None
     """The folder of the adapter that is used with it."""
+    step: int = 0
+    """Updates of the checkpoint, where its folder says so."""
     short_boards: bool = False
     """Whether it is shown a short board instead of the game's text."""
     template: str = "default"
@@ -44,7 +46,7 @@ def find_model(folder: Path) -> ModelFolder:
         base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
         if not base:
             raise UsageError(f"{folder}/adapter_config.json does not say which model it is for")
-        return replace(_plain(str(base)), adapter=str(folder))
+        return replace(_plain(str(base)), adapter=str(folder), step=_step(folder) or 0)
     if (folder / "config.json").is_file():
         return _plain(str(folder))
     raise UsageError(f"{folder} is neither a run nor a checkpoint nor a model's folder")
@@ -53,13 +55,18 @@ def find_model(folder: Path) -> ModelFolder:
 def newest_checkpoint(checkpoints: Path) -> Path:
     """The checkpoint of the learner's last saved step. Raises UsageError: none was saved."""
     steps = {
-        int(match[1]): path
+        step: path
         for path in checkpoints.iterdir()
-        if path.is_dir() and (match := re.fullmatch(r"iteration-(\d+)", path.name))
+        if path.is_dir() and (step := _step(path)) is not None
     }
     if not steps:
         raise UsageError(f"{checkpoints} has no checkpoint yet")
     return steps[max(steps)]
+
+
+def _step(checkpoint: Path) -> int | None:
+    match = re.fullmatch(r"iteration-(\d+)", checkpoint.name)
+    return int(match[1]) if match else None
 
 
 def _as_trained(model: ModelFolder, run: Path) -> ModelFolder:
@@ -83,7 +90,7 @@ def _plain(model: str) -> ModelFolder:
     path = Path(model) / "config.json"
     size = _json(path).get("vocab_size") if path.is_file() else None
     if isinstance(size, int) and size <= SMALL_VOCABULARY:
-        return ModelFolder(model, None, True, "bare", "bare")
+        return ModelFolder(model, short_boards=True, template="bare", extraction="bare")
     return ModelFolder(model)
 
 

@@ -16,9 +16,8 @@ from rich.text import Text
 
 from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
 from unstable.commands.models import ModelFolder, find_model
-from unstable.core import AgentSpec, PlaySpec
+from unstable.core import AgentSpec, PlaySpec, outcome
 from unstable.engines.protocol import EngineError, Sampling
-from unstable.evaluation import outcome
 from unstable.games.players import PLAYERS, RandomLegal
 from unstable.games.runner import GameError, GameRunner
 from unstable.utils.logging import printable

@@ -88,6 +88,9 @@ def evaluation_words(evaluation: Mapping[str, Any]) -> str:
     else:
         game = f"{game} against {evaluation['opponent']}"
         numbers = f"won {won}, drew {evaluation['draw_rate']:.3f}"
+    exploitability = evaluation["exploitability"]
+    if exploitability is not None:
+        numbers += f", exploitability {exploitability:.3f}"
     return (
         f"{who:>9}  {game}: {numbers}, invalid {evaluation['invalid_rate']:.3f}, "
         f"{evaluation['games']} games"

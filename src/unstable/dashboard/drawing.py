@@ -142,6 +142,8 @@ def _win_rate(rate: WinRate, width: int) -> Text:
         )
         numbers = share
         shares = f"draws {rate.draw_rate:.0%}, invalid {rate.invalid_rate:.1%}"
+    if rate.exploitability is not None:
+        shares += f", exploitability {rate.exploitability:.3f}"
     curve = sparkline(values, max(6, width - len(numbers) - 1))
     return Text.assemble(
         f"{title}\n",

@@ -27,6 +27,7 @@ from unstable.run.folder import RunFolder
 from unstable.utils.files import to_json
 
 INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.jsonl"
+EXPLOITABILITY = "eval_data/exploitability.jsonl"
 GAME_FIELDS = {"ckpt_uid", "env_id", "opponent", "rewards", "player_id", "invalid"}
 RECENT = 180.0
 """Seconds after its last write for which a run is taken to use this machine's GPUs."""
@@ -73,6 +74,8 @@ class RunFiles:
         if not any((run / name).exists() for name in (INTERFACE, METRICS)):
             raise SourceError(f"{run} is no run: it has neither {INTERFACE} nor {METRICS}")
         self._metrics, self._games = Tail(run / METRICS), Tail(run / GAMES)
+        self._solved = Tail(run / EXPLOITABILITY)
+        self._exploitability: dict[tuple[str, str], float] = {}
         self._learner: dict[str, list[float | None]] = {}
         self._step = 0
         self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
@@ -91,7 +94,10 @@ class RunFiles:
             raise SourceError(f"{self.run} is gone")
         info["learner"] = self._learner
         info["step"] = max(self._step, int(info.get("step") or 0))
-        info["evaluation"] = [e.summary() for e in self._evaluations.values()]
+        info["evaluation"] = [
+            {**e.summary(), "exploitability": self._exploitability.get((e.ckpt_uid, e.env_id))}
+            for e in self._evaluations.values()
+        ]
         info.setdefault("run_name", self.run.name)
         used_now = info.get("gpu_tok_s") and time.time() - written < RECENT
         status = RunFolder(self.run).status()
@@ -128,6 +134,11 @@ class RunFiles:
             self._step = max(self._step, int(line.get("step") or 0))
 
     def _read_games(self) -> None:
+        replaced, lines = self._solved.read()
+        if replaced:
+            self._exploitability = {}
+        for line in lines:
+            self._exploitability[line["ckpt_uid"], line["env_id"]] = line["exploitability"]
         replaced, lines = self._games.read()
         if replaced:
             self._evaluations = {}

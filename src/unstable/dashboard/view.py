@@ -70,6 +70,8 @@ class CheckpointRate:
     high: float
     reward: float
     """The mean over its games."""
+    exploitability: float | None
+    """What a best response to it gains, where the game is small enough to compute it."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class WinRate:
     """1: it plays alone. Then the reward says how it did, and a win is a game wholly solved."""
     reward: float
     reward_se: float
+    exploitability: float | None
     history: tuple[CheckpointRate, ...]
     """Every checkpoint so far, the oldest first."""
 
@@ -249,6 +252,7 @@ def _win_rates(evaluations: list[Mapping[str, Any]]) -> tuple[WinRate, ...]:
             players=rows[-1]["players"],
             reward=rows[-1]["reward"],
             reward_se=rows[-1]["reward_se"],
+            exploitability=rows[-1]["exploitability"],
             history=tuple(_checkpoint_rate(row) for row in rows),
         )
         for (env_id, opponent), rows in groups.items()
@@ -267,6 +271,7 @@ def _checkpoint_rate(evaluation: Mapping[str, Any]) -> CheckpointRate:
         low=evaluation["win_rate_low"],
         high=evaluation["win_rate_high"],
         reward=evaluation["reward"],
+        exploitability=evaluation["exploitability"],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,11 @@ from unstable.engines.replay import FEWEST_COLUMNS, GraphReplay, rounded_up
 
 
 def draw(
-    logits: Tensor, uniforms: list[float], temperatures: list[float], top_ps: list[float]
+    logits: Tensor,
+    uniforms: list[float],
+    temperatures: list[float],
+    top_ps: list[float],
+    forced: Mapping[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draw a token per row by inverting its cumulative distribution at its uniform number.
 
@@ -26,6 +30,7 @@ def draw(
         uniforms: per row, in [0, 1).
         temperatures: per row; 0: the most likely token.
         top_ps: per row; below 1 the least likely tokens beyond that mass are left out.
+        forced: by row, tokens that are not drawn but given.
 
     Returns:
         The tokens, and their log-probabilities under the model itself. A row whose logits are not
@@ -49,6 +54,8 @@ def draw(
             tokens = picked
         else:
             tokens[rows] = picked
+    for row, token in (forced or {}).items():
+        tokens[row] = token
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 
@@ -146,6 +153,11 @@ class Decoder:
             [row.random.random() for row in self.rows],
             [row.sampling.temperature for row in self.rows],
             [row.sampling.top_p for row in self.rows],
+            {
+                place: row.sampling.forced[len(row.tokens)]
+                for place, row in enumerate(self.rows)
+                if row.sampling.forced
+            },
         )
         numbers = zip(tokens.tolist(), logprobs.tolist(), strict=True)
         for row, (token, logprob) in zip(self.rows, numbers, strict=True):

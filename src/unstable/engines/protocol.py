@@ -22,6 +22,8 @@ class Sampling:
     max_tokens: int = 4096
     seed: int | None = None
     """The same seed draws the same tokens from the same probabilities, whoever else is served."""
+    forced: tuple[int, ...] = ()
+    """Tokens that are taken without being drawn, to learn how likely they are; no others follow."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,8 @@ class TransformersEngine:
         `adapter` may also be the folder of a whole model with the same vocabulary.
         """
         prompt = tuple(prompt_ids)
+        if sampling.forced:
+            sampling = replace(sampling, max_tokens=len(sampling.forced))
         self._check(prompt, sampling)
         request = _Request(prompt, sampling, adapter, asyncio.get_running_loop().create_future())
         self._queue.append(request)
@@ -194,7 +196,8 @@ class TransformersEngine:
                 f"{self.name}: a prompt of {len(prompt)} tokens leaves no room for an answer"
                 f" (max_model_len is {self.max_model_len})"
             )
-        if not (min(prompt) >= 0 and max(prompt) < self.vocabulary):
+        tokens = (*prompt, *sampling.forced)
+        if not (min(tokens) >= 0 and max(tokens) < self.vocabulary):
             raise EngineError(f"{self.name}: the prompt has tokens outside of the vocabulary")
 
     # --- the loop -----------------------------------------------------------------------------

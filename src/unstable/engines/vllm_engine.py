@@ -200,6 +200,8 @@ class VLLMEngine:
         self, prompt_ids: tuple[int, ...], sampling: Sampling, adapter: str | None = None
     ) -> Completion:
         """Answer one request; see `Engine`. A cancelled one makes room at once."""
+        if sampling.forced:
+            raise EngineError("vLLM: how likely given answers are cannot be asked of it")
         room = self.max_model_len - len(prompt_ids)
         if room < 1:
             raise EngineError(

@@ -10,6 +10,8 @@ from unstable.games.rules import LEGAL_MOVES, game_name, legal_moves
 from unstable.games.runner import GameRunner
 
 RANDOM_LEGAL = "random-legal"
+FIRST_CHECKPOINT = "first-checkpoint"
+"""Who is measured by this name plays against what its run began with."""
 
 
 class Player(Protocol):

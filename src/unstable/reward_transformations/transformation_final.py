@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from unstable.evaluation import outcome
+from unstable.core import outcome
 from unstable.reward_transformations.stateful import RewardTransform, Stack
 
 
@@ -33,7 +33,7 @@ class ComposeFinalRewardTransforms(Stack[FinalRewardTransform]):
 
 
 class WinDrawLossFormatter(FinalRewardTransform):
-    """Win, draw or loss instead of a score, as `unstable.evaluation.outcome` tells them apart."""
+    """Win, draw or loss instead of a score, as `unstable.core.outcome` tells them apart."""
 
     def __init__(self, win: float = 1.0, draw: float = 0.0, loss: float = -1.0) -> None:
         self.win, self.draw, self.loss = win, draw, loss

@@ -147,7 +147,7 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
         "vllm_config": engine_config(config, model),
         "training_envs": config.games.train,
         "evaluation_envs": config.games.evaluated,
-        "evaluation_opponent": config.games.opponent,
+        "evaluation_opponent": config.games.opponents,
         "max_eval_games_per_ckpt": config.eval_games,
         "seed": config.seed,
         **config.games.model_dump(exclude={"train", "evaluate", "opponent"}),

@@ -8,7 +8,10 @@ from typing import Any, get_args
 from fastapi import APIRouter
 from sse_starlette import EventSourceResponse
 
-from p2p.api.benchmarks import (
+from p2p.api.live import STREAMED, Stamps, stream
+from p2p.api.problems import BadRequest, WrongState
+from p2p.api.routes.sessions import check_remote
+from p2p.api.schemas import (
     BenchmarkCase,
     BenchmarkOptionsResponse,
     BenchmarkPlanResponse,
@@ -20,11 +23,9 @@ from p2p.api.benchmarks import (
     StartBenchmarkResponse,
     StopBenchmarkResponse,
     SuiteInfo,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
 )
-from p2p.api.live import STREAMED, Stamps, stream
-from p2p.api.problems import BadRequest, WrongState
-from p2p.api.routes.sessions import check_remote
-from p2p.api.schemas import UpdateMetadataRequest, UpdateMetadataResponse
 from p2p.api.state import AppState, State
 from p2p.benchmark.planning import plan, workload
 from p2p.benchmark.records import Benchmark, Mode

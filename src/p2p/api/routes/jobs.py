@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from p2p.api.benchmarks import JobCase
 from p2p.api.problems import NotFound, Unavailable
 from p2p.api.schemas import (
     ChangedRuns,
+    JobCase,
     JobDetail,
     JobLog,
     JobRun,

@@ -6,17 +6,21 @@ import asyncio
 import os
 import secrets as random_numbers
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import SecretStr
+
 from p2p import files
 from p2p.scheduler.launch import LaunchError, LaunchFolder, RunStatus
+from p2p.scheduler.records import Launch
+from p2p.settings import get_settings
 
 if TYPE_CHECKING:
-    from p2p.scheduler.records import BackendName, Launch, NodeConfig
+    from p2p.scheduler.records import BackendName, NodeConfig, RunSpec
 
 
 class BackendError(Exception):
@@ -48,8 +52,24 @@ class Backend(ABC):
         except (LaunchError, OSError, ValueError) as error:
             raise BackendError(f"node {self.node.node_id}: {error}") from error
 
+    def submit(self, spec: RunSpec) -> RunStatus:
+        """Start a run, and say what has become of it: for programs that need no scheduler.
+
+        Its folder lies beside the one this backend was given. It is its first attempt, so that a
+        second call finds the first. The secrets that it names come from this process.
+        """
+
+        async def start() -> RunStatus:
+            launch = Launch(launch_id=f"{spec.run_id}.1", spec=spec, runs_dir=self.base.parent)
+            try:
+                return await self.start(launch, secret_values(spec.secrets))
+            finally:
+                await self.close()
+
+        return asyncio.run(start())
+
     @abstractmethod
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         """Start it, unless it was started or cancelled before. Sends its folder there first."""
 
     @abstractmethod
@@ -101,6 +121,20 @@ def make_backend(node: NodeConfig, scheduler_dir: Path) -> Backend:
             "installed: pip install 'prompt2policy[cluster]'"
         ) from error
     return backend
+
+
+def secret_values(names: Iterable[str]) -> dict[str, str]:
+    """Those of the variables that are set, in the environment or else in `.env`; kept nowhere."""
+    settings = get_settings()
+    values: dict[str, str] = {}
+    for name in names:
+        value = os.environ.get(name)
+        if value is None:
+            setting = getattr(settings, name.lower(), None)
+            value = setting.get_secret_value() if isinstance(setting, SecretStr) else setting
+        if isinstance(value, str) and value:
+            values[name] = value
+    return values
 
 
 def described(node: NodeConfig, machine: Mapping[str, Any]) -> str:

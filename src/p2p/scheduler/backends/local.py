@@ -15,7 +15,7 @@ from p2p.scheduler.records import Launch
 class LocalBackend(Backend):
     """Programs on cores of their own, which wait while none is free; see `launch`."""
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         python = self.node.python or sys.executable
         file = launch_file(launch.spec, launch.runs_dir.absolute(), python)
         with self.errors():

@@ -84,7 +84,7 @@ class RayBackend(Backend):
         self._process: _RayProcess | None = None
         self._cluster: Any = None
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         if self.folder(launch).read_claim() is None:
             self._secrets[launch.launch_id] = dict(secrets)
             await self._ask("make", launch.launch_id, launch.spec.cores, launch.spec.gpus)

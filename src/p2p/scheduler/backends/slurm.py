@@ -151,7 +151,7 @@ class SlurmBackend(Backend):
         self._looking = asyncio.Lock()
         self._gone_since: dict[str, float] = {}
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:  # noqa: ARG002
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:  # noqa: ARG002
         """Queue it, unless it was queued, started or cancelled before.
 
         Its secrets come from the cluster itself, as nothing that Slurm passes on stays off disks.

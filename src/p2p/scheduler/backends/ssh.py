@@ -75,7 +75,7 @@ class SSHBackend(Backend):
         self._asked_at = float("-inf")
         self._heard: dict[str, float] = {}
 
-    async def submit(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
+    async def start(self, launch: Launch, secrets: Mapping[str, str]) -> RunStatus:
         with self.errors():
             launch_id, call = launch.launch_id, self.call
             self._statuses.pop(launch_id, None)  # what is known of it changes

@@ -26,6 +26,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.training.envs.registry import own_folders
 from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
+from p2p.utils.subprocess_utils import python_command
 
 if TYPE_CHECKING:
     from p2p.training.trajectory import RecordedEpisode
@@ -88,7 +89,7 @@ class RenderProcess:
 
     def _start(self, backend: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "p2p.training.video.rendering", str(self._limit)],
+            python_command("p2p.training.video.rendering", str(self._limit)),
             env=drawing_environment(backend, os.environ) | {"PYTHONPATH": _import_path()},
             stdin=subprocess.PIPE,
             stdout=self._output,
