@@ -1723,6 +1723,10 @@ export interface components {
             low: number;
             /** High */
             high: number;
+            /** Reward */
+            reward: number;
+            /** Exploitability */
+            exploitability: number | null;
         };
         /**
          * ConfigAggregation
@@ -2642,7 +2646,7 @@ export interface components {
              * @default
              * @enum {string}
              */
-            thinking_effort: "" | "low" | "medium" | "high";
+            thinking_effort: "" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -2657,6 +2661,11 @@ export interface components {
              * @default true
              */
             review_judge: boolean;
+            /**
+             * Use Zoo Preset
+             * @default false
+             */
+            use_zoo_preset: boolean;
             /**
              * Hp Tuning
              * @default true
@@ -2782,6 +2791,11 @@ export interface components {
                 [key: string]: string;
             };
             reward?: components["schemas"]["AuthoredCode"] | null;
+            /**
+             * Reward Code
+             * @default
+             */
+            reward_code: string;
             /**
              * @default {
              *       "latex": "",
@@ -3614,6 +3628,22 @@ export interface components {
             seeds?: number | number[] | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
+            /** Use Zoo Preset */
+            use_zoo_preset?: boolean | null;
+            /** Hp Tuning */
+            hp_tuning?: boolean | null;
+            /** Thinking Effort */
+            thinking_effort?: string | null;
+            /** Use Code Judge */
+            use_code_judge?: boolean | null;
+            /** Review Reward */
+            review_reward?: boolean | null;
+            /** Review Judge */
+            review_judge?: boolean | null;
+            /** Judge Episodes */
+            judge_episodes?: number | null;
+            /** Confirm Episodes */
+            confirm_episodes?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -3666,10 +3696,6 @@ export interface components {
             num_envs?: number | null;
             /** Side Info */
             side_info?: boolean | null;
-            /** Hp Tuning */
-            hp_tuning?: boolean | null;
-            /** Use Code Judge */
-            use_code_judge?: boolean | null;
             /**
              * Max Parallel
              * @default 0
@@ -3719,6 +3745,22 @@ export interface components {
             seeds?: number | number[] | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
+            /** Use Zoo Preset */
+            use_zoo_preset?: boolean | null;
+            /** Hp Tuning */
+            hp_tuning?: boolean | null;
+            /** Thinking Effort */
+            thinking_effort?: string | null;
+            /** Use Code Judge */
+            use_code_judge?: boolean | null;
+            /** Review Reward */
+            review_reward?: boolean | null;
+            /** Review Judge */
+            review_judge?: boolean | null;
+            /** Judge Episodes */
+            judge_episodes?: number | null;
+            /** Confirm Episodes */
+            confirm_episodes?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -3735,6 +3777,8 @@ export interface components {
             env_id?: string | null;
             /** Criteria */
             criteria?: components["schemas"]["Criterion"][] | null;
+            /** Cores Per Run */
+            cores_per_run?: number | null;
             /**
              * Priority
              * @default 0
@@ -4395,7 +4439,7 @@ export interface components {
         };
         /**
          * WinRate
-         * @description How checkpoints did against one opponent in one environment.
+         * @description How checkpoints did against one opponent in one environment, or alone.
          */
         WinRate: {
             /** Env Id */
@@ -4416,6 +4460,14 @@ export interface components {
             draw_rate: number;
             /** Invalid Rate */
             invalid_rate: number;
+            /** Players */
+            players: number;
+            /** Reward */
+            reward: number;
+            /** Reward Se */
+            reward_se: number;
+            /** Exploitability */
+            exploitability: number | null;
             /** History */
             history: components["schemas"]["CheckpointRate"][];
         };
