@@ -169,5 +169,5 @@ def test_a_paid_model_has_its_cost_in_the_plan_and_its_limit() -> None:
     assert "no limit (--budget-usd)" in needed.lines[-1]
     bounded = workload(plan(cases, "x", {**options, "budget_usd": 2.0}), 2)
     assert "at most $2 a prompt" in bounded.lines[-1]
-    unpriced = workload(plan(cases, "x", {"model": "vllm:mine"}), 2)
+    unpriced = workload(plan(cases, "x", {"model": "openai:nobody-knows-me"}), 2)
     assert "unknown price" in unpriced.lines[-1]
