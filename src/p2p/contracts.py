@@ -420,6 +420,8 @@ class SessionResult(Record):
     score: Score | None = None
     confirmed_score: Score | None = None
     """On held-out seeds; None unless the score passed."""
+    unchecked_words: tuple[str, ...] = ()
+    """What the prompt asks and no criterion measures; a pass says nothing about it."""
     policy: str | None = None
     videos: tuple[str, ...] = ()
     iterations: int = 0

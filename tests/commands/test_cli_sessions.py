@@ -59,6 +59,7 @@ def test_sessions_are_listed_newest_first(p2p: Cli, folder: SessionFolder) -> No
     assert rows[1] == {
         "session_id": folder.record.session_id,
         "status": "passed",
+        "unchecked_words": [],
         "score": 0.9,
         "iterations": 2,
         "env_id": "HalfCheetah-v5",
@@ -309,3 +310,15 @@ def test_a_session_of_the_public_program_is_listed_shown_and_not_resumed(
     assert "iteration 1: 0.60" in shown
     assert "fell" in shown
     assert "--loop-config runs/session_old/session_config.json" in p2p("resume", "last").error
+
+
+def test_what_nobody_checked_stands_beside_the_verdict(p2p: Cli, folder: SessionFolder) -> None:
+    folder.record.intent.save(INTENT.model_copy(update={"unused_words": ("on", "[ice]")}))
+    end(folder)
+    assert "passed*" in p2p("sessions").out
+    assert "* not all of the prompt is checked" in p2p("sessions").out
+    shown = p2p("show", "last")
+    lines = shown.out.splitlines()
+    verdict = lines.index("passed")
+    assert lines[verdict + 1] == "not checked: on, [ice] (no criterion measures it)"
+    assert p2p("show", "last", "--json").json["unchecked_words"] == ["on", "[ice]"]

@@ -47,7 +47,10 @@ def run(
         typer.Argument(help="What the agent should do; `-` reads it from standard input."),
     ] = None,
     criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Success criteria (default: generated).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Success criteria; -: standard input (default: generated)."
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     interactive: Annotated[

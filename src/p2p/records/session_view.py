@@ -260,6 +260,11 @@ class SessionView:
         """The rubric; None while there is none."""
         return self.record.intent.read()
 
+    @property
+    def unchecked_words(self) -> tuple[str, ...]:
+        """What the prompt asks and no criterion measures; a pass says nothing about it."""
+        return self.intent.unused_words if self.intent else ()
+
     @cached_property
     def judge(self) -> AuthoredCode | None:
         return self.record.judge.read()

@@ -193,10 +193,13 @@ def _base(
     return config_from_preset(env_id, **{**EVALUATION, **fields})
 
 
+MOST_SEEDS = 1000
+
+
 def _seeds(seeds: Any) -> Any:
     if isinstance(seeds, int) and not isinstance(seeds, bool):
-        if seeds < 1:
-            raise field_error("seeds", f"{seeds} is too few: at least one is needed")
+        if not 1 <= seeds <= MOST_SEEDS:
+            raise field_error("seeds", f"{seeds} is not 1 to {MOST_SEEDS}, nor a list of seeds")
         return tuple(range(1, seeds + 1))
     return seeds
 
