@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -292,6 +293,26 @@ def test_criteria_can_be_edited_in_the_persons_editor(
     script.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(script))
     assert apply(INTENT.criteria, ["edit"])[0].threshold == 7.5
+
+
+def test_a_session_of_the_public_program_is_listed_shown_and_not_resumed(
+    p2p: Cli, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs" / "session_old"
+    judgment = {"intent_score": 0.6, "passed": False, "diagnosis": "", "failure_tags": ["fell"]}
+    history = {
+        "prompt": "hop", "env_id": "Hopper-v5", "status": "max_iterations", "best_iteration": 1,
+        "best_score": 0.6, "iterations": [{"iteration": 1, "judgment": judgment}],
+    }  # fmt: skip
+    (folder / "iter_1").mkdir(parents=True)
+    (folder / "loop_history.json").write_text(json.dumps(history))
+    (folder / "session_config.json").write_text("{}")
+    (row,) = p2p("sessions", "--json").json
+    assert (row["prompt"], row["score"], row["status"]) == ("hop", 0.6, "max_iterations")
+    shown = p2p("show", "session_old").out
+    assert "iteration 1: 0.60" in shown
+    assert "fell" in shown
+    assert "--loop-config runs/session_old/session_config.json" in p2p("resume", "last").error
 
 
 def test_what_nobody_checked_stands_beside_the_verdict(

@@ -42,7 +42,8 @@ _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
 
 def is_session(folder: Path) -> bool:
     """Whether a folder holds a session or plain training runs."""
-    return (folder / "session.json").is_file() or any(folder.glob("iter_*/"))
+    named = ("session.json", "loop_history.json")
+    return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
 
 
 def read_row(session_id: str, folder: Path) -> SessionRow | None:

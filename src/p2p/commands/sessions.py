@@ -74,17 +74,17 @@ def sessions(
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
-    asked, result, intent = record.config.read(), record.result.read(), record.intent.read()
-    iterations = record.iteration_records()
-    config = iterations[0].read_config() if iterations and asked is None else None
+    from p2p.records.session_view import SessionView
+
+    view = SessionView(record)
     return {
         "session_id": record.session_id,
-        "status": record.derive_status(),
-        "unchecked_words": intent.unused_words if intent else (),
-        "score": result.score if result else None,
-        "iterations": len(iterations),
-        "env_id": asked.env_id if asked else str((config or {}).get("env_id", "")),
-        "prompt": asked.prompt if asked else "",
+        "status": view.status,
+        "unchecked_words": view.unchecked_words,
+        "score": view.result.score if view.result else None,
+        "iterations": len(record.iteration_records()),
+        "env_id": view.config.env_id if view.config else view.env_id,
+        "prompt": view.config.prompt if view.config else view.prompt,
     }
 
 

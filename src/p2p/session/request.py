@@ -153,6 +153,8 @@ def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
     Raises ValueError (pydantic.ValidationError is one) that names what is wrong.
     """
     values = {name: value for name, value in _fields(options).items() if value is not None}
+    if "train" in values:  # which is then not made of anything
+        values["use_zoo_preset"] = False
     known = {**LoopConfig.model_fields, **TrainConfig.model_fields}
     known.pop("env_id")  # which is an argument of its own
     for name in values.keys() - known.keys():
