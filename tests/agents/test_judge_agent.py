@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from scripted_client import ScriptedClient, blocks, hopper_intent, media_of, pro
 from p2p.agents import judge_agent
 from p2p.agents.judge_agent import judge_run, judge_trajectories
 from p2p.agents.judging import episodes, visual
+from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import JudgmentResult
@@ -179,8 +181,9 @@ def test_judges_that_agree_need_nobody_else(tmp_path: Path, policy: Path) -> Non
     assert result.confidence > 0.9
     assert result.failure_tags[0] == "too_slow"
     looked_at = [r for r in result.rollouts if len(r.opinions) == 2]
-    by_score = sorted(r.opinions[0].score or 0 for r in result.rollouts)
-    assert sorted(r.opinions[0].score or 0 for r in looked_at) == [by_score[i] for i in (0, 2, 4)]
+    assert looked_at[0] is result.rollouts[0]
+    others = sorted(r.opinions[0].score or 0 for r in result.rollouts[1:])
+    assert sorted(r.opinions[0].score or 0 for r in looked_at[1:]) == [others[0], others[-1]]
     for each in looked_at:
         assert (tmp_path / "judged" / f"video_{each.label}.mp4").stat().st_size > 1000
     pictures = media_of(looking.asked[0])
@@ -249,6 +252,35 @@ def test_with_the_eye_out_the_code_stands_with_less_confidence(
     assert alone.confidence is not None
     assert result.confidence < alone.confidence
     assert result.agreement is None
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_both_judges_work_at_the_same_time(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring, looking = threading.Event(), threading.Event()
+
+    def look(request: Any, question: Question[Any]) -> VisualVerdict:
+        looking.set()
+        assert measuring.wait(20), "measuring began only after looking had ended"
+        return seen(0.85)
+
+    def measure(*arguments: Any, **options: Any) -> Any:
+        measuring.set()
+        assert looking.wait(20), "looking began only after measuring had ended"
+        return run_judge(*arguments, **options)
+
+    monkeypatch.setattr(judge_agent, "run_judge", measure)
+    result = run(tmp_path, policy, BOTH, vlm=Eyes({"visual_judge": look}))
+    assert [len(each.opinions) for each in result.rollouts].count(2) == 3
+
+
+@pytest.mark.usefixtures("quick_film")
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_few_episodes_are_all_looked_at(tmp_path: Path, policy: Path, episodes: int) -> None:
+    looking = eyes(seen(0.85))
+    assert run(tmp_path, policy, BOTH, vlm=looking, episodes=episodes).agreement is not None
+    assert len(looking.asked) == episodes
 
 
 @pytest.mark.usefixtures("quick_film")

@@ -33,6 +33,7 @@ def set_keys(monkeypatch, *providers):
         ("openrouter:openai/gpt-5.5", ("openrouter", "openai/gpt-5.5")),
         ("ollama:llama3.2:8b", ("ollama", "llama3.2:8b")),
         ("vllm:Qwen/Qwen3-VL-8B", ("vllm", "Qwen/Qwen3-VL-8B")),
+        ("vllm-Qwen/Qwen3.5-27B", ("vllm", "Qwen/Qwen3.5-27B")),
         ("openai-compatible:any", ("openai-compatible", "any")),
         ("anthropic", ("anthropic", PROVIDERS["anthropic"].default_model)),
         ("google:", ("google", PROVIDERS["google"].default_model)),
@@ -44,7 +45,9 @@ def test_a_name_says_who_is_asked(name, expected):
     assert split_model(name) == expected
 
 
-@pytest.mark.parametrize("name", ["llama3", "acme:model", "gpt-oss-120b", "ollama", "vllm:", "o30"])
+@pytest.mark.parametrize(
+    "name", ["llama3", "acme:model", "gpt-oss-120b", "ollama", "vllm:", "vllm-", "o30"]
+)
 def test_a_name_nobody_knows_is_refused_with_the_providers_that_are(name):
     with pytest.raises(RequestRejected, match=r"PROVIDER:MODEL.*anthropic, openai|:MODEL"):
         split_model(name)

@@ -13,9 +13,13 @@ from greeting import question
 from model_servers import CANARY
 from processes import is_there, wait_until
 
+from p2p.event_log import read_events
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.inference.vllm_server import VLLMServer
+from p2p.records.iteration_record import SessionRecord
+from p2p.session.agents import SessionAgents
+from p2p.session.request import loop_config
 from p2p.settings import get_settings
 
 SERVERS = Path(__file__).parents[1] / "servers"
@@ -149,3 +153,42 @@ def test_it_does_not_outlive_an_owner_that_was_killed(stand_in):
     wait_until(lambda: not is_there(worker))
     # The server ends a moment after its worker.
     wait_until(lambda: not VLLMServer("m", log=stand_in).healthy())
+
+
+def session_with(model, tmp_path) -> SessionAgents:
+    record = SessionRecord(tmp_path / "session_v")
+    loop = loop_config("Hopper-v5", model="builtin", vlm_model=model, use_code_judge=False)
+    return SessionAgents(record, loop)
+
+
+def test_a_session_starts_the_server_it_needs_says_so_and_ends_it(stand_in, tmp_path):
+    agents = session_with("vllm-some/model", tmp_path)
+    eyes = agents.vlm
+    assert eyes is not None
+    assert eyes.ask(question()).value.text == "some/model"
+    worker = worker_of(agents.session.path / "vllm.log")
+    # Another session uses what answers, and leaves it running.
+    other = session_with("vllm:some/model", tmp_path / "other")
+    assert other.vlm is not None
+    other.close()
+    assert is_there(worker)
+    agents.close()
+    wait_until(lambda: not is_there(worker))
+    events = {event.event: event.data for event in read_events(agents.session.events_path)}
+    assert "vLLM is starting with some/model" in events["llm.wait"]["reason"]
+    assert {"vllm.ready", "vllm.stopped"} <= events.keys()
+    assert not read_events(other.session.events_path)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "vllm.example"])
+def test_nothing_is_started_where_none_is_installed_or_it_is_elsewhere(
+    stand_in, tmp_path, monkeypatch, host
+):
+    monkeypatch.setenv("VLLM_HOST", host)
+    if host == "127.0.0.1":
+        monkeypatch.setenv("PATH", "/nowhere")
+    get_settings.cache_clear()
+    agents = session_with("vllm:some/model", tmp_path)
+    assert agents.vlm is not None
+    assert not (agents.session.path / "vllm.log").exists()
+    agents.close()

@@ -178,6 +178,8 @@ def test_the_layers_are_reported() -> None:
     assert found.available
     assert found.landlock_abi >= 1
     assert any(line.startswith("seccomp: yes") for line in found.describe())
+    answer = "yes" if found.cgroup else "no"
+    assert any(line.startswith(f"cgroup v2: {answer}") for line in found.describe())
 
 
 def _without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, statement: str) -> None:

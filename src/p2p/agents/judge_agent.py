@@ -52,9 +52,9 @@ def judge_run(
 ) -> JudgmentResult:
     """Play a policy on the starts of a block and judge what it does.
 
-    Every episode is measured; three of them are looked at where someone looks: the p10, median and
-    p90 by the code judge's score, or the first three without it. Trajectories and videos stay in
-    `folder`.
+    Every episode is measured; three of them are looked at where someone looks: the first, while
+    the others are measured, then the p10 and p90 of the rest by the code judge's score, or the next
+    two without one. Trajectories and videos stay in `folder`.
 
     Args:
         client: Settles what the two judges differ on.
@@ -125,11 +125,13 @@ class EpisodeJudge:
     loop: LoopConfig
 
     def judge(self, episodes: Sequence[JudgedEpisode], step: int | None) -> JudgmentResult:
-        """Ask the judges, settle what they differ on, sum up."""
-        if self.strategy != "vlm":
+        """Ask the judges side by side, settle what they differ on, sum up."""
+        if self.strategy == "code":
             episodes = self._measure(episodes)
-        if self.strategy != "code":
-            episodes = self._look(episodes)
+        elif self.strategy == "vlm":
+            episodes = [*self._look(episodes[:LOOKED_AT]), *episodes[LOOKED_AT:]]
+        else:
+            episodes = self._measure_and_look(episodes)
         with ThreadPoolExecutor(LOOKED_AT) as pool:  # a synthesis waits for a model
             decided = list(pool.map(self._settle, episodes))
         decided = [each for each in self._correct(decided) if each.opinions]
@@ -156,19 +158,26 @@ class EpisodeJudge:
         )
         return [replace(e, code=opinion) for e, opinion in zip(episodes, opinions, strict=True)]
 
+    def _measure_and_look(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
+        """Both judges at once: one episode needs no score to be worth a look."""
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(self._look, episodes[:1])
+            measured = self._measure(episodes)
+            chosen = [1 + i for i in _extremes(measured[1:])]
+            shown = dict(zip(chosen, self._look([measured[i] for i in chosen]), strict=True))
+            first = [replace(measured[0], vlm=each.vlm) for each in looking.result()]
+        return [*first, *(shown.get(i, e) for i, e in enumerate(measured) if i)]
+
     def _look(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
-        """Film and show a few; with nobody to look, the reason stands at the first."""
-        chosen = _representative(episodes)
-        shown = [episodes[i] for i in chosen]
+        """Film and show them; with nobody to look, that is the reason why nothing was seen."""
         if self.vlm is None:
-            seen = [verdicts.unavailable_opinion("vlm", NO_EYES) for _ in shown]
-        else:
-            videos = [e.file.with_name(f"video_{e.label}.mp4") for e in shown]
-            problems = film(self.intent.env_id, [e.file for e in shown], videos)
-            with ThreadPoolExecutor(LOOKED_AT) as pool:
-                seen = list(pool.map(self._see, shown, videos, problems))
-        by_place = dict(zip(chosen, seen, strict=True))
-        return [replace(e, vlm=by_place.get(i)) for i, e in enumerate(episodes)]
+            opinion = verdicts.unavailable_opinion("vlm", NO_EYES)
+            return [replace(each, vlm=opinion) for each in episodes]
+        videos = [each.file.with_name(f"video_{each.label}.mp4") for each in episodes]
+        problems = film(self.intent.env_id, [each.file for each in episodes], videos)
+        with ThreadPoolExecutor(LOOKED_AT) as pool:
+            seen = list(pool.map(self._see, episodes, videos, problems))
+        return [replace(each, vlm=opinion) for each, opinion in zip(episodes, seen, strict=True)]
 
     def _see(self, episode: JudgedEpisode, video: Path, problem: str) -> JudgeOpinion:
         assert self.vlm is not None
@@ -231,10 +240,11 @@ class EpisodeJudge:
         ]
 
 
-def _representative(episodes: Sequence[JudgedEpisode]) -> list[int]:
-    """The places of the episodes to look at."""
+def _extremes(episodes: Sequence[JudgedEpisode]) -> list[int]:
+    """The places of the episodes to look at besides the first: a poor one and a good one."""
     judged = [i for i, e in enumerate(episodes) if e.code and e.code.score is not None]
     if not judged:
-        return list(range(min(LOOKED_AT, len(episodes))))
+        return list(range(min(LOOKED_AT - 1, len(episodes))))
     scores = [e.code.score for e in episodes if e.code and e.code.score is not None]
-    return sorted({judged[i] for i in representative_episodes(scores).values()})
+    by_label = representative_episodes(scores)
+    return sorted({judged[by_label[label]] for label in ("p10", "p90")})

@@ -23,6 +23,7 @@ from p2p.api.routes import (
     iterations,
     jobs,
     models,
+    moved,
     selfplay,
     sessions,
     trash,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ROUTES = (
-    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash,
+    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash, moved,
 )  # fmt: skip
 STATIC = Path(__file__).parent / "static"
 PAGES = (

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from p2p.benchmark.measuring import TruthResult
+from p2p.benchmark.planning import Workload
 from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.report import CaseReport, Findings, Group
 from p2p.benchmark.suite import Case, Difficulty
@@ -78,6 +80,8 @@ class SessionRow(EntityMetadata):
     error: str = ""
     best_score: Score | None = None
     confirmed_score: Score | None = None
+    unchecked_words: tuple[str, ...] = ()
+    """What the prompt asks and no criterion measures; a pass says nothing about it."""
     best_iteration: int | None = None
     iterations: int = 0
     max_iterations: int | None = None
@@ -99,6 +103,8 @@ class SessionDetail(SessionRow):
     judge: AuthoredCode | None = None
     config: LoopConfig | None = None
     result: SessionResult | None = None
+    ground_truth: TruthResult | None = None
+    """Of a case of a benchmark: what was measured on the simulator, which no agent is shown."""
     lineage: LineageData | None = None
     orders: tuple[SteeringOrder, ...] = ()
     """Feedback that the session has not taken up yet."""
@@ -506,6 +512,14 @@ class StartBenchmarkResponse(Record):
     benchmark_id: str
     job_id: str
     cases: int
+
+
+class BenchmarkPlanResponse(Record):
+    """What a benchmark would take."""
+
+    workload: Workload
+    lines: tuple[str, ...]
+    """The same for people."""
 
 
 class StopBenchmarkResponse(Record):

@@ -62,7 +62,8 @@ def session_names(folder: Path) -> list[str]:
 
 
 def _is_session(path: Path) -> bool:
-    return (path / "session.json").is_file() or any(path.glob("iter_*/"))
+    named = ("session.json", "loop_history.json")
+    return any((path / name).is_file() for name in named) or any(path.glob("iter_*/"))
 
 
 def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:

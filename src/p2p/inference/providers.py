@@ -40,6 +40,8 @@ class Provider:
     """The setting of a key that it may ask for."""
     address: Callable[[Settings], str | None] = lambda _: None
     """None: the library knows it."""
+    prefix: str = ""
+    """Another way to name it: `vllm-Qwen/Qwen3-VL-8B` is `vllm:Qwen/Qwen3-VL-8B`."""
 
 
 PROVIDERS: dict[str, Provider] = {
@@ -67,7 +69,7 @@ PROVIDERS: dict[str, Provider] = {
         address=lambda settings: f"{settings.ollama_url.rstrip('/')}/v1",
     ),
     "vllm": Provider(
-        optional_key="vllm_api_key", local=True,
+        optional_key="vllm_api_key", local=True, prefix="vllm-",
         address=lambda settings: f"http://{settings.vllm_host}:{settings.vllm_port}/v1",
     ),
     BUILTIN: Provider(guess=r"builtin$", local=True),
@@ -112,6 +114,8 @@ def split_model(name: str) -> tuple[str, str]:
     if not colon and name in PROVIDERS and PROVIDERS[name].default_model:
         return name, PROVIDERS[name].default_model
     for guessed, kind in PROVIDERS.items():
+        if kind.prefix and len(name) > len(kind.prefix) and name.startswith(kind.prefix):
+            return guessed, name.removeprefix(kind.prefix)
         if kind.guess and re.match(kind.guess, name):
             return guessed, name
     raise RequestRejected(f"nobody knows the model {name!r}: write PROVIDER:MODEL ({_choices()})")

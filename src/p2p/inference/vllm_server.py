@@ -9,23 +9,27 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from p2p.files import locked
 from p2p.inference import vllm_supervisor
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.settings import get_settings, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 START_S = 600.0
 """Loading a model from a slow disk takes minutes."""
+LOCK_S = 1.0
 STOP_S = 30.0
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - how one is named
 _POLL_S = 0.2
 _TAIL = 2000
 
@@ -37,6 +41,33 @@ class Starting:
     seconds: float
     last_line: str
     """Of its log."""
+
+
+def serve_if_absent(
+    model: str, *, log: Path, on_start: Callable[[VLLMServer], None], cancelled: Callable[[], bool]
+) -> VLLMServer | None:
+    """A server of our own for the model, ready; None where one answers, or none is installed here.
+
+    Processes that ask at the same time wait for the first one's. Raises ProviderUnavailable and
+    AskingCancelled.
+    """
+    server = VLLMServer(model, log=log, cancelled=cancelled)
+    if server.healthy() or server.host not in LOCAL_HOSTS or shutil.which("vllm") is None:
+        return None
+    lock = Path(tempfile.gettempdir()) / f"p2p-vllm-{os.getuid()}-{server.port}.lock"
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            with locked(lock, patience_s=LOCK_S):
+                if server.healthy():
+                    return None
+                on_start(server)
+                return server.__enter__()
+        except TimeoutError as error:
+            if cancelled():
+                raise AskingCancelled("stopped while another process started vLLM") from error
+            if time.monotonic() > deadline:
+                raise ProviderUnavailable(f"another process is starting vLLM: {error}") from error
 
 
 class VLLMServer:

@@ -17,7 +17,8 @@ What it covers:
   machine's connections. It can choose neither its priority nor its cores.
 - Secrets. The environment is made anew; no descriptor but three pipes is passed on.
 - Resources. Memory, CPU time, threads, file sizes, disk space, number of files, wall clock and
-  silence; each ends the process with a reason of its own. It dies with its parent.
+  silence; each ends the process with a reason of its own. It dies with its parent. Where this user
+  may make cgroups (v2), the kernel bounds all of its memory, what it keeps for it included.
 - Its results. ``read_result`` and ``read_arrays`` refuse links, special files, pickles and bombs,
   ``read_message`` what is no message.
 
@@ -33,6 +34,8 @@ What it does not cover:
 - World-readable libraries of the system, and whatever lies beside Python's packages, can be read.
 - Bursts. Disk space and threads are looked at several times a second; what a process writes or
   starts in between is seen late.
+- Without cgroups, memory that the kernel keeps for the process: pipes and page tables. Limits of
+  the user and of the address space bound it to some 200 MiB.
 - Misuse of what it was given: CPU time within its limits, and the covert channels of a shared
   processor. A machine with many sandboxes is protected from each, not from their sum.
 - Bugs of the kernel. A virtual machine is the next wall.

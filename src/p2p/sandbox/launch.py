@@ -181,7 +181,7 @@ def _first_line(process: SandboxedProcess) -> dict[str, Any]:
             f"The sandbox cannot be built on this machine: {answer['unavailable']}. The code was "
             "not run. `--unsafe-local` runs it without a sandbox; only do that with code you trust."
         )
-    return answer
+    return {**answer, "cgroup": process.in_cgroup}
 
 
 def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> SandboxedProcess:
@@ -212,6 +212,8 @@ class Layers:
     seccomp: bool
     namespaces: tuple[str, ...]
     """Of user, mount, ipc and network."""
+    cgroup: bool = False
+    """Whether the kernel bounds the memory of the process as a whole; see ``cgroup``."""
     problem: str = ""
     """Why no sandbox can be built; empty where it can."""
 
@@ -229,6 +231,9 @@ class Layers:
             f"seccomp: {seccomp} (required; no network, no processes, few system calls)",
             f"network namespace: {network} (a second wall before the network)",
             f"mount namespace: {mount} (the same for files; no library loads from its folder)",
+            "cgroup v2: yes (the kernel bounds memory and threads as a whole)"
+            if self.cgroup
+            else "cgroup v2: no (resource limits bound memory and threads, and the parent looks)",
         ]
         return [*lines, self.problem] if self.problem else lines
 
@@ -242,5 +247,6 @@ def layers() -> Layers:
         except SandboxUnavailable as error:
             from p2p.sandbox import landlock, seccomp
 
-            return Layers(landlock.abi(), seccomp.available(), (), str(error))
-    return Layers(answer["landlock_abi"], answer["seccomp"], tuple(answer["namespaces"]))
+            return Layers(landlock.abi(), seccomp.available(), (), problem=str(error))
+    names = tuple(answer["namespaces"])
+    return Layers(answer["landlock_abi"], answer["seccomp"], names, answer["cgroup"])

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from p2p.sandbox import usage
+from p2p.sandbox import cgroup, usage
 from p2p.sandbox.enter import MAX_LINE_BYTES
 from p2p.sandbox.options import SandboxExit
 from p2p.sandbox.streams import BoundedOutput, LineQueue, LineSplitter
@@ -49,6 +49,7 @@ class SandboxedProcess:
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._queue = LineQueue()
         self._lock = threading.Lock()
+        self._group: cgroup.Group | None = None
         self._started: Future[subprocess.Popen[bytes]] = Future()
         self._reaped = False
         self._ending: tuple[EndReason, str] | None = None
@@ -88,6 +89,10 @@ class SandboxedProcess:
             if line is None and self._queue.ended:
                 return
             yield line
+
+    @property
+    def in_cgroup(self) -> bool:
+        return self._group is not None
 
     @property
     def ended(self) -> bool:
@@ -158,6 +163,7 @@ class SandboxedProcess:
             self._started.set_exception(error)
             self._queue.close()
             return
+        self._group = cgroup.enclose(popen.pid, self._sandbox)  # before it is told what to do
         with self._lock:
             self._started.set_result(popen)
             if self._ending is not None:
@@ -171,6 +177,8 @@ class SandboxedProcess:
             self._exit = SandboxExit(-signal.SIGKILL, reason, message, self._output.text(), 0.0)
             raise
         finally:
+            if self._group is not None:
+                self._group.remove()
             self._queue.close()
 
     def _watch(self, popen: subprocess.Popen[bytes]) -> SandboxExit:
@@ -266,12 +274,14 @@ class SandboxedProcess:
         sandbox = self._sandbox
         use = self._folder_use(popen.pid)
         returncode, cpu_seconds = self._reap(popen)
+        out_of_memory = self._group is not None and self._group.out_of_memory()
         if use.unwalkable:
             with contextlib.suppress(OSError):  # the caller finds what could not be removed
                 usage.remove_subfolders(sandbox.folder)
         text = self._output.text()
         reason, message = (
             self._ending
+            or (usage.memory_excess(sandbox) if out_of_memory else None)
             or usage.disk_excess(sandbox, use)
             or usage.explain(sandbox, returncode, cpu_seconds, text, finished=self._finished)
         )

@@ -173,11 +173,15 @@ def time_excess(sandbox: Sandbox, running: float, silent: float) -> Ending | Non
     return None
 
 
+def memory_excess(sandbox: Sandbox) -> Ending:
+    return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+
+
 def process_excess(sandbox: Sandbox, use: ProcessUse | None) -> Ending | None:
     if use is None:
         return None
     if use.memory_bytes > sandbox.memory_bytes:
-        return "memory", f"it used more than its {_size(sandbox.memory_bytes)} of memory"
+        return memory_excess(sandbox)
     if use.threads > sandbox.max_threads:
         return "threads", f"it started more than {sandbox.max_threads} threads"
     return None

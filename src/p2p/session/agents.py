@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from p2p.event_log import EventLog, use_log
+from p2p.event_log import EventLog, emit, use_log
 from p2p.files import read_model
 from p2p.inference.question import InferenceError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import AuthoredCode, Intent, JudgmentResult, Revision, SessionAnalysis
     from p2p.inference.llm_client import LLMClient
+    from p2p.inference.vllm_server import VLLMServer
     from p2p.records.iteration_record import IterationRecord, SessionRecord
     from p2p.records.session_view import SessionView
 
@@ -34,6 +35,7 @@ class SessionAgents:
     loop: LoopConfig
     cancelled: Callable[[], bool] = field(default=lambda: False)
     _client: LLMClient | None = None
+    _vllm: VLLMServer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -41,6 +43,7 @@ class SessionAgents:
         with self._lock:
             if self._client is None:
                 check_models(self.loop.model, self.loop.vlm_model)
+                self._serve(self.loop.model)
                 self._client = _make_client(
                     self.loop.model,
                     self.session,
@@ -49,6 +52,44 @@ class SessionAgents:
                     cancelled=self.cancelled,
                 )
             return self._client
+
+    @property
+    def vlm(self) -> LLMClient | None:
+        """Who looks at the frames."""
+        if not self.loop.vlm_model:
+            return None
+        client = self.client
+        with self._lock:
+            self._serve(self.loop.vlm_model)
+        return client.with_model(self.loop.vlm_model)
+
+    def _serve(self, name: str) -> None:
+        """Start vLLM where the model is one of its own and nothing answers; `close` ends it."""
+        from p2p.inference.providers import choose_model, split_model
+        from p2p.inference.vllm_server import serve_if_absent
+
+        provider, model = split_model(choose_model(name))
+        if provider != "vllm" or (self._vllm is not None and self._vllm.healthy()):
+            return
+        self.close()
+
+        def tell(server: VLLMServer) -> None:
+            reason = f"vLLM is starting with {model} at {server.url}; its log is {log}"
+            emit("llm.wait", reason=reason)
+
+        log = self.session.path / "vllm.log"
+        with use_log(EventLog(self.session.events_path)):
+            self._vllm = serve_if_absent(model, log=log, on_start=tell, cancelled=self.cancelled)
+            if self._vllm is not None:
+                emit("vllm.ready", model=model, url=self._vllm.url)
+
+    def close(self) -> None:
+        """End the server that was started for the session."""
+        server, self._vllm = self._vllm, None
+        if server is not None:
+            server.stop()
+            with use_log(EventLog(self.session.events_path)):
+                emit("vllm.stopped", model=server.model)
 
     def choose_environment(self, prompt: str) -> EnvironmentChoice:
         from p2p.agents.intent_elicitor import choose_environment
@@ -123,7 +164,7 @@ class SessionAgents:
 
         return judge_run(
             self.client,
-            self.client.with_model(self.loop.vlm_model) if self.loop.vlm_model else None,
+            self.vlm,
             intent,
             judge_code,
             config,

@@ -40,6 +40,7 @@ def publish(
         message=message,
         iterations=len(done),
         seconds=clock.seconds(),
+        unchecked_words=view.unchecked_words,
         **context.agents.usage(),
         **(_best_policy(best) if best else {}),
     )
@@ -187,6 +188,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
     env_id = (view.config.env_id if view.config else "") or "not chosen yet"
     reason = f" (chosen: {_line(view.env_reason)})" if view.env_reason else ""
     message = f" ({_line(result.message)})" if result.message else ""
+    unchecked = _line(", ".join(result.unchecked_words))
     confirmed = ""
     if result.confirmed_score is not None:
         confirmed = f", on held-out seeds {_number(result.confirmed_score)}"
@@ -198,6 +200,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
             "",
             f"- environment: {env_id}{reason}",
             f"- status: **{result.status}**{message}",
+            *([f"- **not checked**: {unchecked} (no criterion measures it)"] if unchecked else []),
             f"- score: {_number(result.score)}{confirmed} ({passing})",
             f"- {result.iterations} iterations, {result.seconds:.0f} s; {spent}",
         ]
@@ -230,8 +233,6 @@ def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
         )
     yield "## What was asked for, and how well the best policy does it"
     yield "\n".join(rows)
-    if view.intent.unused_words:
-        yield f"Not covered by any criterion: {_line(', '.join(view.intent.unused_words))}."
 
 
 def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
