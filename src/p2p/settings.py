@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -95,6 +96,13 @@ def redact(text: str) -> str:
         for form in {secret, json.dumps(secret)[1:-1]}:
             text = text.replace(form, "[secret]")
     return text
+
+
+def command_in(runs_dir: Path, command: str) -> str:
+    """A command to paste: with `--runs-dir` where these runs are not in the usual place."""
+    if runs_dir.absolute() == get_settings().runs_dir.absolute():
+        return command
+    return f"{command} --runs-dir {shlex.quote(str(runs_dir))}"
 
 
 def check_name(name: str) -> str:

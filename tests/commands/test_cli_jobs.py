@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,15 @@ def test_a_second_scheduler_is_told_so(p2p: Cli, tmp_path: Path) -> None:
         assert is_running(tmp_path / "runs")
         found = p2p("scheduler", "run")
         assert (found.status, "works on" in found.error) == (9, True)
+
+
+def test_hints_find_the_runs_that_they_speak_of(p2p: Cli, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "my runs"
+    where = f"--runs-dir {shlex.quote(str(elsewhere))}"
+    for command, hint in (
+        (("jobs", "list"), f'p2p jobs submit "run forward fast" {where}'),
+        (("nodes", "add", "other", "--cores", "1"), f"p2p nodes check other {where}"),
+    ):
+        printed = p2p(*command, "--runs-dir", elsewhere)
+        assert hint in printed.out + printed.err
+    assert "--runs-dir" not in p2p("jobs", "list").out

@@ -24,6 +24,7 @@ from p2p.scheduler.controllers import JobOptions, one_run_job
 from p2p.scheduler.records import ENDED, NodeConfig, RunState
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
+from p2p.settings import command_in
 
 
 def start(benchmark: Benchmark, runs_dir: Path, *, report: bool = False) -> Path:
@@ -170,16 +171,17 @@ def fitting_nodes(
         of_it = tuple(n.node_id for n in known.values() if n.backend == backend and n.enabled)
         names = tuple(name for name in names if name in of_it) if names else of_it
         if not names:
-            raise field_error("backend", f"no node of {backend} is enabled: p2p nodes list")
+            hint = command_in(runs_dir, "p2p nodes list")
+            raise field_error("backend", f"no node of {backend} is enabled: {hint}")
     usable = [known[name] for name in names or known]
+    if not any(node.enabled for node in usable):
+        hint = command_in(runs_dir, "p2p nodes list")
+        raise field_error("nodes", f"none of them is enabled: {hint}")
     _check_room(usable, cores)
     return names
 
 
 def _check_room(nodes: list[NodeConfig], cores: int) -> None:
-    enabled = [node for node in nodes if node.enabled]
-    if not enabled:
-        raise field_error("nodes", "none of them is enabled: p2p nodes list")
-    most = max(node.cores for node in enabled)
+    most = max(node.cores for node in nodes if node.enabled)
     if cores > most:
         raise field_error("cores_per_run", f"{cores} are asked for, the largest node has {most}")

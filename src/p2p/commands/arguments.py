@@ -38,6 +38,13 @@ def runs_folder(runs_dir: Path | None) -> Path:
     return runs_dir.expanduser().absolute() if runs_dir else get_settings().runs_dir
 
 
+def to_paste(command: str, runs_dir: Path | None) -> str:
+    """A command as a hint shows it: it finds the same runs."""
+    from p2p.settings import command_in
+
+    return command_in(runs_folder(runs_dir), command)
+
+
 def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str = "") -> str:
     """The name meant, by all of it, its start, its short name, or `last`.
 

@@ -14,6 +14,7 @@ from p2p.commands.arguments import (
     find_name,
     runs_folder,
     session_values,
+    to_paste,
     with_flags,
 )
 from p2p.commands.console import (
@@ -164,7 +165,7 @@ def benchmark(
         with err.status(f"creating {len(planned.cases)} sessions"):
             start(planned, folder, report=detach)
     name = planned.benchmark_id
-    again = f"p2p benchmark --resume {name}{f' --runs-dir {runs_dir}' if runs_dir else ''}"
+    again = to_paste(f"p2p benchmark --resume {name}", folder)
     err.print(f"{escape(shown(folder / name))}", soft_wrap=True)
     if detach:
         if as_json:

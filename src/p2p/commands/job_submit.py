@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand
 
-from p2p.commands.arguments import RunsDirOption, make_request, with_flags
+from p2p.commands.arguments import RunsDirOption, make_request, to_paste, with_flags
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -183,8 +184,8 @@ def submit(
         try:
             ensure_scheduler(store.runs_dir)
         except StoreError as error:
-            hint = "the job is kept, start a scheduler with: p2p scheduler run"
-            raise CommandError(f"{error}; {hint}") from error
+            start = to_paste("p2p scheduler run", runs_dir)
+            raise CommandError(f"{error}; the job is kept, start one with: {start}") from error
         if watch:
             from p2p.commands.job_progress import follow
 
@@ -195,8 +196,8 @@ def submit(
         ended = state.state if state else "pending"
         print_json({"job_id": job.job_id, "kind": job.kind, "state": ended, "runs": runs})
     elif not watch:
-        out.print(f"[bold]{job.job_id}[/]", soft_wrap=True)
-        out.print(f"watch it with: p2p jobs show {job.job_id} --follow", soft_wrap=True)
+        watching = escape(to_paste(f"p2p jobs show {job.job_id} --follow", runs_dir))
+        out.print(f"[bold]{job.job_id}[/]\nwatch it with: {watching}", soft_wrap=True)
     if watch and state is not None and state.state != "succeeded":
         raise typer.Exit(130 if state.state == "cancelled" else 1)
 
@@ -233,5 +234,5 @@ def _check_room(options: JobOptions, store: Store) -> None:
     if not any(n.enabled and n.cores >= options.cores and n.gpus >= options.gpus for n in allowed):
         raise UsageError(
             f"--cores {options.cores} --gpus {options.gpus}: no node has as many; see "
-            "`p2p nodes list`, or add one with `p2p nodes add`"
+            f"`{to_paste('p2p nodes list', store.runs_dir)}`, or add one with `p2p nodes add`"
         )

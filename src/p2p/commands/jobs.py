@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import RunsDirOption
+from p2p.commands.arguments import RunsDirOption, to_paste
 from p2p.commands.console import CommandError, JsonFlag, UsageError, answer, out, print_json
 from p2p.commands.job_submit import WithCommand, submit
 from p2p.commands.live import plain_table, state_text
@@ -72,7 +72,8 @@ def list_jobs(
         print_json([_as_json(job) for job in listed])
         return
     if not listed:
-        out.print('no jobs yet: p2p jobs submit "run forward fast"')
+        hint = to_paste('p2p jobs submit "run forward fast"', runs_dir)
+        out.print(f"no jobs yet: {escape(hint)}", soft_wrap=True)
         return
     width = max(len(job.job_id) for job in listed)
     table = plain_table("job", "state", "runs", "since", wide="what", first_width=width)
@@ -83,7 +84,9 @@ def list_jobs(
         table.add_row(job.job_id, state_text(job.state), runs, since, escape(job.title))
     out.print(table)
     if idle and any(job.state in ("pending", "running") for job in listed):
-        out.print("[yellow]no scheduler is running:[/] start one with: p2p scheduler run")
+        hint = to_paste("p2p scheduler run", runs_dir)
+        text = f"[yellow]no scheduler is running:[/] start one with: {escape(hint)}"
+        out.print(text, soft_wrap=True)
 
 
 def _as_json(job: JobRow) -> dict[str, Any]:
@@ -133,7 +136,9 @@ def show(
         out.print(f"and {len(runs) - len(shown)} more: --all")
     failed = next((run for run in runs if run.state == "failed"), None)
     if failed is not None:
-        out.print(f"see why with: p2p jobs logs {chosen.job_id} {failed.run_id}", soft_wrap=True)
+        logs = f"p2p jobs logs {chosen.job_id} {failed.run_id}"
+        hint = to_paste(logs, runs_dir)
+        out.print(f"see why with: {escape(hint)}", soft_wrap=True)
 
 
 @app.command()

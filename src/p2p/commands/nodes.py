@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import RunsDirOption, with_flags
+from p2p.commands.arguments import RunsDirOption, to_paste, with_flags
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -105,8 +105,8 @@ def add(
         if not replace and store.node(node) is not None:
             raise UsageError(f"NODE: {node} exists: choose another name, or --replace")
         store.add_node(config, replace=replace)
-    told = f"added {node}; test it with: p2p nodes check {node}"
-    answer(config.model_dump(mode="json"), told, as_json=as_json)
+    check = to_paste(f"p2p nodes check {node}", runs_dir)
+    answer(config.model_dump(mode="json"), f"added {node}; test it with: {check}", as_json=as_json)
 
 
 @app.command("list")
@@ -124,7 +124,8 @@ def list_nodes(runs_dir: RunsDirOption = None, as_json: JsonFlag = False) -> Non
         print_json(rows)
         return
     if not rows:
-        out.print("no nodes: add this machine with: p2p nodes add local")
+        hint = to_paste("p2p nodes add local", runs_dir)
+        out.print(f"no nodes: add this machine with: {escape(hint)}", soft_wrap=True)
         return
     table = plain_table("node", "kind", "runs", "cores", "GPUs", "where")
     for row in rows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from p2p.commands.arguments import RunsDirOption, find_name, runs_folder
+from p2p.commands.arguments import RunsDirOption, find_name, runs_folder, to_paste
 from p2p.commands.console import CommandError, JsonFlag, UsageError, answer
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(
     try:
         work(folder, job_id=job_id, until_idle=until_idle)
     except SchedulerBusy as error:
-        hint = "watch it with `p2p jobs list`"
+        hint = f"watch it with `{to_paste('p2p jobs list', folder)}`"
         raise CommandError(f"{error}: {hint}", status=EXIT_BUSY) from error
     with open_store(runs_dir) as store:
         left = len(store.jobs(unended=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,7 +136,10 @@ def _watch(record: SessionRecord) -> None:
             while record.derive_status() in ("running", "pending", "queued"):
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
-            err.print("the session continues; `p2p stop` ends it", style="dim")
+            from p2p.session.stopping import command_name
+
+            hint = f"the session continues; `p2p stop {command_name(record)}` ends it"
+            err.print(escape(hint), style="dim", soft_wrap=True)
             raise typer.Exit(130) from None
 
 
@@ -229,7 +233,7 @@ def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
         lines.append(("report", f"{folder}/report.md"))
     if result.best_iteration is not None and result.run_id is not None:
         run = f"{folder}/iter_{result.best_iteration}/{result.run_id}"
-        lines.append(("watch", f"p2p play {run}"))
+        lines.append(("watch", f"p2p play {shlex.quote(run)}"))
     if result.cost_usd or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines

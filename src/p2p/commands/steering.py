@@ -46,7 +46,7 @@ def stop(
       p2p stop last
       p2p stop session_20260101_120000_0123abcd --no-wait
     """
-    from p2p.session.stopping import cancel, resume_command
+    from p2p.session.stopping import cancel, command_name, resume_command
 
     record = open_session(session, runs_dir)
     queued = _cancel_run(record)
@@ -54,7 +54,7 @@ def stop(
     if processes is None and not queued:
         raise CommandError(f"{record.session_id} is not running: it is {record.derive_status()}")
     for pid, started in (processes or ()) if wait else ():
-        _wait_for(pid, started)
+        _wait_for(pid, started, command_name(record))
     value = {"session_id": record.session_id, "status": "cancelled"}
     answer(value, f"stopped; resume with: {resume_command(record)}", as_json=as_json)
 
@@ -76,7 +76,7 @@ def _cancel_run(record: SessionRecord) -> bool:
     return False
 
 
-def _wait_for(pid: int, started: float | None) -> None:
+def _wait_for(pid: int, started: float | None, name: str) -> None:
     from p2p.records.folder import process_is_alive
 
     deadline = time.monotonic() + GRACE_S
@@ -85,7 +85,7 @@ def _wait_for(pid: int, started: float | None) -> None:
             if time.monotonic() > deadline:
                 raise CommandError(
                     f"process {pid} has not ended within {GRACE_S:.0f} s: it was asked to stop, "
-                    f"look again with `p2p show`, or end it with: kill {pid}"
+                    f"look again with `p2p show {name}`, or end it with: kill {pid}"
                 )
             time.sleep(0.1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -280,9 +281,9 @@ def _report(folder: Path, summary: TrainSummary) -> None:
     lines = [("run", run), ("policy", f"{run}/{_policy(summary)}")]
     lines += [("video", shown(path)) for path in _videos(folder, summary)]
     lines += [
-        ("curves", f"tensorboard --logdir {run}/metrics"),
-        ("watch", f"p2p play {run}"),
-        ("share", f"p2p export {run} --to FOLDER"),
+        ("curves", f"tensorboard --logdir {shlex.quote(f'{run}/metrics')}"),
+        ("watch", f"p2p play {shlex.quote(run)}"),
+        ("share", f"p2p export {shlex.quote(run)} --to FOLDER"),
     ]
     for title, text in lines:
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)

@@ -17,6 +17,7 @@ from p2p.scheduler.controllers import JobOptions, executor_run
 from p2p.scheduler.records import JobSpec
 from p2p.scheduler.service import ensure_scheduler
 from p2p.scheduler.store import Store
+from p2p.settings import command_in
 from p2p.training.trainer import plan_runs, queue_runs, results_of
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class ScheduledTrainer:
                 record.set_status_if("cancelled", UNFINISHED)
                 continue
             reason = run.message or f"it is {run.state}"
-            hint = f"see p2p jobs logs {job_id} {run.run_id}"
+            hint = "see " + command_in(store.runs_dir, f"p2p jobs logs {job_id} {run.run_id}")
             message = f"the run ended before it finished: {reason}; {hint}"
             record.set_status_if("error", UNFINISHED, message)
 
