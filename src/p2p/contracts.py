@@ -439,6 +439,23 @@ LoopResult = SessionResult
 """What `run_loop` returns."""
 
 
+class HumanLabel(Record):
+    """A person's score of a video, given without seeing the judges'."""
+
+    video: str
+    """Its path in the session's folder."""
+    score: Score
+    annotator: Annotated[str, Field(min_length=1, max_length=100)]
+    note: str = ""
+    given_at: datetime
+
+
+class HumanLabels(Record):
+    """human_labels.json: one label of a video by each annotator."""
+
+    labels: tuple[HumanLabel, ...] = ()
+
+
 class SessionAnalysis(Record):
     """analysis.json: an after-the-fact report of a session."""
 
