@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -75,7 +76,9 @@ def test_an_empty_folder_says_how_to_begin(p2p: Cli) -> None:
     assert 'p2p run "run forward fast"' in p2p("sessions").out
 
 
-@pytest.mark.parametrize("text", ["last", "session_2026", "runs/session_20260101_000000_00000000"])
+@pytest.mark.parametrize(
+    "text", ["last", "session_2026", "0000000", "runs/session_20260101_000000_00000000"]
+)
 def test_show_finds_the_session_meant(p2p: Cli, folder: SessionFolder, text: str) -> None:
     end(folder)
     told = p2p("show", text)
@@ -312,10 +315,16 @@ def test_a_session_of_the_public_program_is_listed_shown_and_not_resumed(
     assert "--loop-config runs/session_old/session_config.json" in p2p("resume", "last").error
 
 
-def test_what_nobody_checked_stands_beside_the_verdict(p2p: Cli, folder: SessionFolder) -> None:
+def test_what_nobody_checked_stands_beside_the_verdict(
+    p2p: Cli, folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     folder.record.intent.save(INTENT.model_copy(update={"unused_words": ("on", "[ice]")}))
     end(folder)
-    assert "passed*" in p2p("sessions").out
+    listed = p2p("sessions").out
+    assert re.search(
+        r"^00000000 +passed\* +0\.90 +HalfCheetah-v5 +run forward fast", listed, re.MULTILINE
+    )
     assert "* not all of the prompt is checked" in p2p("sessions").out
     shown = p2p("show", "last")
     lines = shown.out.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from p2p.commands.arguments import (
     open_session,
     runs_folder,
     session_names,
+    short_name,
 )
 from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
 from p2p.commands.live import plain_table, state_text
@@ -48,14 +50,19 @@ def sessions(
     if not rows:
         out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
         return
-    width = max(len(row["session_id"]) for row in rows)
+    count = Counter(short_name(row["session_id"]) for row in rows)
+    names = [
+        short if count[short := short_name(row["session_id"])] == 1 else row["session_id"]
+        for row in rows
+    ]
+    width = max(map(len, names))
     table = plain_table(
         "session", "status", "score", "environment", wide="prompt", first_width=width
     )
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         score = "" if row["score"] is None else f"{row['score']:.2f}"
         table.add_row(
-            row["session_id"],
+            name,
             state_text(row["status"]) + ("*" if row["unchecked_words"] else ""),
             score,
             row["env_id"],
