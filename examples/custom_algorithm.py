@@ -44,14 +44,15 @@ class ImitateWinners(BaseAlgo):
             len(steps),
         ) if samples else None  # fmt: skip
 
-    def update(self, batch, scaling=1.0):
+    def update(self, steps, scaling=1.0):
+        batch = self.prepare_batch(steps)
         if batch is None:  # nobody won
             return {"loss": 0.0}
-        tokens, answers, steps = batch
+        tokens, answers, count = batch
         # Shorter ones are filled up at the end, where nothing before can see it: no mask is needed.
         logits = self.model(input_ids=tokens).logits[:, :-1].float()
         logp = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:, None])[..., 0]
-        loss = -(logp * answers[:, 1:]).sum() / steps
+        loss = -(logp * answers[:, 1:]).sum() / count
         (loss / scaling).backward()
         return {"loss": loss.item(), "winners": float(len(tokens))}
 

@@ -13,6 +13,7 @@ from p2p.benchmark.suite import Case
 from p2p.contracts import JudgmentResult, SessionResult, StatusLiteral
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
+from session_folder import INTENT
 
 
 def a_case(number: int, **fields: Any) -> Case:
@@ -55,10 +56,13 @@ def end_case(
     score: float | None = None,
     *,
     policy: Policy | None = None,
+    unchecked: tuple[str, ...] = (),
     **fields: Any,
 ) -> None:
     """A session that ended so, with the policy it made."""
     record = case_record(folder, number)
+    if unchecked:
+        record.intent.save(INTENT.model_copy(update={"unused_words": unchecked}))
     where: dict[str, Any] = {}
     if policy is not None:
         run = record.iteration(1).path / "base_seed_1"

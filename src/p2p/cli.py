@@ -15,6 +15,7 @@ from p2p.commands.catalogue import check, envs, rewards
 from p2p.commands.console import complain, expected, print_json
 from p2p.commands.doctor import doctor
 from p2p.commands.jobs import app as jobs
+from p2p.commands.label import label
 from p2p.commands.nodes import app as nodes
 from p2p.commands.run import resume, run
 from p2p.commands.runs import evaluate, export, play
@@ -33,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS = {
-    "From a prompt": (run, resume, sessions, show, stop, steer, analyze, serve),
+    "From a prompt": (run, resume, sessions, show, stop, steer, analyze, label, serve),
     "From a reward file": (train, check, rewards),
     "Trained policies": (evaluate, play, export),
     "This machine": (envs, doctor),

@@ -80,6 +80,14 @@ class RewardSpec(Record):
     terms: dict[str, str] = Field(default_factory=dict)
     description: str = ""
 
+    @field_validator("terms", mode="before")
+    @classmethod
+    def _listed_terms_have_names(cls, terms: Any) -> Any:
+        """The public Prompt2Policy lists them, each with its name and its description."""
+        if not isinstance(terms, list) or not all(isinstance(term, dict) for term in terms):
+            return terms
+        return {str(term.get("name")): str(term.get("description", "")) for term in terms}
+
 
 class CheckpointInfo(Record):
     """An evaluated checkpoint: its step and what its episodes returned."""
@@ -412,6 +420,8 @@ class SessionResult(Record):
     score: Score | None = None
     confirmed_score: Score | None = None
     """On held-out seeds; None unless the score passed."""
+    unchecked_words: tuple[str, ...] = ()
+    """What the prompt asks and no criterion measures; a pass says nothing about it."""
     policy: str | None = None
     videos: tuple[str, ...] = ()
     iterations: int = 0
@@ -427,6 +437,23 @@ class SessionResult(Record):
 
 LoopResult = SessionResult
 """What `run_loop` returns."""
+
+
+class HumanLabel(Record):
+    """A person's score of a video, given without seeing the judges'."""
+
+    video: str
+    """Its path in the session's folder."""
+    score: Score
+    annotator: Annotated[str, Field(min_length=1, max_length=100)]
+    note: str = ""
+    given_at: datetime
+
+
+class HumanLabels(Record):
+    """human_labels.json: one label of a video by each annotator."""
+
+    labels: tuple[HumanLabel, ...] = ()
 
 
 class SessionAnalysis(Record):

@@ -52,6 +52,7 @@ def __getattr__(name: str) -> Any:
         plain = getattr(importlib.import_module(ACTORS[name]), name)
         options = getattr(plain, "RAY_OPTIONS", {})  # what an actor needs unless told otherwise
         value = ray.remote(**options)(plain) if options else ray.remote(plain)
+        _carry(value, getattr(plain, "CARRIED", {}))
     elif name in PLAIN:
         value = getattr(importlib.import_module(PLAIN[name]), name)
     elif name in MODULES:
@@ -60,6 +61,22 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _carry(actor_class: Any, attributes: dict[str, str]) -> None:
+    """Give new actors what is set on the class here: their own process loads it anew."""
+    if not attributes:
+        return
+    # What `remote` and `options(...).remote` have in common.
+    start = actor_class._remote  # noqa: SLF001
+
+    def start_with_attributes(
+        args: Any = None, kwargs: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        carried = {argument: getattr(actor_class, name) for name, argument in attributes.items()}
+        return start(args=args, kwargs=carried | (kwargs or {}), **options)
+
+    actor_class._remote = start_with_attributes  # noqa: SLF001
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,8 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,8 @@ from unstable.engines import Completion, Sampling, make_engine
 from unstable.engines.protocol import EngineError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.utils.handles import call_within, send
+from unstable.utils.handles import call_within, inside_ray_actor, send
+from unstable.utils.logging import setup_logger
 
 REPORT_SECONDS = 5.0
 FETCH_TIMEOUT = 120.0
@@ -31,18 +33,18 @@ SAMPLING = ("temperature", "top_p", "max_tokens")
 class VLLMActor:
     """Answers prompts, each with a LoRA adapter of its own; one actor has one engine.
 
-    The engine batches what is in flight and has the loop that steps; here is no queue before it.
+    What is submitted goes into a queue that `_batch_loop` hands on; the engine batches and steps.
 
     Args:
         cfg: `model_name`, how to sample (`temperature`, `top_p`, `max_tokens`), and what
-            `make_engine` takes.
+            `make_engine` takes; `log_dir`: where a Ray actor logs.
         tracker: gets `queued`, `running` and `tok_s` every five seconds.
         name: for logs and dashboards.
         adapters: the model pool; asked for adapters that are not on this machine.
     """
 
-    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"max_concurrency": 4096}
-    """Hundreds of games wait here at the same time."""
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"max_concurrency": 4096, "num_cpus": 0}
+    """Hundreds of games wait here at the same time. It waits for its GPU alone."""
 
     def __init__(
         self,
@@ -60,13 +62,19 @@ class VLLMActor:
         self._counts: deque[tuple[float, float]] = deque(maxlen=256)
         self._gpu_ids = _gpu_ids()
         self._report_task: asyncio.Task[None] | None = None
+        self._batch_task: asyncio.Task[None] | None = None
+        self._queue: deque[_Request] = deque()
+        self._arrived = asyncio.Event()
+        self._answering: set[asyncio.Task[None]] = set()
+        if cfg.get("log_dir") and inside_ray_actor():
+            setup_logger(name, cfg["log_dir"])
 
     async def submit_prompt(self, prompt: str, lora_path: str | None = None) -> str:
         return (await self.generate(prompt, lora_path)).text
 
     async def generate(
         self,
-        prompt: str,
+        prompt: str | Sequence[int],
         lora_path: str | None = None,
         *,
         seed: int | None = None,
@@ -74,24 +82,23 @@ class VLLMActor:
         top_p: float | None = None,
         max_tokens: int | None = None,
     ) -> Completion:
-        """Answer a prompt, with all tokens and their log-probabilities.
+        """Answer a prompt, text or tokens, with all tokens and their log-probabilities.
 
         Markup stands in the prompt: no token is added to it. What is not given is as configured.
 
         Raises:
             EngineError: the prompt is too long, or the adapter cannot be had.
         """
-        if self._report_task is None or self._report_task.done():
-            self._report_task = asyncio.create_task(self._report_loop())
+        self._start_loops()
         overrides = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         wanted: dict[str, Any] = {
             key: value for key, value in overrides.items() if value is not None
         }
         sampling = replace(self.sampling_params, seed=seed, **wanted)
-        ids = self._encode(prompt)
-        adapter = None if lora_path is None else await self._adapters.local(lora_path)
-        completion = await self.engine.generate(ids, sampling, adapter)
-        return completion if completion.prompt_ids else replace(completion, prompt_ids=ids)
+        request = _Request(prompt, lora_path, sampling, asyncio.get_running_loop().create_future())
+        self._queue.append(request)
+        self._arrived.set()
+        return await request.answer
 
     async def score(
         self, prompt: str, answers: Sequence[str], lora_path: str | None = None
@@ -116,18 +123,24 @@ class VLLMActor:
 
     def stats(self) -> dict[str, float]:
         """`queued`, `running`, `tokens` generated so far, and `tok_s`."""
-        return {**self.engine.stats(), "tok_s": self._tok_rate()}
+        stats = self.engine.stats()
+        queued = stats["queued"] + len(self._queue)
+        return {**stats, "queued": queued, "tok_s": self._tok_rate()}
 
     async def close(self) -> None:
         if self._report_task is not None:
             self._report()  # a run may be over before the first report was due
-            self._report_task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._report_task
+        for task in (self._report_task, self._batch_task):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         await self.engine.close()
         self._adapters.close()
 
-    def _encode(self, text: str) -> tuple[int, ...]:
+    def _encode(self, text: str | Sequence[int]) -> tuple[int, ...]:
+        if not isinstance(text, str):
+            return tuple(text)
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _tok_rate(self, window: float = 2.0) -> float:
@@ -140,6 +153,41 @@ class VLLMActor:
             if now - moment >= window:
                 then, before = moment, count
         return (tokens - before) / (now - then) if now > then else 0.0
+
+    def _start_loops(self) -> None:
+        if self._report_task is None or self._report_task.done():
+            self._report_task = asyncio.create_task(self._report_loop())
+        if self._batch_task is None or self._batch_task.done():
+            self._arrived = asyncio.Event()  # an event belongs to the loop that it is waited in
+            self._batch_task = asyncio.create_task(self._batch_loop())
+
+    async def _batch_loop(self) -> None:
+        """Hand on what was submitted, in its order and as soon as it comes."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._queue:
+                request = self._queue.popleft()
+                if request.answer.done():  # nobody waits for it any more
+                    continue
+                answering = asyncio.create_task(self._answer(request))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
+                request.answer.add_done_callback(partial(_give_up, answering))
+
+    async def _answer(self, request: _Request) -> None:
+        try:
+            ids = self._encode(request.prompt)
+            path = request.lora_path
+            adapter = None if path is None else await self._adapters.local(path)
+            completion = await self.engine.generate(ids, request.sampling, adapter)
+        # Whatever it is, it is for who asked.
+        except Exception as error:  # noqa: BLE001
+            if not request.answer.done():
+                request.answer.set_exception(error)
+        else:
+            if not request.answer.done():
+                request.answer.set_result(replace(completion, prompt_ids=ids))
 
     async def _report_loop(self) -> None:
         """Tell the tracker how it goes, for as long as the event loop runs."""
@@ -154,6 +202,19 @@ class VLLMActor:
         stats = self.stats()
         reported = {key: stats[key] for key in ("queued", "running", "tok_s")}
         send(self.tracker.log_inference, self.name, self._gpu_ids, reported)
+
+
+@dataclass(eq=False)
+class _Request:
+    prompt: str | Sequence[int]
+    lora_path: str | None
+    sampling: Sampling
+    answer: asyncio.Future[Completion]
+
+
+def _give_up(answering: asyncio.Task[None], answer: asyncio.Future[Completion]) -> None:
+    if answer.cancelled():
+        answering.cancel()
 
 
 class AdapterCache:

@@ -22,7 +22,7 @@ from unstable.reward_transformations import (
     StepRewardTransform,
 )
 from unstable.reward_transformations.stateful import Stack
-from unstable.trackers import Tracker
+from unstable.trackers import Tracker, log_to_run
 from unstable.utils.files import BackgroundWriter, write_whole
 from unstable.utils.handles import call, locked, send
 
@@ -187,6 +187,7 @@ class StepBuffer:
         self._batches = 0
         self._evicted = 0
         self._tracker = tracker
+        log_to_run("buffer", tracker)
         self._folder = None if tracker is None else Path(call(tracker.get_train_dir))
         self._writer = BackgroundWriter("csv") if write_csv and self._folder else None
 

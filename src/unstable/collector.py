@@ -25,8 +25,10 @@ from unstable.games.solve import exploitability, game_tree, is_solvable, positio
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.transcripts import transcript
-from unstable.utils.handles import call_within, send
-from unstable.utils.logging import is_news, one_line
+from unstable.utils.handles import call_within, inside_ray_actor, send
+from unstable.utils.logging import is_news, one_line, setup_logger
+from unstable.utils.plugins import load_plugins
+from unstable.utils.templates import add_templates
 
 _LOG = logging.getLogger(__name__)
 POLL = 0.2
@@ -78,6 +80,8 @@ class Collector:
         failures_in_a_row: that many failed training games end collection.
         request_timeout: seconds a model may take to answer.
         start_timeout: seconds an actor may take to start.
+        templates: prompt templates of your own, by name: the fields of `utils.templates.Template`.
+        plugins: modules to import first, for the games that they register.
     """
 
     def __init__(
@@ -104,7 +108,11 @@ class Collector:
         failures_in_a_row: int = 20,
         request_timeout: float = 600.0,
         start_timeout: float = 600.0,
+        templates: Mapping[str, Mapping[str, Any]] | None = None,
+        plugins: Sequence[str] = (),
     ) -> None:
+        load_plugins(plugins)
+        add_templates(templates or {})
         self.matches = Matchmaker(
             model_pool, training_envs, evaluation_envs, evaluation_opponent, action_extraction,
             seed, group_size,
@@ -306,13 +314,13 @@ class Collector:
             groups = max(1, groups)
         if groups > 0 and await call_within(PART_TIMEOUT, self._buffer.continue_collection):
             for _ in range(groups):
-                await self._submit_train(uid)
+                await self._submit_train()
         for _ in range(num_eval_workers - self.flight.under_way("eval")):
             if not await self._submit_eval(uid):
                 break
 
-    async def _submit_train(self, ckpt_uid: str) -> None:
-        for job in await self.matches.training_group(ckpt_uid):
+    async def _submit_train(self) -> None:
+        for job in await self.matches.training_group(await self.matches.current()):
             self.flight.start(job, self._play(job))
 
     async def _submit_eval(self, ckpt_uid: str) -> bool:
@@ -511,10 +519,13 @@ class Collector:
         self._workers = num_workers
         if self._factory is not None:
             return
+        log_dir = None
+        if self._tracker is not None and inside_ray_actor():
+            log_dir = await call_within(PART_TIMEOUT, self._tracker.get_log_dir)
+            setup_logger("collector", log_dir)
         if self._actors is None:
-            actors = start_actors(
-                self.num_actors, self.vllm_config, self._tracker, self._pool, self.timeouts
-            )
+            config = {**self.vllm_config, "log_dir": log_dir}
+            actors = start_actors(self.num_actors, config, self._tracker, self._pool, self.timeouts)
         else:
             actors = ActorPool(self._actors, timeouts=self.timeouts)
         await actors.ready()
@@ -526,6 +537,7 @@ class Collector:
             for name in self.matches.evaluation_opponents:
                 factory.prepare(name)
         self._factory = factory
+        _LOG.info("%d engines play, %d games at once", actors.alive, num_workers)
 
 
 def _played_seats(spec: PlaySpec, result: EpisodeResult) -> dict[int, Trajectory]:

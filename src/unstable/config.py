@@ -122,6 +122,26 @@ class LearnerConfig(_Section):
     options: Options = {}
 
 
+class TemplateConfig(_Section):
+    """How a model is asked: a prompt template of your own, named `[templates.<name>]`."""
+
+    instruction: str = ""
+    """What the model is told beside the observation."""
+    as_system: bool = True
+    """The instruction is the system prompt; else it stands before the observation."""
+    markup: Literal["plain", "chatml", "gemma", "llama3"] = "chatml"
+    """For models whose tokenizer has no chat template."""
+    opening: str = ""
+    """The beginning of the answer, written for the model."""
+    chat_template: str | None = None
+    """Instead of the tokenizer's own: a Jinja template, or the name of another one that it has."""
+    thinking: bool | None = None
+    """Whether the model is to think first, for chat templates that ask."""
+    history: bool = False
+    """Earlier turns stay in the prompt, as the tokens that were sampled. Best with games that show
+    only what is new: `-raw`."""
+
+
 class RunConfig(_Section):
     name: str = "self-play"
     model: str = "tiny"
@@ -149,6 +169,11 @@ class RunConfig(_Section):
     keep_checkpoints: Count = 0
     """How many of the newest checkpoints are kept, and as many again spread over the run; those
     that play and the best evaluated ones stay too. 0: all of them."""
+    plugins: tuple[str, ...] = ()
+    """Modules of your own that are imported first, for the games that they register."""
+    import_path: tuple[str, ...] = ()
+    """Folders of your own modules; that of the configuration's file is one."""
+    templates: dict[str, TemplateConfig] = {}
     wandb_project: str | None = None
     trackio_project: str | None = None
     games: GamesConfig = GamesConfig()
@@ -172,6 +197,9 @@ def load_config(path: Path, **changes: Any) -> RunConfig:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
+    folders = values.get("import_path", [])
+    if isinstance(folders, list):
+        values["import_path"] = [*folders, str(path.absolute().parent)]
     return make_config(values | changes, str(path))
 
 

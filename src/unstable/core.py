@@ -168,11 +168,14 @@ class TaskMeta:
 class BaseAlgo(ABC):
     """A policy-gradient algorithm: makes a mini-batch of steps into gradients.
 
-    `prepare_batch` and `update` are all that one of your own has to have.
+    `prepare_batch` and `update` are all that one of your own has to have; `update` is called with
+    the steps, and calls `prepare_batch` itself.
     """
 
     needs_episodes = False
     """Batches have to consist of whole games: the buffer must keep them so."""
+    needs_groups = False
+    """And of whole groups of games that begin alike."""
     use_cache = False
     """Let forward passes keep keys and values."""
 
@@ -195,7 +198,7 @@ class BaseAlgo(ABC):
         """See a whole batch before it is divided, for what compares its steps.
 
         Returns:
-            What is divided and given to `prepare_batch`; here the steps as they are.
+            What is divided and given to `update`; here the steps as they are.
         """
         return steps
 
@@ -212,8 +215,10 @@ class BaseAlgo(ABC):
         """Steps as the tensors that `update` works on."""
 
     @abstractmethod
-    def update(self, batch: Any, scaling: float = 1.0) -> dict[str, float]:
-        """Add the batch's gradients, its loss divided by `scaling`; the optimiser is the learner's.
+    def update(self, steps: Sequence[Any], scaling: float = 1.0) -> dict[str, float]:
+        """Add the gradients of a mini-batch, its loss divided by `scaling`.
+
+        The optimiser is the learner's.
 
         Returns:
             Numbers to be logged.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import threading
@@ -14,10 +15,11 @@ from typing import Any
 from unstable.core import ExplorationTracker, Opponent, Rating
 from unstable.ratings import RATING_SYSTEMS, RatingSystem
 from unstable.samplers import Sampler, make_sampler
-from unstable.trackers import Tracker
+from unstable.trackers import Tracker, log_to_run
 from unstable.utils.files import write_folder
 from unstable.utils.handles import locked, send
 
+_LOG = logging.getLogger(__name__)
 NOVELTY_DECAY = 0.9
 MAINTAIN_EVERY = 256
 """Games after which the active ones are chosen anew: ratings move between checkpoints too."""
@@ -56,6 +58,7 @@ class ModelPool:
         self.sample_mode = sample_mode
         self.max_active_lora = max_active_lora
         self.tracker = tracker
+        log_to_run("model_pool", tracker)
         self.lag_range = (lag_range[0], lag_range[1])
         self.snapshot_seconds = snapshot_seconds
         self._folder = None if checkpoints is None else Path(checkpoints)
@@ -106,6 +109,7 @@ class ModelPool:
         self._models[uid] = Opponent(uid, "checkpoint", path, rating)
         self._number_checkpoints()
         self._iteration = iteration
+        _LOG.info("%s is the current checkpoint: %s", uid, path or "the base model")
         if path is not None and files is not None:
             self._files[path] = dict(files)
             if self._folder is not None and Path(path).is_relative_to(self._folder):

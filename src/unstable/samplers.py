@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unstable.core import Opponent
+from unstable.utils.plugins import load_part
 
 
 class OpponentPool(Protocol):
@@ -164,6 +165,11 @@ def make_sampler(choice: str | Mapping[str, float] | Sampler) -> Sampler:
 
 
 def _known(mode: str) -> Sampler:
-    if mode not in SAMPLERS:
-        raise ValueError(f"no sample_mode {mode!r}; there are {', '.join(SAMPLERS)}")
-    return SAMPLERS[mode]
+    if mode in SAMPLERS:
+        return SAMPLERS[mode]
+    if ":" not in mode:
+        known = ", ".join(SAMPLERS)
+        raise ValueError(f"no sample_mode {mode!r}; there are {known}, or my_module:Sampler")
+    part = load_part(mode)
+    sampler: Sampler = part() if isinstance(part, type) else part
+    return sampler

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from unstable.core import BaseTracker, Trajectory, outcome
 from unstable.evaluation import Evaluation, iteration, wilson
 from unstable.transcripts import Transcripts, in_words
 from unstable.utils.files import to_json, write_whole
-from unstable.utils.handles import locked
-from unstable.utils.logging import is_news, one_line
+from unstable.utils.handles import call, inside_ray_actor, locked
+from unstable.utils.logging import is_news, one_line, setup_logger
 from unstable.writers import WRITERS, MetricsWriter, truncate_lines
 
 _LOG = logging.getLogger(__name__)
@@ -42,9 +42,12 @@ class Tracker(BaseTracker):
         writers: which of WRITERS are always written.
         resume_step: the learner's step that the run continues from; what was written beyond it
             is dropped.
+        flush_every: seconds between writes; else FLUSH_EVERY, as it is set where the actor is made.
     """
 
     FLUSH_EVERY = 64.0
+    CARRIED: ClassVar[dict[str, str]] = {"FLUSH_EVERY": "flush_every"}
+    """Attributes that whoever makes an actor of this class may set, and the arguments for them."""
 
     def __init__(
         self,
@@ -56,8 +59,13 @@ class Tracker(BaseTracker):
         run_dir: str | Path | None = None,
         writers: Sequence[str] = ("jsonl", "tensorboard"),
         resume_step: int | None = None,
+        flush_every: float | None = None,
     ) -> None:
         super().__init__(run_name, output_dir, run_dir)
+        if flush_every is not None:
+            self.FLUSH_EVERY = flush_every
+        if inside_ray_actor():
+            setup_logger("tracker", self.get_log_dir())
         self._lock = threading.RLock()
         self.use_wandb = wandb_project is not None
         self._m: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
@@ -403,3 +411,9 @@ class Tracker(BaseTracker):
             if is_news(self.write_failures):
                 words = one_line(error)
                 _LOG.warning("metrics not written, %d times so far: %s", self.write_failures, words)
+
+
+def log_to_run(name: str, tracker: Tracker | None) -> None:
+    """Within a Ray actor, have its process log to the run's folder."""
+    if tracker is not None and inside_ray_actor():
+        setup_logger(name, call(tracker.get_log_dir))

@@ -264,3 +264,32 @@ def test_a_stream_says_that_a_benchmark_has_changed(client: TestClient, runs: Pa
     with client.stream("GET", f"/api/benchmarks/{name}/live") as stream:
         events = (line for line in stream.iter_lines() if line.startswith("event: "))
         assert next(events) == "event: benchmark"
+
+
+def test_a_case_whose_ground_truth_says_no_says_so_in_its_session(
+    client: TestClient, runs: Path
+) -> None:
+    made, folder = a_benchmark(runs, a_case(0, truth="reach_gap", threshold=0.001))
+    end_case(folder, 0, "passed", 1.0, policy=IDLE, unchecked=("left",))
+    session = f"/api/sessions/{made.benchmark_id}_case0"
+    assert client.get(session).json()["ground_truth"] is None
+    make_report(made, folder)
+    shown = client.get(session).json()
+    assert (shown["status"], shown["unchecked_words"]) == ("passed", ["left"])
+    assert shown["ground_truth"]["passed"] is False
+    assert shown["ground_truth"]["truth"] == "reach_gap"
+    (case,) = client.get(f"/api/benchmarks/{made.benchmark_id}/cases").json()
+    assert (case["state"], case["passed"], case["true_pass"]) == ("not_confirmed", None, False)
+
+
+@pytest.mark.usefixtures("no_scheduler")
+def test_a_plan_says_what_a_benchmark_takes_and_starts_nothing(
+    client: TestClient, runs: Path
+) -> None:
+    asked = {"csv": SUITE, "model": "builtin", "max_iterations": 3, "max_parallel": 1}
+    plan = client.post("/api/benchmarks/plan", json=asked).json()
+    needed = plan["workload"]
+    assert (needed["prompts"], needed["parallel"], needed["cost_usd"]) == (2, 1, [0, 0])
+    assert needed["steps"][1] == 3 * needed["steps"][0] > 0
+    assert plan["lines"][0] == "2 prompts on 1 environments, up to 3 iterations each"
+    assert not list(runs.glob("bm_*"))

@@ -12,7 +12,7 @@ from p2p.benchmark.records import case_record
 
 SMALL = (
     "--model", "builtin", "--max-iterations", "1", "--total-timesteps", "2048", "--num-envs", "4",
-    "--no-videos",
+    "--no-videos", "--yes",
 )  # fmt: skip
 """Sessions that take seconds."""
 

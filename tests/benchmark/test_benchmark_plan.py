@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark_folder import a_benchmark, a_case
-from p2p.benchmark.planning import in_stages, job_of, plan, prepare
+from p2p.benchmark.planning import in_stages, job_of, plan, prepare, workload
 from p2p.benchmark.records import BENCHMARK_ID, Benchmark, case_record, read_benchmark
 from p2p.benchmark.suite import SHIPPED, Case, load_suite
 from p2p.config import LoopConfig
@@ -157,3 +157,17 @@ def test_each_stage_of_the_shipped_suite_has_all_difficulties_and_many_environme
         assert len({case.env_id for case in stage}) >= 6
     with pytest.raises(ValueError, match="0 is too few"):
         in_stages(CASES, 0)
+
+
+def test_a_paid_model_has_its_cost_in_the_plan_and_its_limit() -> None:
+    cases = [a_case(0), a_case(1)]
+    options = {"model": "openai:gpt-5", "max_iterations": 4}
+    needed = workload(plan(cases, "x", options), 2)
+    assert needed.cost_usd is not None
+    assert needed.cost_usd[1] == pytest.approx(4 * needed.cost_usd[0])
+    assert needed.cost_usd[0] > 0
+    assert "no limit (--budget-usd)" in needed.lines[-1]
+    bounded = workload(plan(cases, "x", {**options, "budget_usd": 2.0}), 2)
+    assert "at most $2 a prompt" in bounded.lines[-1]
+    unpriced = workload(plan(cases, "x", {"model": "openai:nobody-knows-me"}), 2)
+    assert "unknown price" in unpriced.lines[-1]

@@ -134,7 +134,7 @@ def test_text_of_others_is_text_in_both_pages(tmp_path: Path) -> None:
     text = markdown(report)
     assert "\n # head" not in text
     row = next(line for line in text.splitlines() if line.startswith("| 0 |"))
-    assert row.replace("\\|", "").count("|") == 13
+    assert row.replace("\\|", "").count("|") == 14
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_its_links_work_from_disk(told: Told) -> None:
@@ -169,3 +169,25 @@ def test_spearman_ranks_ties_in_the_middle() -> None:
     assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)  # scipy's spearmanr
     assert spearman([1, 2], [1, 2]) is None  # ranks that say nothing
     assert spearman([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_a_pass_with_words_that_nobody_checked_is_not_confirmed_and_claims_nothing(
+    tmp_path: Path,
+) -> None:
+    cases = (a_case(0, **REACHED), a_case(1, **STILL), a_case(2, **REACHED))
+    made, folder = a_benchmark(tmp_path, *cases)
+    end_case(folder, 0, "passed", 1.0, policy=IDLE, unchecked=("left", "side"))
+    end_case(folder, 1, "passed", 1.0, policy=IDLE, unchecked=("gently",))
+    end_case(folder, 2, "max_iterations", 0.3, policy=IDLE, unchecked=("left",))
+    report = make_report(made, folder)
+    assert [case.outcome for case in report.cases] == [
+        "not_confirmed", "not_confirmed", "not_passed",
+    ]  # fmt: skip
+    assert (report.overall.judged.passed, report.overall.judged.total) == (0, 3)
+    assert (report.overall.not_confirmed, report.overall.true.passed) == (2, 1)
+    agreement = report.agreement
+    assert (agreement.compared, agreement.agreed, agreement.false_passes) == (1, 1, ())
+    assert agreement.not_confirmed == (0, 1)
+    for text in (markdown(report), report_page(report)):
+        assert "not confirmed" in text
+        assert "left, side" in text

@@ -22,7 +22,8 @@ def a_case(number: int, run: Any, outcome: Any = "unfinished", **fields: Any) ->
         difficulty="easy",
     )
     live, note = fields.pop("live_score", None), fields.pop("note", "")
-    given = {"status": "running", "message": "", "iterations": 0, "score": None, "result": None}
+    given = {"status": "running", "message": "", "iterations": 0, "score": None, "result": None,
+             "unchecked_words": ()}  # fmt: skip
     status = CaseStatus(case=case, stage=0, outcome=outcome, **{**given, **fields})
     return CaseNow(status, run, "local", live, note)
 

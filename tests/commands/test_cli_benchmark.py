@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,27 @@ def test_the_module_is_the_same_command(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.returncode == 2
     assert "there is no benchmark last" in ended.stderr
+
+
+def test_nothing_starts_before_somebody_has_seen_the_plan_and_said_yes(
+    p2p: Cli, suite: Path
+) -> None:
+    shown = p2p("benchmark", "--csv", suite, "--model", "builtin")
+    assert shown.status == 2
+    assert "--yes" in shown.error
+    assert "1 prompts on 1 environments" in shown.err
+    assert "no cost" in shown.err
+    assert not list(Path("runs").glob("bm_*"))
+
+
+def test_a_person_who_says_no_starts_nothing(tmp_path: Path, suite: Path) -> None:
+    terminal, other_end = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "p2p.cli", "benchmark", "--csv", suite, "--model", "builtin"],
+        cwd=tmp_path, stdin=other_end, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    os.write(terminal, b"n\n")
+    _, err = process.communicate(timeout=120)
+    assert "Start? [y/N]" in err
+    assert process.returncode == 1
+    assert not list(tmp_path.glob("runs/bm_*"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +60,7 @@ def test_sessions_are_listed_newest_first(p2p: Cli, folder: SessionFolder) -> No
     assert rows[1] == {
         "session_id": folder.record.session_id,
         "status": "passed",
+        "unchecked_words": [],
         "score": 0.9,
         "iterations": 2,
         "env_id": "HalfCheetah-v5",
@@ -73,7 +76,9 @@ def test_an_empty_folder_says_how_to_begin(p2p: Cli) -> None:
     assert 'p2p run "run forward fast"' in p2p("sessions").out
 
 
-@pytest.mark.parametrize("text", ["last", "session_2026", "runs/session_20260101_000000_00000000"])
+@pytest.mark.parametrize(
+    "text", ["last", "session_2026", "0000000", "runs/session_20260101_000000_00000000"]
+)
 def test_show_finds_the_session_meant(p2p: Cli, folder: SessionFolder, text: str) -> None:
     end(folder)
     told = p2p("show", text)
@@ -288,3 +293,41 @@ def test_criteria_can_be_edited_in_the_persons_editor(
     script.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(script))
     assert apply(INTENT.criteria, ["edit"])[0].threshold == 7.5
+
+
+def test_a_session_of_the_public_program_is_listed_shown_and_not_resumed(
+    p2p: Cli, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs" / "session_old"
+    judgment = {"intent_score": 0.6, "passed": False, "diagnosis": "", "failure_tags": ["fell"]}
+    history = {
+        "prompt": "hop", "env_id": "Hopper-v5", "status": "max_iterations", "best_iteration": 1,
+        "best_score": 0.6, "iterations": [{"iteration": 1, "judgment": judgment}],
+    }  # fmt: skip
+    (folder / "iter_1").mkdir(parents=True)
+    (folder / "loop_history.json").write_text(json.dumps(history))
+    (folder / "session_config.json").write_text("{}")
+    (row,) = p2p("sessions", "--json").json
+    assert (row["prompt"], row["score"], row["status"]) == ("hop", 0.6, "max_iterations")
+    shown = p2p("show", "session_old").out
+    assert "iteration 1: 0.60" in shown
+    assert "fell" in shown
+    assert "--loop-config runs/session_old/session_config.json" in p2p("resume", "last").error
+
+
+def test_what_nobody_checked_stands_beside_the_verdict(
+    p2p: Cli, folder: SessionFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    folder.record.intent.save(INTENT.model_copy(update={"unused_words": ("on", "[ice]")}))
+    end(folder)
+    listed = p2p("sessions").out
+    assert re.search(
+        r"^00000000 +passed\* +0\.90 +HalfCheetah-v5 +run forward fast", listed, re.MULTILINE
+    )
+    assert "* not all of the prompt is checked" in p2p("sessions").out
+    shown = p2p("show", "last")
+    lines = shown.out.splitlines()
+    verdict = lines.index("passed")
+    assert lines[verdict + 1] == "not checked: on, [ice] (no criterion measures it)"
+    assert p2p("show", "last", "--json").json["unchecked_words"] == ["on", "[ice]"]

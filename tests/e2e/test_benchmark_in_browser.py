@@ -53,7 +53,9 @@ def test_a_suite_is_started_from_the_form_stopped_and_moved_to_the_trash(visitor
     assert "--iterations 1 --max-parallel 1" in command
     page.get_by_text("Advanced").click()
     page.get_by_label("Timesteps per training run").fill("50000000")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.get_by_text("1 prompts on 1 environments, up to 1 iterations each").wait_for()
+    page.get_by_role("button", name="Start 1 prompts").click()
     page.wait_for_url(re.compile(r"/benchmark/bm_"))
     page.locator(".case-grid .badge").get_by_text("running").first.wait_for(timeout=A_WHILE_MS)
     page.get_by_role("button", name="Stop").click()

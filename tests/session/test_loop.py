@@ -455,3 +455,19 @@ def test_what_a_judge_writes_makes_no_links_or_pictures_in_the_report(
     report = made.report_path.read_text()
     assert r"!\[x\](http://x.test/a.png) \<img src=x>" in report
     assert "\x1b" not in report
+
+
+def test_what_no_criterion_measures_stands_beside_the_verdict_until_the_user_writes_the_criteria(
+    session: Made, run: Run
+) -> None:
+    made = session()
+    intent = Intent(
+        prompt="balance gladly", env_id=TINY.env_id, criteria=(criterion("up"),), author="test",
+        unused_words=("gladly",),
+    )  # fmt: skip
+    made.intent.save(intent)
+    assert run(made, scores={"1": [0.9, 0.9]}).unchecked_words == ("gladly",)
+    assert "- **not checked**: gladly" in made.report_path.read_text()
+    feedback(made, remark="higher", criteria=(criterion("high"),))
+    result = run(made, scores={"1": [0.9, 0.9], "2": [1.0, 1.0]})
+    assert (result.status, result.unchecked_words) == ("passed", ())

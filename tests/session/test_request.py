@@ -36,7 +36,8 @@ def test_a_whole_train_config_counts_as_it_is() -> None:
     ("options", "said"),
     [
         ({"itterations": 3}, "iterations"),
-        ({"seeds": 0}, "at least one"),
+        ({"seeds": 0}, "1 to 1000"),
+        ({"seeds": 10**10}, "1 to 1000"),
         ({"configs": 0}, "configs"),
         ({"pass_threshold": 2}, "pass_threshold"),
         ({"use_code_judge": False}, "no judge"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,27 @@ def test_adapters_are_fetched_from_the_pool(folder: str, tmp_path: Path):
     asyncio.run(ask())
 
 
+def test_the_batch_loop_hands_on_what_is_queued_and_ends_with_the_actor(folder: str):
+    async def ask() -> None:
+        actor = VLLMActor(config(folder))
+        asked = [asyncio.create_task(actor.generate(f"b {n}", seed=n)) for n in range(4)]
+        await asyncio.sleep(0)
+        assert actor.stats()["queued"] == 4
+        asked[0].cancel()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(answers[0], asyncio.CancelledError)
+        assert [a.prompt_ids[-1] for a in answers[1:] if not isinstance(a, BaseException)] == [
+            byte_tokenizer().encode(str(n), add_special_tokens=False)[0] for n in (1, 2, 3)
+        ]
+        loop = actor._batch_task
+        assert loop is not None
+        assert not loop.done()
+        await actor.close()
+        assert loop.cancelled()
+
+    asyncio.run(ask())
+
+
 def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_path: Path):
     tracker = Tracker("run", run_dir=tmp_path / "run")
 
@@ -151,3 +173,12 @@ def test_an_actor_of_ray_answers_the_same(folder: str, tmp_path: Path):
     with pytest.raises(EngineError, match="max_model_len"):
         ray.get(remote.generate.remote("x" * 200))
     assert ray.get(remote.stats.remote())["running"] == 0
+    # No core is kept from others, also where options name a GPU.
+    engine = unstable.VLLMActor.options(num_gpus=0).remote(config(folder))
+    assert ray.get(engine.ping.remote(), timeout=120)
+    cores = ray.cluster_resources()["CPU"]
+    until = time.monotonic() + 30
+    while ray.available_resources()["CPU"] < cores:
+        assert time.monotonic() < until, ray.available_resources()
+        time.sleep(0.1)
+    assert unstable.StandardLearner._default_options["num_cpus"] == 0

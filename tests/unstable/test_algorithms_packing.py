@@ -74,7 +74,7 @@ def test_loss_and_gradients_equal_one_sequence_at_a_time(folder, clip, monkeypat
     assert len(parts) > 3
     loss = 0.0
     for part in parts:
-        numbers = algorithm.update(algorithm.prepare_batch(part), len(samples) / len(part))
+        numbers = algorithm.update(part, len(samples) / len(part))
         loss += numbers["loss"] * len(part) / len(samples)
     assert loss == pytest.approx(expected.item(), abs=1e-5)
     assert_close(gradients(model), wanted, atol=1e-5, rtol=1e-4)
@@ -188,7 +188,7 @@ def saved_bytes(model: Any, algorithm: Any, steps: list[Step]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        algorithm.update(algorithm.prepare_batch(steps))
+        algorithm.update(steps)
     return sum(sizes.values())
 
 

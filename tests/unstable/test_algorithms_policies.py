@@ -49,7 +49,7 @@ def with_rewards(steps: list[Step], rewards: list[float]) -> list[Step]:
 @pytest.mark.parametrize("name", algorithms.ALGORITHMS)
 def test_every_algorithm_gives_gradients_and_finite_numbers(folder, name):
     algorithm = ready(getattr(algorithms, name)(kl_coef=0.1, entropy_coef=0.01), folder)
-    numbers = algorithm.update(algorithm.prepare_batch(make_steps(32)), 2.0)
+    numbers = algorithm.update(make_steps(32), 2.0)
     assert all(torch.isfinite(torch.tensor(list(numbers.values()))))
     assert {"loss", "logp_mean", "logp_std", "kl", "entropy", "avg_train_len"} <= numbers.keys()
     trained = [p for p in algorithm.model.parameters() if p.requires_grad]
@@ -75,7 +75,7 @@ def test_at_the_weights_that_sampled_the_ratio_is_one(folder):
     samples = algorithm.prepare_steps(make_steps(20))
     for sample, values in zip(samples, algorithm.logprobs(samples), strict=True):
         sample.old_logprobs = values
-    numbers = algorithm.update(algorithm.prepare_batch(samples))
+    numbers = algorithm.update(samples)
     assert numbers["ratio_mean"] == pytest.approx(1.0, abs=1e-5)
     assert numbers["ratio_capped"] == 0.0
 
@@ -100,7 +100,7 @@ def test_the_reference_is_the_model_before_training(folder, full):
     assert algorithm.logprobs(samples) != before
     flat = [value for sample in samples for value in sample.reference_logprobs]
     assert flat == pytest.approx([value for values in before for value in values], abs=1e-5)
-    numbers = algorithm.update(algorithm.prepare_batch(samples))
+    numbers = algorithm.update(samples)
     assert numbers["kl"] > 0
 
 
@@ -110,11 +110,11 @@ def test_answers_cut_away_count_in_the_mean_and_train_nothing(folder):
         Step(0, "", "", 1.0, "e", prompt_ids=[5, 6], completion_ids=[7, 0]),
         Step(0, "", "", 1.0, "e", prompt_ids=[5, 6, 7, 8, 9, 10, 11], completion_ids=[7, 0]),
     ]
-    both = algorithm.update(algorithm.prepare_batch(steps))
-    alone = algorithm.update(algorithm.prepare_batch(steps[:1]))
+    both = algorithm.update(steps)
+    alone = algorithm.update(steps[:1])
     assert both["loss"] == pytest.approx(alone["loss"] / 2)
     assert both["pct_truncated"] == 0.5
-    assert algorithm.update(algorithm.prepare_batch(steps[1:]))["loss"] == 0.0
+    assert algorithm.update(steps[1:])["loss"] == 0.0
 
 
 def grouped(rewards: list[float], *, group: str = "g") -> list[Step]:
@@ -199,7 +199,7 @@ def test_the_critic_learns_which_position_is_good(folder):
     optimizer = torch.optim.AdamW(algorithm.value_head.parameters(), lr=0.05)
     for _ in range(80):
         optimizer.zero_grad()
-        numbers = algorithm.update(algorithm.prepare_batch([good, bad]))
+        numbers = algorithm.update([good, bad])
         optimizer.step()
     assert numbers["value_loss"] < 0.05
     samples = algorithm.prepare_steps([good, bad])
@@ -214,7 +214,7 @@ def test_the_critic_leaves_the_policy_alone_unless_told(folder):
         samples = algorithm.prepare_steps(steps)
         for sample in samples:
             sample.advantage = 0.0
-        algorithm.update(algorithm.prepare_batch(samples))
+        algorithm.update(samples)
         trained = [p for p in algorithm.model.parameters() if p.requires_grad]
         moved = any(p.grad is not None and p.grad.abs().sum() > 0 for p in trained)
         assert moved == trunk

@@ -213,7 +213,7 @@ def test_an_update_asks_for_all_it_uses(folder, algorithm):
                           trunk_of(model).layers[-1].mlp._forward_hooks):  # fmt: skip
                 hooks.clear()
         algorithm.initialize(model, tokenizer, "cpu", 16)
-        numbers = algorithm.update(algorithm.prepare_batch(make_steps(12)))
+        numbers = algorithm.update(make_steps(12))
         found.append(
             (numbers, [p.grad.norm().item() for p in model.parameters() if p.requires_grad])
         )

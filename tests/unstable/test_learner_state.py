@@ -68,7 +68,7 @@ def test_dropout_is_on_while_learning_and_off_while_looking(folder, tmp_path):
     losses = []
     for _ in range(2):
         one.model.train()
-        losses.append(algorithm.update(algorithm.prepare_batch(samples))["loss"])
+        losses.append(algorithm.update(samples)["loss"])
     assert losses[0] != losses[1]
 
 

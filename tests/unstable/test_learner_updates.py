@@ -59,13 +59,54 @@ class Counting(BaseAlgo):
     def prepare_batch(self, steps: Sequence[Step]) -> Sequence[Step]:
         return steps
 
-    def update(self, batch: Sequence[Step], scaling: float = 1.0) -> dict[str, float]:
-        self.sizes.append(len(batch))
+    def update(self, steps: Sequence[Step], scaling: float = 1.0) -> dict[str, float]:
+        self.sizes.append(len(self.prepare_batch(steps)))
         self.scalings.append(scaling)
         loss = next(self.losses, 1.0)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         (sum(p.sum() for p in parameters) * loss / scaling).backward()
         return {"loss": loss}
+
+
+class AsDocumented(BaseAlgo):
+    """Written as version 0.1 has it: text in, a padded batch, `update` called with the steps."""
+
+    def initialize(self, model, tokenizer, device, max_generation_len, max_train_len=None):
+        self.model, self.tokenizer, self.device = model, tokenizer, device
+        self.max_generation_len, self.max_train_len = max_generation_len, max_train_len
+
+    def prepare_batch(self, steps):
+        rewards = torch.tensor([step.reward for step in steps], device=self.device)
+        texts = [step.obs + step.act for step in steps]
+        encoded = self.tokenizer(
+            texts, return_tensors="pt", padding=True, truncation=self.max_train_len is not None,
+            max_length=self.max_train_len,
+        ).to(self.device)  # fmt: skip
+        return encoded, rewards, [step.obs for step in steps]
+
+    def update(self, steps, scaling=1.0):
+        encoded, rewards, prompts = self.prepare_batch(steps=steps)
+        logits = self.model(**encoded).logits[:, :-1].float()
+        tokens = encoded.input_ids[:, 1:]
+        logp = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+        mask = encoded.attention_mask[:, 1:].clone()
+        for row, prompt in enumerate(prompts):
+            mask[row, : len(self.tokenizer(prompt)["input_ids"]) - 1] = 0
+        loss = -(rewards * (logp * mask).sum(1) / self.max_generation_len).mean() / scaling
+        loss.backward()
+        return {"loss": loss.item(), "num_steps": len(steps), "pct_truncated": 0.0}
+
+
+def test_an_algorithm_as_the_document_has_it_learns(folder, tmp_path):
+    one = learner(
+        folder, tmp_path, filled(), algorithm=AsDocumented(), batch_size=6, mini_batch_size=2
+    )
+    before = weights(one)
+    info = one.update_once()
+    assert info["num_steps"] == 6
+    assert math.isfinite(info["loss"])
+    assert info["grad_norm"] > 0
+    assert not same(before, weights(one))
 
 
 # --- one update ---------------------------------------------------------------------------

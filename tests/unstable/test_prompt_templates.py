@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
-from unstable.utils.templates import extract_action, format_prompt, prompt_ids
+from unstable.actor import VLLMActor
+from unstable.collection.actors import ActorPool
+from unstable.collection.players import EnginePlayer
+from unstable.core import AgentSpec, PlaySpec
+from unstable.games.runner import Turn
+from unstable.utils.templates import (
+    TEMPLATES,
+    add_templates,
+    extract_action,
+    following_ids,
+    format_prompt,
+    prompt_ids,
+)
 
 DOCUMENTED = (
     "default", "qwen3-zs", "qwen3-reasoning", "gemma3-zs", "llama-instruct-zs", "qwen3-sp",
@@ -133,3 +150,83 @@ def test_an_answer_can_be_the_move():
 def test_an_answer_can_be_the_move_without_its_brackets(text, action):
     assert extract_action(text, "bare") == (action, {"correct_answer_format": True})
     assert not extract_action(" \n", "bare")[1]["correct_answer_format"]
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is false %}<think></think>{% endif %}{% endif %}"
+)
+
+
+@pytest.fixture
+def own_templates() -> Iterator[None]:
+    before = dict(TEMPLATES)
+    yield
+    TEMPLATES.clear()
+    TEMPLATES.update(before)
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_template_of_ones_own_has_any_markup_system_prompt_and_thinking(tiny: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    add_templates(
+        {
+            "quiet": {"instruction": "Be brief.", "markup": "plain", "chat_template": CHATML,
+                      "thinking": False},
+            "loud": {"instruction": "Be brief.", "markup": "plain", "chat_template": CHATML,
+                     "thinking": True},
+        }
+    )  # fmt: skip
+    asked = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nboard<|im_end|>\n"
+    asked += "<|im_start|>assistant\n"
+    assert format_prompt("loud", "board", tokenizer) == asked
+    assert format_prompt("quiet", "board", tokenizer) == f"{asked}<think></think>"
+    with pytest.raises(ValueError, match=r"templates\.bare"):
+        add_templates({"bare": {"instruction": "Else.", "markup": "plain"}})
+
+
+@pytest.mark.usefixtures("own_templates")
+@pytest.mark.parametrize("chat_template", [CHATML, None])
+@pytest.mark.parametrize("stopped", [True, False])
+def test_earlier_turns_stay_as_the_tokens_that_were_sampled(
+    tiny: Path, chat_template: str | None, stopped: bool
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer.chat_template = None
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    fields = {"instruction": "", "markup": "chatml", "chat_template": chat_template}
+    add_templates({"talk": {**fields, "history": True}})
+    first = tokenizer.encode(format_prompt("talk", "one", tokenizer), add_special_tokens=False)
+    answer = tokenizer.encode("x<think>y</think>z", add_special_tokens=False)
+    end = tokenizer.encode("<|im_end|>", add_special_tokens=False)
+    assert len(end) == 1
+    before = [*first, *answer, *(end if stopped else [])]
+    ids = following_ids("talk", "two", tokenizer, before, stopped=stopped)
+    assert ids[: len(before)] == before
+    assert tokenizer.decode(ids, skip_special_tokens=False) == (
+        "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\nx<think>y</think>z<|im_end|>\n"
+        "<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_players_prompts_go_on_from_its_earlier_turns(tiny: Path) -> None:
+    add_templates({"talk": {"instruction": "", "markup": "plain", "history": True}})
+    actor = VLLMActor({"model_name": str(tiny), "temperature": 1.0, "max_tokens": 3})
+    agent = AgentSpec("checkpoint", None, "talk", "raw")
+    spec = PlaySpec("TicTacToe-v0-train", 2, 0, [agent, agent], 0)
+
+    async def play() -> list[Any]:
+        client = ActorPool([actor]).client()
+        player = EnginePlayer(spec, 0, client, None, actor.tokenizer)
+        game = SimpleNamespace(turns=0)
+        replies = [await player.act(game, Turn(0, text)) for text in ("one", "two", "three")]
+        await actor.close()
+        return [reply.completion for reply in replies]
+
+    one, two, three = asyncio.run(play())
+    for earlier, later in ((one, two), (two, three)):
+        whole = (*earlier.prompt_ids, *earlier.token_ids)
+        assert later.prompt_ids[: len(whole)] == whole
+        assert len(later.prompt_ids) > len(whole)

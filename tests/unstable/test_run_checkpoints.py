@@ -62,6 +62,8 @@ def test_whole_models_are_trained_played_and_continued(tmp_path: Path, model: st
     )  # fmt: skip
     result = start(config, folder, model, lambda _: None)
     assert result.counts["failed"] == result.counts["eval_failed"] == 0
+    log = (folder.path / "logs" / "run.log").read_text()
+    assert all(words in log for words in ("update 1: loss", "completed after update 2"))
     assert result.checkpoint is not None
     found = find_model(Path(result.checkpoint))
     assert (found.model, found.adapter) == (result.checkpoint, None)

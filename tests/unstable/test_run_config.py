@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from unstable.config import ConfigError, load_config, make_config
-from unstable.run.parts import collector_arguments, learner_arguments
+from unstable.run.parts import check, collector_arguments, learner_arguments
 
 
 def test_every_bad_field_is_named_with_its_file(tmp_path: Path) -> None:
@@ -43,3 +44,46 @@ def test_options_that_the_learner_does_not_take_are_named(name: str) -> None:
     config = make_config({"learner": {"options": {name: 1}}})
     with pytest.raises(ConfigError, match=rf"learner.options: no {name}; .*full_parameters"):
         learner_arguments(config, "m")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"learner": {"algorithm": "GRPO"}}, 'buffer.strategy = "groups" and games.group_size'),
+        ({"learner": {"algorithm": "RLOO"}, "buffer": {"strategy": "episodes"}}, "begin alike"),
+        ({"learner": {"algorithm": "A2C"}}, 'buffer.strategy = "episodes"'),
+        ({"buffer": {"strategy": "groups"}}, "games.group_size of 2"),
+        ({"buffer": {"strategy": "sometimes"}}, "no buffer strategy 'sometimes'"),
+        (
+            {"buffer": {"strategy": "groups"}, "games": {"group_size": 4}, "games_per_update": 6},
+            "no groups of 4",
+        ),
+        ({"buffer": {"step": [{"type": "WinDrawLossFormatter"}]}}, "it belongs into buffer.final"),
+        ({"buffer": {"sampling": [{"type": "NormalizeRewards", "z_score": "yes"}]}}, "z_score is"),
+        ({"learner": {"algorithm_options": {"kl_coef": "much"}}}, "kl_coef is 'much'"),
+        ({"learner": {"options": {"epochs": "2"}}}, "learner.options: epochs is '2'"),
+        ({"learner": {"options": {"epochs": 0}}}, "epochs is 0"),
+        ({"learner": {"options": {"lr_schedule": "zigzag"}}}, "zigzag"),
+        ({"learner": {"options": {"dtype": "int3"}}}, "int3"),
+        ({"games": {"train": [["TicTacToe-v0-train", 3, "bare"]]}}, "for 3 players"),
+        ({"games": {"train": [["Sudoku-v0-train", 2, "bare"]]}}, "for 2 players"),
+        ({"pool": {"sample_mode": "fixed"}}, "pool.fixed"),
+        ({"pool": {"sample_mode": "best"}}, "no sample_mode 'best'"),
+        ({"pool": {"ratings": "stars"}}, "stars"),
+        ({"mode": "ray", "batch_size": 64, "buffer": {"max_size": 64}}, "buffer.max_size"),
+        ({"model": "./nowhere"}, "model: there is no folder"),
+        ({"games": {"opponent": ["random-legal", "first-checkpoint"]}}, None),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_made(
+    changes: dict[str, Any], words: str | None
+) -> None:
+    values: dict[str, Any] = {"games": {"train": [["TicTacToe-v0-train", 2, "bare"]]}, **changes}
+    config = make_config(values)
+    if words is None:
+        check(config)
+        return
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

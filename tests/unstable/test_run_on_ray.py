@@ -30,6 +30,13 @@ def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
     assert result.counts["failed"] == result.counts["actor_deaths"] == 0
     assert json.loads((folder.path / "status.json").read_text())["status"] == "completed"
     assert not ray.util.list_named_actors(all_namespaces=True)
+    logs = {path.stem: path.read_text() for path in (folder.path / "logs").iterdir()}
+    assert logs.keys() == {
+        "run", "tracker", "buffer", "model_pool", "collector", "learner", "actor-0",
+    }  # fmt: skip
+    assert "update 2: loss" in logs["learner"]
+    assert "completed after update 2" in logs["run"]
+    assert "iteration-2" in logs["model_pool"]
 
     saved = json.loads((folder.states()[-1] / "collector.json").read_text())
     with within(240):

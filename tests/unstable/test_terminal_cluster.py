@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import closing
 
@@ -9,6 +10,7 @@ import pytest
 import ray
 
 import unstable
+import unstable.trackers
 from unstable.dashboard.sources import ClusterRun, find_parts
 from unstable.dashboard.view import Source, SourceError
 
@@ -54,6 +56,19 @@ def test_a_cluster_is_looked_at_until_its_tracker_is_gone(cluster, tmp_path):
         source._process.kill()
         source._process.wait()
         assert trouble(source) == "the tracker is gone"
+
+
+def test_the_cadence_is_set_before_launching_as_documented(cluster, tmp_path, monkeypatch):
+    for number, kind in enumerate((unstable.trackers.Tracker, unstable.Tracker)):
+        run = tmp_path / str(number)
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "FLUSH_EVERY", 0.0)
+            tracker = unstable.Tracker.options(num_cpus=0).remote(run_name="demo", run_dir=run)
+        ray.get(tracker.log_scalars.remote({"x/a": 1.0}), timeout=60)
+        ray.get(tracker.log_scalars.remote({"x/a": 3.0}), timeout=60)
+        written = [json.loads(line)["x/a"] for line in (run / "metrics.jsonl").open()]
+        assert written == [1.0, 2.0]
+        ray.kill(tracker)
 
 
 def test_where_no_cluster_is_that_is_said_at_once():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -105,3 +107,17 @@ def test_a_run_says_how_it_ended(tmp_path):
     assert (view.status, view.updates, view.message) == ("failed", 40, "no space left")
     said = headline(view, now=view.written).plain
     assert said == "run  step 3 of 40  games 0  failed  written 0 s ago  no space left"
+
+
+def test_a_run_whose_process_is_gone_has_failed(tmp_path: Path) -> None:
+    Tracker("demo", run_dir=tmp_path).flush()
+    folder = RunFolder(tmp_path)
+    running = SelfPlayStatus("running", 3, 10, pid=1, host=socket.gethostname())
+    with folder.held():
+        folder.write_status(running)
+        assert RunFiles(tmp_path).fetch().status == "running"
+    view = RunFiles(tmp_path).fetch()
+    assert view.status == "failed"
+    assert f"unstable resume {tmp_path}" in view.message
+    folder.write_status(replace(running, host="another-machine"))
+    assert RunFiles(tmp_path).fetch().status == "running"

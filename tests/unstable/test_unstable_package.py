@@ -51,13 +51,38 @@ def test_a_step_of_ones_own_as_documented():
         def prepare_batch(self, steps: Any) -> float:
             return sum(s.curiosity if isinstance(s, CuriosityStep) else 0.0 for s in steps)
 
-        def update(self, batch: Any, scaling: float = 1.0) -> dict[str, float]:
-            return {"curiosity": batch / scaling}
+        def update(self, steps: Any, scaling: float = 1.0) -> dict[str, float]:
+            return {"curiosity": self.prepare_batch(steps) / scaling}
 
     algorithm = Curious()
     algorithm.initialize(None, None, "cpu", max_generation_len=8)
-    batch = algorithm.prepare_batch([CuriosityStep(0, "o", "a", 1.0, 0.5), Step(0, "", "", 0, "")])
-    assert algorithm.update(batch, 2) == {"curiosity": 0.25}
+    steps = [CuriosityStep(0, "o", "a", 1.0, 0.5), Step(0, "", "", 0, "")]
+    assert algorithm.update(steps, 2) == {"curiosity": 0.25}
+
+
+def test_without_the_extra_every_command_says_in_one_line_what_to_install(tmp_path):
+    code = """
+import contextlib, io, sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("ray", "textarena", "trueskill", "transformers", "peft"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Block())
+from unstable.cli import main
+for command in ("train", "resume .", "eval .", "play random-legal", "games", "tiny x", "terminal"):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        try:
+            main(command.split())
+        except SystemExit as left:
+            assert left.code == 2, (command, left.code)
+    assert "pip install 'prompt2policy[selfplay]'" in said.getvalue(), (command, said.getvalue())
+    assert len(said.getvalue().strip().splitlines()) == 1, (command, said.getvalue())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_importing_loads_nothing_and_names_come_when_used():

@@ -625,6 +625,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/benchmarks/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Plan Benchmark
+         * @description What a suite would take in steps, time and money; nothing is started.
+         */
+        post: operations["plan_benchmark_api_benchmarks_plan_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/benchmarks/live": {
         parameters: {
             query?: never;
@@ -1253,6 +1273,8 @@ export interface components {
             false_passes: number[];
             /** False Fails */
             false_fails: number[];
+            /** Not Confirmed */
+            not_confirmed: number[];
             /** Rank Correlation */
             rank_correlation: number | null;
             /** Correlated */
@@ -1378,7 +1400,7 @@ export interface components {
              * Outcome
              * @enum {string}
              */
-            outcome: "passed" | "not_passed" | "error" | "unfinished" | "not_run";
+            outcome: "passed" | "not_confirmed" | "not_passed" | "error" | "unfinished" | "not_run";
             /**
              * Status
              * @enum {string}
@@ -1393,6 +1415,11 @@ export interface components {
             score?: number | null;
             /** Confirmed Score */
             confirmed_score?: number | null;
+            /**
+             * Unchecked Words
+             * @default []
+             */
+            unchecked_words: string[];
             truth?: components["schemas"]["TruthResult"] | null;
             /**
              * Truth Note
@@ -1441,7 +1468,7 @@ export interface components {
             /** Session Id */
             session_id: string;
             /** State */
-            state: ("waiting" | "starting" | "running") | ("passed" | "not_passed" | "error" | "unfinished" | "not_run");
+            state: ("waiting" | "starting" | "running") | ("passed" | "not_confirmed" | "not_passed" | "error" | "unfinished" | "not_run");
             /** Passed */
             passed: boolean | null;
             /** True Pass */
@@ -1481,6 +1508,15 @@ export interface components {
             columns: string[];
             /** Nodes */
             nodes: string[];
+        };
+        /**
+         * BenchmarkPlanResponse
+         * @description What a benchmark would take.
+         */
+        BenchmarkPlanResponse: {
+            workload: components["schemas"]["Workload"];
+            /** Lines */
+            lines: string[];
         };
         /**
          * BenchmarkRunDetail
@@ -1687,6 +1723,10 @@ export interface components {
             low: number;
             /** High */
             high: number;
+            /** Reward */
+            reward: number;
+            /** Exploitability */
+            exploitability: number | null;
         };
         /**
          * ConfigAggregation
@@ -2026,6 +2066,8 @@ export interface components {
             /** Errors */
             errors: number;
             judged: components["schemas"]["Rate"];
+            /** Not Confirmed */
+            not_confirmed: number;
             true: components["schemas"]["Rate"];
             /** Mean Score */
             mean_score: number | null;
@@ -2604,7 +2646,7 @@ export interface components {
              * @default
              * @enum {string}
              */
-            thinking_effort: "" | "low" | "medium" | "high";
+            thinking_effort: "" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -2619,6 +2661,11 @@ export interface components {
              * @default true
              */
             review_judge: boolean;
+            /**
+             * Use Zoo Preset
+             * @default false
+             */
+            use_zoo_preset: boolean;
             /**
              * Hp Tuning
              * @default true
@@ -2744,6 +2791,11 @@ export interface components {
                 [key: string]: string;
             };
             reward?: components["schemas"]["AuthoredCode"] | null;
+            /**
+             * Reward Code
+             * @default
+             */
+            reward_code: string;
             /**
              * @default {
              *       "latex": "",
@@ -3311,6 +3363,11 @@ export interface components {
             best_score?: number | null;
             /** Confirmed Score */
             confirmed_score?: number | null;
+            /**
+             * Unchecked Words
+             * @default []
+             */
+            unchecked_words: string[];
             /** Best Iteration */
             best_iteration?: number | null;
             /**
@@ -3366,6 +3423,7 @@ export interface components {
             judge?: components["schemas"]["AuthoredCode"] | null;
             config?: components["schemas"]["LoopConfig"] | null;
             result?: components["schemas"]["SessionResult"] | null;
+            ground_truth?: components["schemas"]["TruthResult"] | null;
             lineage?: components["schemas"]["LineageData"] | null;
             /**
              * Orders
@@ -3410,6 +3468,11 @@ export interface components {
             score?: number | null;
             /** Confirmed Score */
             confirmed_score?: number | null;
+            /**
+             * Unchecked Words
+             * @default []
+             */
+            unchecked_words: string[];
             /** Policy */
             policy?: string | null;
             /**
@@ -3501,6 +3564,11 @@ export interface components {
             best_score?: number | null;
             /** Confirmed Score */
             confirmed_score?: number | null;
+            /**
+             * Unchecked Words
+             * @default []
+             */
+            unchecked_words: string[];
             /** Best Iteration */
             best_iteration?: number | null;
             /**
@@ -3560,6 +3628,22 @@ export interface components {
             seeds?: number | number[] | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
+            /** Use Zoo Preset */
+            use_zoo_preset?: boolean | null;
+            /** Hp Tuning */
+            hp_tuning?: boolean | null;
+            /** Thinking Effort */
+            thinking_effort?: string | null;
+            /** Use Code Judge */
+            use_code_judge?: boolean | null;
+            /** Review Reward */
+            review_reward?: boolean | null;
+            /** Review Judge */
+            review_judge?: boolean | null;
+            /** Judge Episodes */
+            judge_episodes?: number | null;
+            /** Confirm Episodes */
+            confirm_episodes?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -3612,10 +3696,6 @@ export interface components {
             num_envs?: number | null;
             /** Side Info */
             side_info?: boolean | null;
-            /** Hp Tuning */
-            hp_tuning?: boolean | null;
-            /** Use Code Judge */
-            use_code_judge?: boolean | null;
             /**
              * Max Parallel
              * @default 0
@@ -3665,6 +3745,22 @@ export interface components {
             seeds?: number | number[] | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
+            /** Use Zoo Preset */
+            use_zoo_preset?: boolean | null;
+            /** Hp Tuning */
+            hp_tuning?: boolean | null;
+            /** Thinking Effort */
+            thinking_effort?: string | null;
+            /** Use Code Judge */
+            use_code_judge?: boolean | null;
+            /** Review Reward */
+            review_reward?: boolean | null;
+            /** Review Judge */
+            review_judge?: boolean | null;
+            /** Judge Episodes */
+            judge_episodes?: number | null;
+            /** Confirm Episodes */
+            confirm_episodes?: number | null;
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -3681,6 +3777,8 @@ export interface components {
             env_id?: string | null;
             /** Criteria */
             criteria?: components["schemas"]["Criterion"][] | null;
+            /** Cores Per Run */
+            cores_per_run?: number | null;
             /**
              * Priority
              * @default 0
@@ -4341,7 +4439,7 @@ export interface components {
         };
         /**
          * WinRate
-         * @description How checkpoints did against one opponent in one environment.
+         * @description How checkpoints did against one opponent in one environment, or alone.
          */
         WinRate: {
             /** Env Id */
@@ -4362,8 +4460,52 @@ export interface components {
             draw_rate: number;
             /** Invalid Rate */
             invalid_rate: number;
+            /** Players */
+            players: number;
+            /** Reward */
+            reward: number;
+            /** Reward Se */
+            reward_se: number;
+            /** Exploitability */
+            exploitability: number | null;
             /** History */
             history: components["schemas"]["CheckpointRate"][];
+        };
+        /**
+         * Workload
+         * @description What a benchmark will take.
+         *
+         *     Of two numbers, the first is if all prompts pass in their first iteration, the second if all
+         *     use up their iterations.
+         */
+        Workload: {
+            /** Prompts */
+            prompts: number;
+            /** Environments */
+            environments: number;
+            /** Max Iterations */
+            max_iterations: number;
+            /** Steps */
+            steps: [
+                number,
+                number
+            ];
+            /** Parallel */
+            parallel: number;
+            /** Minutes */
+            minutes: [
+                number,
+                number
+            ];
+            /** Models */
+            models: string[];
+            /** Cost Usd */
+            cost_usd: [
+                number,
+                number
+            ] | null;
+            /** Budget Usd */
+            budget_usd: number | null;
         };
     };
     responses: never;
@@ -5676,6 +5818,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StartBenchmarkResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    plan_benchmark_api_benchmarks_plan_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartBenchmarkRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkPlanResponse"];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

@@ -40,6 +40,7 @@ export type Group = Answer<Schemas["Group"]>;
 export type Rate = Answer<Schemas["Rate"]>;
 export type StartBenchmarkRequest = Schemas["StartBenchmarkRequest"];
 export type StartBenchmarkResponse = Answer<Schemas["StartBenchmarkResponse"]>;
+export type BenchmarkPlan = Answer<Schemas["BenchmarkPlanResponse"]>;
 export type GameRow = Answer<Schemas["GameRow"]>;
 export type GamePlayer = Answer<Schemas["GamePlayer"]>;
 export type GameMove = Answer<Schemas["GameMove"]>;

@@ -30,6 +30,7 @@ export function tidyForm(form: BenchmarkForm): BenchmarkForm {
   return Object.fromEntries(given) as BenchmarkForm;
 }
 
+/** For a suite of ours; the page does not know where an uploaded file lies. */
 export function benchmarkCommand(form: BenchmarkForm): string {
   const asked = tidyForm(form);
   const words = ["p2p", "benchmark", "--csv", quoted(asked.suite ?? "")];

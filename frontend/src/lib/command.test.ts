@@ -26,3 +26,8 @@ test("settings are read line by line, and a bad line is named", () => {
   expect(parseSettings("learning_rate=0.0003\n\nnet_arch = [64, 64]\nactivation=relu")).toEqual({ learning_rate: 0.0003, net_arch: [64, 64], activation: "relu" });
   expect(() => parseSettings("gamma 0.9")).toThrow("gamma 0.9");
 });
+
+test("criteria travel with the command, which names no file", () => {
+  const criteria = [{ id: "a", title: "Runs", description: "", measure: "speed", comparison: "at_least" as const, threshold: 1, unit: "m/s", weight: 1, category: "task" as const }];
+  expect(commandLine({ prompt: "run", criteria })).toBe(`p2p run run --criteria - <<'END'\n${JSON.stringify(criteria)}\nEND`);
+});

@@ -28,7 +28,7 @@ export function commandLine(request: StartRequest): string {
   }
   if (asked.videos === false) words.push("--no-videos");
   for (const [name, value] of Object.entries(asked.settings ?? {})) words.push("--set", quoted(`${name}=${String(value)}`));
-  if (asked.criteria) words.push("--criteria", "criteria.toml");
+  if (asked.criteria) words.push("--criteria", "-", `<<'END'\n${JSON.stringify(asked.criteria)}\nEND`);
   return words.join(" ");
 }
 

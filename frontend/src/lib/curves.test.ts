@@ -2,10 +2,10 @@ import { expect, test } from "vitest";
 import { winRateCharts } from "./curves";
 
 const at = (update: number | null, win_rate: number) => ({
-  ckpt_uid: `ckpt-${update}`, update, games: 100, win_rate, low: win_rate - 0.05, high: win_rate + 0.1,
+  ckpt_uid: `ckpt-${update}`, update, games: 100, reward: 0, exploitability: null, win_rate, low: win_rate - 0.05, high: win_rate + 0.1,
 });
 const against = (opponent: string, env_id: string, history: ReturnType<typeof at>[]) => ({
-  env_id, opponent, ckpt_uid: "ckpt-40", games: 100, win_rate: 0, low: 0, high: 1, draw_rate: 0, invalid_rate: 0, history,
+  env_id, opponent, ckpt_uid: "ckpt-40", games: 100, win_rate: 0, low: 0, high: 1, draw_rate: 0, invalid_rate: 0, players: 2, reward: 0, reward_se: 0, exploitability: null, history,
 });
 
 test("win rates stand at the updates of their checkpoints, with both ends of their intervals", () => {

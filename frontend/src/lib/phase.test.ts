@@ -10,3 +10,11 @@ test("a session that has ended says how to resume", () => {
   for (const status of ["paused", "budget_exhausted", "time_exhausted"])
     expect(nowAndNext({ status, phase: "ended", waiting: "" })).toContain("Resume");
 });
+
+test("a pass with words that nobody checked is no plain pass", () => {
+  const passed = { status: "passed", phase: "ended", waiting: "" };
+  expect(nowAndNext(passed)).toContain("confirmed");
+  const partly = nowAndNext({ ...passed, unchecked_words: ["right", "side"] });
+  expect(partly).toContain("No criterion measures: right, side");
+  expect(partly).not.toContain("confirmed");
+});

@@ -36,11 +36,14 @@ interface Progress {
   status: string;
   phase: string;
   waiting: string;
+  unchecked_words?: readonly string[];
 }
 
-export function nowAndNext({ status, phase, waiting }: Progress): string {
+export function nowAndNext({ status, phase, waiting, unchecked_words = [] }: Progress): string {
   if (waiting) return `Waiting: ${waiting}`;
   if (status === "queued" || status === "pending") return "Waiting for free resources.";
+  if (phase === "ended" && status === "passed" && unchecked_words.length > 0)
+    return `Passed by what the criteria measure. No criterion measures: ${unchecked_words.join(", ")}. Watch the video, or add a criterion and resume.`;
   if (phase === "ended") return ENDED[status] ?? "";
   return NOW[phase] ?? "";
 }

@@ -6,7 +6,7 @@ import { useLive } from "../api/live";
 import { sessionsQuery } from "../api/queries";
 import type { SessionRow } from "../api/types";
 import { ago, dollars, score, SESSION_STATUSES, statusWord } from "../lib/format";
-import { Empty, Meter, PageHeading, Problem, Status } from "../ui/basics";
+import { Empty, Meter, PageHeading, Problem, Status, Unchecked } from "../ui/basics";
 
 const PAGE = 50;
 const SORTS = [
@@ -142,6 +142,7 @@ export function SessionList({ sessions }: { sessions: readonly SessionRow[] }) {
               <span className="muted small-text">
                 {[row.env_id || "environment not chosen yet", row.model, ago(row.created_at, now)].filter(Boolean).join(" · ")}
               </span>
+              <Unchecked words={row.unchecked_words} />
             </div>
             <div className="session-score">
               <Meter value={row.best_score} label="Best score" tone={row.status === "passed" ? "good" : "plain"} />

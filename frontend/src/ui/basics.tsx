@@ -100,6 +100,16 @@ export function Status({ status }: { status: string }) {
   return <span className={`badge ${tone(status)}`}>{statusWord(status)}</span>;
 }
 
+/** What the prompt asks and no criterion measures: a pass says nothing about it. */
+export function Unchecked({ words }: { words: readonly string[] }) {
+  if (words.length === 0) return null;
+  return (
+    <span className="small-text unchecked">
+      <span className="badge warn">not checked</span> {words.join(", ")}
+    </span>
+  );
+}
+
 /** A command line to copy. */
 export function Command({ text }: { text: string }) {
   const [copied, setCopied] = useState(false);

@@ -61,6 +61,7 @@ def with_criteria(intent: Intent, criteria: Sequence[Criterion]) -> Intent:
         return intent
     changed = intent.model_dump() | {
         "criteria": [criterion.model_dump() for criterion in criteria],
+        "unused_words": (),  # whoever writes the criteria says what the prompt means
         "author": "user",
     }
     return Intent.model_validate(changed)

@@ -22,7 +22,9 @@ from p2p.api.routes import (
     catalogue,
     iterations,
     jobs,
+    labels,
     models,
+    moved,
     selfplay,
     sessions,
     trash,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ROUTES = (
-    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash,
+    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash, labels, moved,
 )  # fmt: skip
 STATIC = Path(__file__).parent / "static"
 PAGES = (

@@ -189,7 +189,9 @@ def _case(
         benchmark_id=benchmark.benchmark_id,
         session_id=session_id,
         state=state,
-        passed=report.outcome == "passed" if report.finished else None,
+        passed=report.outcome == "passed"
+        if report.finished and report.outcome != "not_confirmed"
+        else None,
         true_pass=report.truly_passed,
         live_score=live_score(case_record(folder, number)) if working else None,
         node=(run.node_id or "") if run else "",

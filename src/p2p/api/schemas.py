@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from p2p.benchmark.measuring import TruthResult
+from p2p.benchmark.planning import Workload
 from p2p.benchmark.records import Benchmark, Mode
 from p2p.benchmark.report import CaseReport, Findings, Group
 from p2p.benchmark.suite import Case, Difficulty
@@ -78,6 +80,8 @@ class SessionRow(EntityMetadata):
     error: str = ""
     best_score: Score | None = None
     confirmed_score: Score | None = None
+    unchecked_words: tuple[str, ...] = ()
+    """What the prompt asks and no criterion measures; a pass says nothing about it."""
     best_iteration: int | None = None
     iterations: int = 0
     max_iterations: int | None = None
@@ -99,6 +103,8 @@ class SessionDetail(SessionRow):
     judge: AuthoredCode | None = None
     config: LoopConfig | None = None
     result: SessionResult | None = None
+    ground_truth: TruthResult | None = None
+    """Of a case of a benchmark: what was measured on the simulator, which no agent is shown."""
     lineage: LineageData | None = None
     orders: tuple[SteeringOrder, ...] = ()
     """Feedback that the session has not taken up yet."""
@@ -236,6 +242,33 @@ class SteerRequest(Record):
     criteria: tuple[Criterion, ...] | None = None
     reward_code: Annotated[str, Field(max_length=200_000)] | None = None
     hp_changes: dict[str, Any] = Field(default_factory=dict)
+
+
+class BlindVideo(Record):
+    """A video to score, under a name that says nothing of it."""
+
+    video: str
+    url: str
+    score: Score | None = None
+    """The annotator's own."""
+
+
+class LabelRequest(Record):
+    """A person's score of a video."""
+
+    video: Annotated[str, Field(max_length=64)]
+    score: Score
+    annotator: Annotated[str, Field(min_length=1, max_length=100)]
+    note: Annotated[str, Field(max_length=4000)] = ""
+
+
+class LabelsResponse(Record):
+    videos: tuple[BlindVideo, ...]
+    compared: int
+    """Scores of people whose episode a judge has scored, too."""
+    mean_difference: float | None = None
+    same_verdict: int = 0
+    """How many of them are on the judges' side of the threshold."""
 
 
 class TrashItem(Record):
@@ -506,6 +539,14 @@ class StartBenchmarkResponse(Record):
     benchmark_id: str
     job_id: str
     cases: int
+
+
+class BenchmarkPlanResponse(Record):
+    """What a benchmark would take."""
+
+    workload: Workload
+    lines: tuple[str, ...]
+    """The same for people."""
 
 
 class StopBenchmarkResponse(Record):

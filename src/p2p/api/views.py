@@ -19,6 +19,7 @@ from p2p.api.schemas import (
     SessionRow,
     Video,
 )
+from p2p.benchmark.measuring import ground_truth
 from p2p.contracts import EvalResult
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
@@ -41,7 +42,8 @@ _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
 
 def is_session(folder: Path) -> bool:
     """Whether a folder holds a session or plain training runs."""
-    return (folder / "session.json").is_file() or any(folder.glob("iter_*/"))
+    named = ("session.json", "loop_history.json")
+    return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
 
 
 def read_row(session_id: str, folder: Path) -> SessionRow | None:
@@ -57,7 +59,7 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
     return SessionRow(
         **view.record.read_metadata().model_dump(),
         **_fields(result, "best_iteration", "confirmed_score", "cost_usd", "tokens", "seconds"),
-        **_fields(view, "prompt", "status", "error"),
+        **_fields(view, "prompt", "status", "error", "unchecked_words"),
         session_id=session_id,
         env_id=asked.env_id if asked else view.env_id,
         best_score=result.score if result else None,
@@ -87,6 +89,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
         **row.model_dump(),
         **_fields(view, "phase", "waiting", "env_reason", "intent", "judge", "result"),
         config=asked.loop if asked else None,
+        ground_truth=ground_truth(record.path),
         lineage=record.lineage.read(),
         orders=tuple(pending.values()),
         resumable=asked is not None and is_resumable(view.status, pending),

@@ -8,8 +8,10 @@ lies outside of the session's folder, which is all that agents are shown.
 from __future__ import annotations
 
 import hashlib
+import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from p2p.benchmark.records import case_record
+from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.episode import Episode
 from p2p.contracts import Record, SessionResult
 from p2p.files import read_model, save_model
+from p2p.records.iteration_record import SessionRecord
 
 NOT_YET = "not measured yet"
 EPISODES = 10
@@ -54,6 +57,13 @@ class TruthResult(Record):
     seeds: tuple[int, ...]
     policy: str
     """SHA-256 of the file that was played."""
+
+    @property
+    def text(self) -> str:
+        """`missed: forward_speed 0.2 m/s, at least 0.5 asked`."""
+        verdict = "met" if self.passed else "missed"
+        target = f"{self.better.replace('_', ' ')} {self.threshold:g}"
+        return f"{verdict}: {self.truth} {self.value:.3g} {self.unit}, {target} asked"
 
 
 def truth_path(folder: Path, number: int) -> Path:
@@ -110,6 +120,20 @@ def measure(
     )
     save_model(truth_path(folder, case.number), measurement)
     return measurement
+
+
+def ground_truth(session: Path) -> TruthResult | None:
+    """What was measured of a session that is a case of a benchmark; None: nothing, or no case."""
+    name = re.fullmatch(r"case(\d+)", session.name)
+    benchmark = read_benchmark(session.parent) if name else None
+    if name is None or benchmark is None:
+        return None
+    result = SessionRecord(session).result.read()
+    for case in benchmark.cases:
+        if case.number == int(name[1]):
+            with suppress(NotPlayable):
+                return measure(session.parent, case, result, play=False)
+    return None
 
 
 def _digest(path: Path) -> str:

@@ -21,8 +21,9 @@ from p2p.benchmark.records import (
     report_id,
 )
 from p2p.benchmark.suite import DIFFICULTIES, Case
-from p2p.contracts import field_error, utc_now
+from p2p.contracts import Record, field_error, utc_now
 from p2p.files import save_model
+from p2p.inference import prices
 from p2p.records.statuses import EXIT_CODES
 from p2p.scheduler.controllers import JobOptions, session_run
 from p2p.scheduler.records import JobSpec, RunSpec
@@ -69,6 +70,89 @@ def plan(
         created_at=utc_now(),
         version=__version__,
     )
+
+
+class Workload(Record):
+    """What a benchmark will take.
+
+    Of two numbers, the first is if all prompts pass in their first iteration, the second if all
+    use up their iterations.
+    """
+
+    prompts: int
+    environments: int
+    max_iterations: int
+    steps: tuple[int, int]
+    parallel: int
+    """Prompts at a time."""
+    minutes: tuple[float, float]
+    """Rough."""
+    models: tuple[str, ...]
+    cost_usd: tuple[float, float] | None
+    """Rough; None: nobody knows what the models cost."""
+    budget_usd: float | None
+    """The most that a prompt may cost; None: no limit."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people, each below 80 characters."""
+        least, most = (f"{steps / 1e6:.3g}" for steps in self.steps)
+        short, long = (duration(minutes) for minutes in self.minutes)
+        plural = "" if self.parallel == 1 else "s"
+        where = f"{self.prompts} prompts on {self.environments} environments"
+        return (
+            f"{where}, up to {self.max_iterations} iterations each",
+            f"training  {least} to {most} million steps",
+            f"time      roughly {short} to {long}, {self.parallel} prompt{plural} at a time",
+            f"models    {', '.join(self.models)}: {self._cost()}",
+        )
+
+    def _cost(self) -> str:
+        if self.cost_usd is not None and not any(self.cost_usd):
+            return "no cost"
+        limit = "" if self.budget_usd is None else f"; at most ${self.budget_usd:g} a prompt"
+        if self.cost_usd is None:
+            return f"unknown price{limit}"
+        least, most = self.cost_usd
+        return f"roughly ${least:.2f} to ${most:.2f}{limit or '; no limit (--budget-usd)'}"
+
+
+SECONDS_PER_ITERATION, SECONDS_PER_MILLION_STEPS = 60.0, 500.0
+"""Between the extremes of benchmarks/results/mujoco_prompts.md, on one core."""
+TOKENS_PER_ITERATION = 80_000, 15_000
+"""In and out, for some eight questions and answers: an assumption."""
+
+
+def workload(benchmark: Benchmark, parallel: int) -> Workload:
+    """What it will take with so many prompts at a time."""
+    loops = [loop_config(case.env_id, **benchmark.options) for case in benchmark.cases]
+    first = loops[0]
+    runs = len(first.configs) * len(first.seeds)
+    steps = sum(loop.train.total_timesteps for loop in loops) * runs
+    seconds = SECONDS_PER_ITERATION * len(loops) + SECONDS_PER_MILLION_STEPS * steps / 1e6
+    minutes = seconds / 60 / max(1, parallel)
+    models = tuple(dict.fromkeys(name for name in (first.model, first.vlm_model) if name))
+    estimates = [prices.estimate(name, TOKENS_PER_ITERATION[0]) for name in models]
+    known = [each.total(TOKENS_PER_ITERATION[1]) for each in estimates if each is not None]
+    cost = sum(known) * len(loops)
+    times = first.max_iterations
+    return Workload(
+        prompts=len(loops),
+        environments=len({case.env_id for case in benchmark.cases}),
+        max_iterations=times,
+        steps=(steps, steps * times),
+        parallel=parallel,
+        minutes=(minutes, minutes * times),
+        models=models,
+        cost_usd=(cost, cost * times) if len(known) == len(models) else None,
+        budget_usd=first.budget_usd,
+    )
+
+
+def duration(minutes: float) -> str:
+    """`2 h 40 min`."""
+    hours, rest = divmod(round(minutes), 60)
+    return f"{hours} h {rest:02} min" if hours else f"{max(1, rest)} min"
 
 
 def in_stages(cases: Sequence[Case], num_stages: int) -> tuple[tuple[Case, ...], ...]:

@@ -23,7 +23,8 @@ BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
 FILE = "benchmark.json"
 
 Mode = Literal["staged", "flat"]
-FINISHED: tuple[Outcome, ...] = ("passed", "not_passed", "error")
+JUDGED: tuple[Outcome, ...] = ("passed", "not_confirmed", "not_passed")
+FINISHED: tuple[Outcome, ...] = (*JUDGED, "error")
 """Counted in pass rates; the others are only named."""
 
 
@@ -124,6 +125,7 @@ class CaseStatus:
     """How many it has begun."""
     score: float | None
     """Of its best iteration that is judged; None: nothing is judged yet."""
+    unchecked_words: tuple[str, ...]
     result: SessionResult | None
 
 
@@ -131,6 +133,8 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
     view = SessionView(case_record(folder, number))
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
     outcome = STATUS[view.status].outcome
+    if outcome == "passed" and view.unchecked_words:
+        outcome = "not_confirmed"
     message = (view.result.message if view.result else "") or view.error
     return CaseStatus(
         case=benchmark.case(number),
@@ -140,6 +144,7 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
         message=_why_not(folder, stage) if outcome == "not_run" else message,
         iterations=len(view.iterations),
         score=view.best_score,
+        unchecked_words=view.unchecked_words,
         result=view.result,
     )
 

@@ -44,6 +44,8 @@ class CaseReport(Record):
     message: str = ""
     score: float | None = None
     confirmed_score: float | None = None
+    unchecked_words: tuple[str, ...] = ()
+    """What the prompt asks and no criterion measures."""
     truth: TruthResult | None = None
     truth_note: str = ""
     """Why there is no measurement, where there should be one."""
@@ -64,8 +66,10 @@ class CaseReport(Record):
 
     @property
     def disputed(self) -> bool:
-        """Whether judge and ground truth differ."""
-        return self.truth is not None and (self.outcome == "passed") != self.truth.passed
+        """Whether judge and ground truth differ; a pass that is not confirmed claims nothing."""
+        if self.truth is None or self.outcome == "not_confirmed":
+            return False
+        return (self.outcome == "passed") != self.truth.passed
 
     @property
     def truly_passed(self) -> bool | None:
@@ -85,6 +89,8 @@ class Group(Record):
     errors: int
     judged: Rate
     """By the session's own judges, of those that finished."""
+    not_confirmed: int
+    """Passed by the judges, with words of the prompt that no criterion measures."""
     true: Rate
     """By the ground truth, of those that finished and have one."""
     mean_score: float | None
@@ -104,6 +110,8 @@ class Agreement(Record):
     false_passes: tuple[int, ...]
     """Numbers of the cases that passed and should not have."""
     false_fails: tuple[int, ...]
+    not_confirmed: tuple[int, ...]
+    """Passed with something left unmeasured: compared with nothing."""
     rank_correlation: float | None
     """Spearman's, of the score and of how much of the truth's threshold is attained."""
     correlated: int
@@ -173,6 +181,7 @@ def case_report(folder: Path, now: CaseStatus, *, play: bool = True) -> CaseRepo
         message=now.message,
         score=now.score,
         confirmed_score=result.confirmed_score,
+        unchecked_words=now.unchecked_words,
         truth=truth,
         truth_note=note,
         iterations=result.iterations,
@@ -208,6 +217,7 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
         finished=len(finished),
         errors=sum(case.outcome == "error" for case in finished),
         judged=_rate([case.outcome == "passed" for case in finished]),
+        not_confirmed=sum(case.outcome == "not_confirmed" for case in finished),
         true=_rate(true),
         mean_score=mean(scores) if scores else None,
         iterations=mean([case.iterations for case in finished]),
@@ -227,14 +237,16 @@ def _rate(passed: Sequence[bool]) -> Rate:
 
 
 def _agreement(cases: Sequence[CaseReport]) -> Agreement:
-    compared = [(case, case.truth) for case in cases if case.finished and case.truth is not None]
+    measured = [(case, case.truth) for case in cases if case.finished and case.truth is not None]
+    compared = [(case, truth) for case, truth in measured if case.outcome != "not_confirmed"]
     wrong = [(case, truth) for case, truth in compared if case.disputed]
-    pairs = [(case.score, truth.attained) for case, truth in compared if case.score is not None]
+    pairs = [(case.score, truth.attained) for case, truth in measured if case.score is not None]
     return Agreement(
         compared=len(compared),
         agreed=len(compared) - len(wrong),
         false_passes=tuple(case.case.number for case, truth in wrong if not truth.passed),
         false_fails=tuple(case.case.number for case, truth in wrong if truth.passed),
+        not_confirmed=tuple(c.case.number for c in cases if c.outcome == "not_confirmed"),
         rank_correlation=spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]),
         correlated=len(pairs),
     )

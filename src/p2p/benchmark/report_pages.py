@@ -19,6 +19,7 @@ from p2p.files import save_model, write_text
 
 OUTCOMES = {
     "passed": "passed",
+    "not_confirmed": "not confirmed",
     "not_passed": "not passed",
     "error": "error",
     "unfinished": "not finished",
@@ -97,9 +98,7 @@ def _truth(report: CaseReport) -> str:
     truth = report.truth
     if truth is None:
         return report.truth_note or ("no policy" if report.truly_passed is False else NOTHING)
-    verdict = "met" if truth.passed else "missed"
-    target = f"{truth.better.replace('_', ' ')} {truth.threshold:g}"
-    return f"{verdict}: {truth.truth} {truth.value:.3g} {truth.unit}, {target} asked"
+    return truth.text
 
 
 GROUP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
@@ -107,6 +106,7 @@ GROUP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
     "prompts": lambda group: str(group.cases),
     "finished": lambda group: str(group.finished),
     "passed (judge)": lambda group: rate(group.judged),
+    "not confirmed": lambda group: str(group.not_confirmed),
     "ground-truth pass rate": lambda group: rate(group.true),
     "errors": lambda group: str(group.errors),
     "mean score": lambda group: _number(group.mean_score),
@@ -117,6 +117,7 @@ GROUP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
 }
 CARD: Mapping[str, Callable[[CaseReport], str]] = {
     "score": lambda report: _number(report.score),
+    "not checked": lambda report: ", ".join(report.unchecked_words) or NOTHING,
     "ground truth": _truth,
     "iterations": lambda report: str(report.iterations),
     "minutes": lambda report: f"{report.minutes:.1f}",
@@ -154,6 +155,10 @@ def _about(report: BenchmarkReport) -> list[str]:
             "further episodes of the final policy, in plain Gymnasium."
         ),
         (
+            "Not confirmed: the judges passed it, but no criterion measures some words of the "
+            "prompt. It does not count as passed, and is not compared with the ground truth."
+        ),
+        (
             "Rates are over prompts whose session finished, with the 95 % interval by Wilson. A "
             "session that ended with an error counts as not passed and has a column of its own. "
             "Minutes are of the session's own processes."
@@ -179,6 +184,7 @@ def agreement(report: BenchmarkReport) -> list[str]:
         correlation,
         f"False passes (the judge passed, the ground truth is missed): {false_passes}.",
         f"False fails (the ground truth is met, the judge did not pass): {false_fails}.",
+        f"Not confirmed: {_names(report, counts.not_confirmed)}.",
     ]
 
 
@@ -272,6 +278,7 @@ def _tiles(report: BenchmarkReport) -> str:
     group = report.overall
     tiles = [
         ("passed (judge)", rate(group.judged)),
+        ("not confirmed", str(group.not_confirmed)),
         ("ground-truth pass rate", rate(group.true)),
         ("rank correlation", _number(report.agreement.rank_correlation)),
         ("minutes per prompt", f"{group.minutes:.1f}"),

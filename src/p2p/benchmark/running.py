@@ -9,6 +9,7 @@ from pathlib import Path
 
 from p2p.benchmark.planning import REPORT_FOLDER, job_of, prepare, report_run
 from p2p.benchmark.records import (
+    JUDGED,
     Benchmark,
     CaseStatus,
     case_id,
@@ -65,7 +66,7 @@ def _without_a_verdict(benchmark: Benchmark, folder: Path) -> list[str]:
     cases = [
         case_id(name, case.number)
         for case in benchmark.cases
-        if case_status(benchmark, folder, case.number).outcome not in ("passed", "not_passed")
+        if case_status(benchmark, folder, case.number).outcome not in JUDGED
     ]
     gates = (gate_id(name, stage) for stage in range(len(benchmark.stages) - 1))
     return [*cases, *gates, report_id(name)]
@@ -141,6 +142,15 @@ def look(store: Store, benchmark: Benchmark, folder: Path) -> list[CaseNow]:
             )
         )
     return cases
+
+
+def parallel_prompts(benchmark: Benchmark, runs_dir: Path) -> int:
+    """How many prompts its nodes and its own limit let run at a time."""
+    with closing(Store(runs_dir)) as store:
+        nodes = [node for node in store.nodes() if node.enabled]
+    usable = [node for node in nodes if not benchmark.nodes or node.node_id in benchmark.nodes]
+    fit = sum(node.cores // benchmark.cores_per_run for node in usable)
+    return max(1, min(fit, benchmark.max_parallel or fit, len(benchmark.cases)))
 
 
 def fitting_nodes(

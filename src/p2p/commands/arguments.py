@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -38,18 +39,30 @@ def runs_folder(runs_dir: Path | None) -> Path:
 
 
 def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str = "") -> str:
-    """The name meant, by all of it, its start, or `last`; UsageError if none or several are."""
+    """The name meant, by all of it, its start, its short name, or `last`.
+
+    Raises UsageError if none or several are meant.
+    """
     from p2p.contracts import did_you_mean
 
     if text == "last" and names:
         return names[-1]
-    matches = [text] if text in names else [name for name in names if name.startswith(text)]
+    if text in names:
+        return text
+    matches = [name for name in names if name.startswith(text)]
+    matches = matches or [name for name in names if text and short_name(name).startswith(text)]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise UsageError(f"{what}: {text} may be {', '.join(matches[-5:])}: type more of the name")
     hint = did_you_mean(text, names)
     raise UsageError(f"{what}: there is no {noun or what.lower()} {text} in {place}{hint}")
+
+
+def short_name(name: str) -> str:
+    """`e379e8f0` of session_20260101_120000_e379e8f0; a name that a person gave stays whole."""
+    generated = re.fullmatch(r"\w+_\d{8}_\d{6}_([0-9a-f]{8})", name)
+    return generated[1] if generated else name
 
 
 def session_names(folder: Path) -> list[str]:
@@ -62,7 +75,8 @@ def session_names(folder: Path) -> list[str]:
 
 
 def _is_session(path: Path) -> bool:
-    return (path / "session.json").is_file() or any(path.glob("iter_*/"))
+    named = ("session.json", "loop_history.json")
+    return any((path / name).is_file() for name in named) or any(path.glob("iter_*/"))
 
 
 def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,6 +31,7 @@ from p2p.commands.console import (
 from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
+    from p2p.benchmark.planning import Workload
     from p2p.benchmark.records import Benchmark
     from p2p.benchmark.suite import Case
 
@@ -89,6 +91,7 @@ def benchmark(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, show the plan, start nothing.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     runs_dir: RunsDirOption = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
@@ -97,7 +100,8 @@ def benchmark(
 
     A suite is a CSV file with env_id, instruction, category, difficulty and,
     optionally, truth and threshold: a measurement on the simulator that no
-    agent is shown. Every row is checked before anything starts.
+    agent is shown. Every row is checked before anything starts; then the
+    plan, with its time and cost, is shown and confirmed.
 
     The scheduler does the work, so the benchmark continues when this command
     ends. Ctrl-C asks whether to cancel it; --resume ID comes back to it.
@@ -108,12 +112,13 @@ def benchmark(
     [bold]Examples[/]
 
       p2p benchmark --model builtin --filter-difficulties easy
-      p2p benchmark --csv my.csv --mode staged --num-stages 4 --max-parallel 2
+      p2p benchmark --dry-run
+      p2p benchmark --csv my.csv --mode staged --num-stages 4 --yes
       p2p benchmark --resume bm_20260101_120000_0123abcd
       p2p benchmark report last
     """
-    from p2p.benchmark.planning import plan
-    from p2p.benchmark.running import fitting_nodes, start
+    from p2p.benchmark.planning import plan, workload
+    from p2p.benchmark.running import fitting_nodes, parallel_prompts, start
     from p2p.benchmark.running import resume as resume_benchmark
     from p2p.session.request import SessionOptions
 
@@ -150,9 +155,12 @@ def benchmark(
                 max_parallel=max_parallel,
                 nodes=fitting_nodes(folder, _listed(nodes), backend, cores_per_run),
             )
+        needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
-            _show_plan(planned, as_json=as_json)
+            _show_plan(planned, needed, as_json=as_json)
             return
+        if not yes:
+            _ask(needed)
         with err.status(f"creating {len(planned.cases)} sessions"):
             start(planned, folder, report=detach)
     name = planned.benchmark_id
@@ -231,9 +239,18 @@ def _cases(
     )
 
 
-def _show_plan(benchmark: Benchmark, *, as_json: bool) -> None:
+def _ask(needed: Workload) -> None:
+    """Show what it will take, and go on only if the user wants it."""
+    for line in needed.lines:
+        err.print(escape(line), soft_wrap=True)
+    if not sys.stdin.isatty():
+        raise UsageError("--yes: needed to start where nobody can be asked; nothing was started")
+    typer.confirm("Start?", abort=True, err=True)
+
+
+def _show_plan(benchmark: Benchmark, needed: Workload, *, as_json: bool) -> None:
     if as_json:
-        print_json(benchmark.model_dump(mode="json"))
+        print_json({**benchmark.model_dump(mode="json"), "workload": needed.model_dump()})
         return
     for number, stage in enumerate(benchmark.stages):
         staged = benchmark.mode == "staged"
@@ -241,10 +258,13 @@ def _show_plan(benchmark: Benchmark, *, as_json: bool) -> None:
         for case in map(benchmark.case, stage):
             line = f"{case.number:>4}  {case.env_id:<26} {case.difficulty:<7} {case.instruction}"
             out.print(escape(line), soft_wrap=True)
+    for line in needed.lines:
+        out.print(escape(line), soft_wrap=True)
 
 
 def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
     """Make, write and print the report; returns whether some prompt has no verdict."""
+    from p2p.benchmark.records import JUDGED
     from p2p.benchmark.report import make_report
     from p2p.benchmark.report_pages import agreement, publish, rate
 
@@ -261,9 +281,10 @@ def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
         group = report.overall
         out.print(f"finished  {group.finished} of {group.cases}, {group.errors} with an error")
         out.print(f"passed    {rate(group.judged)} by the judge", soft_wrap=True)
+        out.print(f"not confirmed  {group.not_confirmed}", soft_wrap=True)
         out.print(f"ground-truth pass rate  {rate(group.true)}", soft_wrap=True)
         for line in agreement(report):
             out.print(escape(line), soft_wrap=True)
         for path in files:
             out.print(f"[bold]report[/]  {escape(shown(path))}", soft_wrap=True)
-    return any(case.outcome not in ("passed", "not_passed") for case in report.cases)
+    return any(case.outcome not in JUDGED for case in report.cases)

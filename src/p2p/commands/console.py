@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,7 +83,9 @@ def shown(path: Path) -> str:
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file that the user named."""
+    """The text of a file that the user named; of standard input for `-`."""
+    if str(path) == "-":
+        return sys.stdin.read()
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:

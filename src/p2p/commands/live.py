@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -31,6 +31,7 @@ COLOURS = {
     "not_run": "dim",
     "skipped": "yellow",
     "not_passed": "yellow",
+    "not_confirmed": "yellow",
     "unfinished": "yellow",
 }
 """Of states of jobs and cases; those of sessions are in the table of statuses."""
@@ -57,14 +58,26 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
 
 
+class _PlainTable(Table):
+    """Its last column alone gives way where there is no room, and is cut rather than wrapped."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        if cells and isinstance(cells[-1], str):
+            last = Text.from_markup(cells[-1], overflow="ellipsis")
+            last.no_wrap = True
+            cells = (*cells[:-1], last)
+        super().add_row(*cells, **options)
+
+
 def plain_table(*titles: str, wide: str = "", first_width: int = 0, **options: bool) -> Table:
     """A table without lines; what the column `wide` has no room for is cut."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, **options)  # type: ignore[arg-type]
+    kind = _PlainTable if wide else Table
+    table = kind(box=None, padding=(0, 2, 0, 0), pad_edge=False, **options)  # type: ignore[arg-type]
     for position, title in enumerate(titles):
         # A name that is cut cannot be typed again.
         table.add_column(title, no_wrap=True, min_width=0 if position else first_width)
     if wide:
-        table.add_column(wide.strip(), no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_column(wide.strip(), ratio=1)
     return table
 
 

@@ -47,7 +47,10 @@ def run(
         typer.Argument(help="What the agent should do; `-` reads it from standard input."),
     ] = None,
     criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Success criteria (default: generated).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Success criteria; -: standard input (default: generated)."
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     interactive: Annotated[
@@ -136,6 +139,12 @@ def resume(
     from p2p.session.agents import check_models
 
     record = open_session(session, runs_dir)
+    theirs = record.path / "session_config.json"
+    if not (record.path / "session.json").is_file() and theirs.is_file():
+        raise UsageError(
+            f"SESSION: {record.path} is of another program; begin anew with: python -m "
+            f"p2p.session.run_session --loop-config {shown(theirs)}"
+        )
     if not (record.path / "session.json").is_file():
         raise UsageError(
             f"SESSION: {record.path} was made by `p2p train`: resume it with "

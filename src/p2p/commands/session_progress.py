@@ -14,7 +14,7 @@ from p2p.commands.live import Bar, LiveView, bars, number, plain_table
 from p2p.records.session_view import SessionView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -131,12 +131,11 @@ class SessionProgress(LiveView):
             reason = escape(now.env_reason)
             self.line("environment", f"environment: [bold]{escape(now.env_id)}[/] ({reason})")
         if now.intent is not None:
-            words = ", ".join(now.intent.unused_words)
             self.line(
                 "intent",
                 f"[green]✓[/] {len(now.intent.criteria)} criteria",
                 criteria_table(now.intent),
-                *([f"[yellow]! not used of your words: {escape(words)}[/]"] if words else []),
+                *unchecked_lines(now),
             )
         if now.judge is not None:
             self.line("judge", "[green]✓[/] judge written and tested")
@@ -189,6 +188,12 @@ class SessionProgress(LiveView):
                 last = number(run.training_returns[-1] if run.training_returns else None)
                 text = f"  {run.run_id}: {_progress(run)}, return {last}"
                 self.line(f"{n}{text}", text)
+
+
+def unchecked_lines(session: SessionView) -> Iterator[str]:
+    """What of the prompt nobody checks; nothing where all of it is checked."""
+    if words := escape(", ".join(session.unchecked_words)):
+        yield f"[yellow]not checked: {words} (no criterion measures it)[/]"
 
 
 def _progress(run: RunView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from p2p.commands.arguments import (
     open_session,
     runs_folder,
     session_names,
+    short_name,
 )
 from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
 from p2p.commands.live import plain_table, state_text
@@ -48,33 +50,41 @@ def sessions(
     if not rows:
         out.print(f'no sessions in {shown(folder)} yet: p2p run "run forward fast"', soft_wrap=True)
         return
-    width = max(len(row["session_id"]) for row in rows)
+    count = Counter(short_name(row["session_id"]) for row in rows)
+    names = [
+        short if count[short := short_name(row["session_id"])] == 1 else row["session_id"]
+        for row in rows
+    ]
+    width = max(map(len, names))
     table = plain_table(
         "session", "status", "score", "environment", wide="prompt", first_width=width
     )
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         score = "" if row["score"] is None else f"{row['score']:.2f}"
         table.add_row(
-            row["session_id"],
-            state_text(row["status"]),
+            name,
+            state_text(row["status"]) + ("*" if row["unchecked_words"] else ""),
             score,
             row["env_id"],
             escape(row["prompt"]),
         )
     out.print(table)
+    if any(row["unchecked_words"] for row in rows):
+        out.print("* not all of the prompt is checked: `p2p show` names the words", style="yellow")
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
-    asked, result = record.config.read(), record.result.read()
-    iterations = record.iteration_records()
-    config = iterations[0].read_config() if iterations and asked is None else None
+    from p2p.records.session_view import SessionView
+
+    view = SessionView(record)
     return {
         "session_id": record.session_id,
-        "status": record.derive_status(),
-        "score": result.score if result else None,
-        "iterations": len(iterations),
-        "env_id": asked.env_id if asked else str((config or {}).get("env_id", "")),
-        "prompt": asked.prompt if asked else "",
+        "status": view.status,
+        "unchecked_words": view.unchecked_words,
+        "score": view.result.score if view.result else None,
+        "iterations": len(record.iteration_records()),
+        "env_id": view.config.env_id if view.config else view.env_id,
+        "prompt": view.config.prompt if view.config else view.prompt,
     }
 
 
@@ -134,6 +144,7 @@ def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
         "session_id": record.session_id,
         "path": str(record.path),
         "status": now.status,
+        "unchecked_words": now.unchecked_words,
         "error": now.error,
         "phase": now.phase,
         "intent": now.intent.model_dump(mode="json") if now.intent else None,
@@ -158,13 +169,19 @@ def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
 
 def report(record: SessionRecord, now: SessionView) -> None:
     """A session for people: the end of `p2p run`, and `p2p show`."""
-    from p2p.commands.session_progress import criteria_table
+    from p2p.benchmark.measuring import ground_truth
+    from p2p.commands.session_progress import criteria_table, unchecked_lines
 
     if now.prompt:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
     # "cancelled by user" says its status itself.
     reason = now.error.removeprefix(now.status).strip()
     out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
+    for line in unchecked_lines(now):
+        out.print(line, soft_wrap=True)
+    if (truth := ground_truth(record.path)) is not None:
+        colour = "green" if truth.passed else "red"
+        out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=True)
     best = _best(now)
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))

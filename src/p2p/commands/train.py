@@ -175,11 +175,14 @@ def new_run(
     A later source wins: defaults, the preset, the reward's own environment, the file, flags.
     """
     from p2p.config import TrainConfig
+    from p2p.records.upstream import train_fields
 
     if reward is None:
         raise UsageError("name a reward: a Python file, or one that `p2p rewards` lists")
     file = open_reward(reward)
-    fields = _read_object(config) if config else {}
+    fields, note = train_fields(_read_object(config) if config else {})
+    if note:
+        err.print(f"note: {config}: {note}", soft_wrap=True, markup=False)
     fields |= parse_settings(options.get("settings") or [], TrainConfig.model_fields)
     fields |= {
         name: value

@@ -12,12 +12,14 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from p2p.config import TrainConfig
 from p2p.contracts import ScalarsReady, WorkerMessage, describe_errors
 from p2p.records.iteration_record import IterationRecord
+from p2p.records.upstream import train_fields
 from p2p.session.session_id import new_session_id
 from p2p.settings import get_settings
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
@@ -31,6 +33,9 @@ EXAMPLE = """examples:
 Called again on a directory whose run was killed, it resumes from the last saved state; on one
 whose run is complete, it does nothing.
 """
+
+
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,11 +67,14 @@ def read_inputs(arguments: argparse.Namespace) -> tuple[TrainConfig, str]:
     """The configuration and the reward's source; raises ValueError that names a flag."""
     fields = {}
     if arguments.config is not None:
+        text = _read(arguments.config, "--config")
         try:
-            stored = TrainConfig.from_json(_read(arguments.config, "--config"))
+            ours, note = train_fields(_OBJECT.validate_json(text))
+            fields = TrainConfig.model_validate(ours).model_dump()
         except ValidationError as error:
             raise ValueError(f"{arguments.config}: {describe_errors(error)}") from error
-        fields = stored.model_dump()
+        if note:
+            print_plainly(f"note: {arguments.config}: {note}")
     flags = {"env_id": arguments.env_id, "iteration_id": arguments.iteration_id}
     fields |= {name: value for name, value in flags.items() if value is not None}
     try:

@@ -31,8 +31,6 @@ class Provider:
     default_model: str = ""
     guess: str = ""
     """A pattern for names of models that are this provider's unless said otherwise."""
-    prefix: str = ""
-    """Another way to name it: `vllm-Qwen/Qwen3-VL-8B` is `vllm:Qwen/Qwen3-VL-8B`."""
     price_list: str = ""
     """Its name in genai-prices; a provider without one has prices only from the override file."""
     local: bool = False
@@ -42,6 +40,8 @@ class Provider:
     """The setting of a key that it may ask for."""
     address: Callable[[Settings], str | None] = lambda _: None
     """None: the library knows it."""
+    prefix: str = ""
+    """Another way to name it: `vllm-Qwen/Qwen3-VL-8B` is `vllm:Qwen/Qwen3-VL-8B`."""
 
 
 PROVIDERS: dict[str, Provider] = {

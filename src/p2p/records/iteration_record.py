@@ -14,6 +14,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import (
     AuthoredCode,
     EntityMetadata,
+    HumanLabels,
     Intent,
     IterationAggregation,
     JudgmentResult,
@@ -315,6 +316,9 @@ class SessionRecord(Folder):
     """The feedback taken up before the first iteration."""
     steering_dir = FolderPath("steering")
     """With a file for each piece of feedback."""
+    labels = RecordFile("human_labels.json", HumanLabels)
+    labels_dir = FolderPath("labels")
+    """With the videos under names that say nothing of them."""
     metadata = RecordFile("metadata.json", EntityMetadata)
     metadata_path = FolderPath("metadata.json")
     history_path = FolderPath("loop_history.json")

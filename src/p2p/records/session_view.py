@@ -31,11 +31,13 @@ from p2p.contracts import (
     StatusLiteral,
 )
 from p2p.event_log import last_event
+from p2p.files import read_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.lineage import Lineage
 from p2p.records.loop_files import BestRun, IterationPlan, SteeringTaken
 from p2p.records.run_checks import step_of
 from p2p.records.statuses import ENDED
+from p2p.records.upstream import UpstreamHistory, read_judgment
 
 Lines = list[dict[str, Any]]
 Phase = Literal["intent", "authoring", "training", "judging", "confirming", "revising", "ended"]
@@ -76,7 +78,7 @@ class RunView:
     @cached_property
     def judgment(self) -> JudgmentResult | None:
         """Of the checkpoint that stands for the run."""
-        return self.record.judgment.read()
+        return read_judgment(self.record.judgment_path)
 
     @cached_property
     def checkpoint_judgments(self) -> dict[int, JudgmentResult]:
@@ -129,6 +131,8 @@ class IterationView:
     number: int
     train: TrainConfig
     """The session's own, where the iteration's cannot be read."""
+    remembered: JudgmentResult | None = None
+    """Its verdict by the history of a session that is not ours."""
 
     @cached_property
     def plan(self) -> IterationPlan | None:
@@ -178,7 +182,7 @@ class IterationView:
     @cached_property
     def judgment(self) -> JudgmentResult | None:
         """The verdict: of its best run, with the confirmation and the user's score counted in."""
-        return self.record.judgment.read()
+        return read_judgment(self.record.judgment_path) or self.remembered
 
     @cached_property
     def confirmation(self) -> JudgmentResult | None:
@@ -240,6 +244,13 @@ class SessionView:
         """What was asked for."""
         return self.record.config.read()
 
+    @cached_property
+    def history(self) -> UpstreamHistory | None:
+        """Of a session of the public Prompt2Policy, which has no session.json."""
+        if self.record.config.exists():
+            return None
+        return read_model(self.record.history_path, UpstreamHistory)
+
     @property
     def loop(self) -> LoopConfig:
         return self.config.loop if self.config else LoopConfig()
@@ -249,20 +260,25 @@ class SessionView:
         """The rubric; None while there is none."""
         return self.record.intent.read()
 
+    @property
+    def unchecked_words(self) -> tuple[str, ...]:
+        """What the prompt asks and no criterion measures; a pass says nothing about it."""
+        return self.intent.unused_words if self.intent else ()
+
     @cached_property
     def judge(self) -> AuthoredCode | None:
         return self.record.judge.read()
 
     @property
     def prompt(self) -> str:
-        asked = self.config or self.intent
+        asked = self.config or self.intent or self.history
         return asked.prompt if asked else ""
 
     @property
     def env_id(self) -> str:
         """The environment; empty while none is chosen."""
-        asked = self.intent or self.config
-        if asked is not None:
+        asked = self.intent or self.config or self.history
+        if asked is not None and asked.env_id:
             return asked.env_id
         configs = (record.read_config() for record in self.record.iteration_records())
         return str((next(configs, None) or {}).get("env_id", ""))  # of `p2p train`
@@ -274,7 +290,11 @@ class SessionView:
 
     @cached_property
     def status(self) -> StatusLiteral:
-        return self.ended.status if self.ended else self.record.derive_status()
+        if self.ended:
+            return self.ended.status
+        if self.history is not None and not self.record.status_path.exists():
+            return self.history.status
+        return self.record.derive_status()
 
     @cached_property
     def error(self) -> str:
@@ -283,7 +303,8 @@ class SessionView:
 
     @cached_property
     def result(self) -> SessionResult | None:
-        return self.record.result.read() or self.ended
+        theirs = self.history.result() if self.history else None
+        return self.record.result.read() or self.ended or theirs
 
     @property
     def phase(self) -> Phase:
@@ -309,9 +330,9 @@ class SessionView:
 
     @cached_property
     def iterations(self) -> dict[int, IterationView]:
-        train = self.loop.train
+        train, judgments = self.loop.train, self.history.judgments if self.history else {}
         return {
-            record.number: IterationView(record, record.number, train)
+            record.number: IterationView(record, record.number, train, judgments.get(record.number))
             for record in self.record.iteration_records()
             if record.number is not None
         }

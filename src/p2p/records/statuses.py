@@ -7,8 +7,9 @@ from typing import Literal
 
 from p2p.contracts import StatusLiteral
 
-Outcome = Literal["passed", "not_passed", "error", "unfinished", "not_run"]
-"""error: it ended without a verdict, as when its author could make nothing of the prompt."""
+Outcome = Literal["passed", "not_confirmed", "not_passed", "error", "unfinished", "not_run"]
+"""not_confirmed: it passed, and something that the prompt asks was not measured. error: it ended
+without a verdict, as when its author could make nothing of the prompt."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 MOST_UNTRAINED_IN_A_ROW = 3
 """So many rewards that cannot be trained, one after the other, and the session gives up."""
 LOCK_PATIENCE_S = 1.0
-DOES_IT = "does what was asked for"
+MEETS = "meets the criteria"
 
 
 def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
@@ -169,7 +169,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
             publish(context, "running", "", clock)
         outcome = context.iteration(number)
         if outcome.passed and not feedback.wants_more:
-            return "passed", f"iteration {number} {DOES_IT}"
+            return "passed", f"iteration {number} {MEETS}"
         untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
         _give_up_on_rewards(number, untrained, outcome)
         if number >= context.loop.max_iterations:
@@ -246,7 +246,7 @@ def _end(
     if STATUS[status].outcome == "not_passed":
         best = best_iteration(context)
         if best is not None and best.passed:  # a pass stands, whatever came of the feedback
-            status, message = "passed", f"iteration {best.number} {DOES_IT}; {message}"
+            status, message = "passed", f"iteration {best.number} {MEETS}; {message}"
     try:
         result = publish(context, status, message, clock)
     except OSError:  # a full disk: the status may still find room

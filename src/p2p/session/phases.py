@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from p2p.agents.criteria_text import with_criteria
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import emit, span
@@ -79,8 +80,8 @@ def intent_for(context: SessionContext, number: int) -> Intent:
     intent = propose_intent(context)
     for before in range(number):
         criteria = context.feedback(before).criteria
-        if criteria is not None and criteria != intent.criteria:
-            intent = intent.model_copy(update={"criteria": criteria, "author": "user"})
+        if criteria is not None:
+            intent = with_criteria(intent, criteria)
     if intent != context.session.intent.read():
         context.session.intent.save(intent)
     return intent

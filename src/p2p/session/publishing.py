@@ -14,6 +14,7 @@ from p2p.agents.reward_source import reward_digest
 from p2p.contracts import LineageData, LineageNode, SessionResult, StatusLiteral
 from p2p.files import write_text
 from p2p.records.session_view import IterationView, SessionView
+from p2p.session.labels import compare
 from p2p.session.phases import rubric_since
 from unstable.utils.logging import printable
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from p2p.contracts import Revision
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.context import SessionContext
     from p2p.session.stopping import Clock
 
@@ -40,6 +42,7 @@ def publish(
         message=message,
         iterations=len(done),
         seconds=clock.seconds(),
+        unchecked_words=view.unchecked_words,
         **context.agents.usage(),
         **(_best_policy(best) if best else {}),
     )
@@ -48,6 +51,13 @@ def publish(
     write_text(session.report_path, _report(view, done, result))
     session.result.save(result)
     return result
+
+
+def rewrite_report(session: SessionRecord) -> None:
+    """Write the report again, with what was added since; nothing while there is none."""
+    view = SessionView(session)
+    if view.result is not None and session.report_path.exists():
+        write_text(session.report_path, _report(view, _done(view), view.result))
 
 
 def best_iteration(context: SessionContext) -> IterationView | None:
@@ -178,6 +188,7 @@ def _report(view: SessionView, done: list[IterationView], result: SessionResult)
         _head(view, result),
         *_criteria(view, result),
         *_iterations(view, done),
+        *_labels(view),
         *_places(result),
     ]
     return "\n\n".join(parts) + "\n"
@@ -187,6 +198,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
     env_id = (view.config.env_id if view.config else "") or "not chosen yet"
     reason = f" (chosen: {_line(view.env_reason)})" if view.env_reason else ""
     message = f" ({_line(result.message)})" if result.message else ""
+    unchecked = _line(", ".join(result.unchecked_words))
     confirmed = ""
     if result.confirmed_score is not None:
         confirmed = f", on held-out seeds {_number(result.confirmed_score)}"
@@ -198,6 +210,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
             "",
             f"- environment: {env_id}{reason}",
             f"- status: **{result.status}**{message}",
+            *([f"- **not checked**: {unchecked} (no criterion measures it)"] if unchecked else []),
             f"- score: {_number(result.score)}{confirmed} ({passing})",
             f"- {result.iterations} iterations, {result.seconds:.0f} s; {spent}",
         ]
@@ -230,8 +243,6 @@ def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
         )
     yield "## What was asked for, and how well the best policy does it"
     yield "\n".join(rows)
-    if view.intent.unused_words:
-        yield f"Not covered by any criterion: {_line(', '.join(view.intent.unused_words))}."
 
 
 def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
@@ -268,6 +279,14 @@ def _reasons(origin: Revision | None, iteration: IterationView) -> list[str]:
         reasons.append(f"remarks taken up: {_line(origin.remarks_taken_up)[:1000]}")
     notes = (*(origin.notes if origin else ()), *(iteration.plan.notes if iteration.plan else ()))
     return reasons + [f"note: {_line(note)}" for note in dict.fromkeys(notes)]
+
+
+def _labels(view: SessionView) -> Iterator[str]:
+    comparison = compare(view)
+    if comparison is not None:
+        yield "## Human scores"
+        passing = f"a pass is {comparison.threshold:g}"
+        yield f"{comparison} ({passing}); `p2p label --csv` writes each of them"
 
 
 def _places(result: SessionResult) -> Iterator[str]:

@@ -153,6 +153,8 @@ def loop_config(env_id: str | None, /, **options: Any) -> LoopConfig:
     Raises ValueError (pydantic.ValidationError is one) that names what is wrong.
     """
     values = {name: value for name, value in _fields(options).items() if value is not None}
+    if "train" in values:  # which is then not made of anything
+        values["use_zoo_preset"] = False
     known = {**LoopConfig.model_fields, **TrainConfig.model_fields}
     known.pop("env_id")  # which is an argument of its own
     for name in values.keys() - known.keys():
@@ -191,10 +193,13 @@ def _base(
     return config_from_preset(env_id, **{**EVALUATION, **fields})
 
 
+MOST_SEEDS = 1000
+
+
 def _seeds(seeds: Any) -> Any:
     if isinstance(seeds, int) and not isinstance(seeds, bool):
-        if seeds < 1:
-            raise field_error("seeds", f"{seeds} is too few: at least one is needed")
+        if not 1 <= seeds <= MOST_SEEDS:
+            raise field_error("seeds", f"{seeds} is not 1 to {MOST_SEEDS}, nor a list of seeds")
         return tuple(range(1, seeds + 1))
     return seeds
 

@@ -18,6 +18,7 @@ from p2p import __version__
 from p2p.contracts import SessionConfig, describe_errors, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
+from p2p.records.upstream import loop_fields
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, accept, local_trainer
 from p2p.session.endings import SessionBusy
@@ -191,7 +192,11 @@ def _read(path: Path, flag: str) -> str:
         raise ValueError(f"{flag}: {path} cannot be read: {error}") from error
 
 
-def _prompt(arguments: argparse.Namespace) -> str:
+def _prompt(arguments: argparse.Namespace, settings: dict[str, Any]) -> str:
+    """What the flags say, else what a session_config.json has; it is then no setting any more."""
+    stored = settings.pop("prompt", None)
+    if isinstance(stored, str) and arguments.prompt is None and arguments.prompt_file is None:
+        return stored.strip()
     if (arguments.prompt is None) == (arguments.prompt_file is None):
         raise ValueError("say what the agent should do: --prompt TEXT or --prompt-file FILE")
     if arguments.prompt_file is not None:
@@ -215,7 +220,10 @@ def _settings(source: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"--loop-config: not JSON: {error}") from error
     if isinstance(settings, dict):
-        return settings
+        ours, note = loop_fields(settings)
+        if note:
+            print_plainly(f"note: --loop-config: {note}")
+        return ours
     raise ValueError('--loop-config: not a JSON object, such as {"max_iterations": 3}')
 
 
@@ -234,10 +242,9 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
         raise ValueError(f"{flags} go with --resume; else --loop-config")
     if arguments.prompt == arguments.loop_config == "-":
         raise ValueError("only one of --prompt and --loop-config can come from standard input")
+    settings = _settings(arguments.loop_config)
     request = SessionRequest(
-        prompt=_prompt(arguments),
-        env_id=arguments.env,
-        settings=_settings(arguments.loop_config),
+        prompt=_prompt(arguments, settings), env_id=arguments.env, settings=settings
     )
     return start_session(request, session_id=arguments.session_id, runs_dir=runs_dir)
 

@@ -18,6 +18,7 @@ class GRPO(PPO):
     """
 
     needs_episodes = True
+    needs_groups = True
     per_length = True
     by_spread = True
     """Divide by the spread of the group."""

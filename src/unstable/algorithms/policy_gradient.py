@@ -143,8 +143,9 @@ class PolicyGradient(BaseAlgo):
             self._tensor([value for s in trained for value in s.reference_logprobs]),
         )
 
-    def update(self, batch: PackedBatch, scaling: float = 1.0) -> dict[str, float]:
+    def update(self, steps: Sequence[Any], scaling: float = 1.0) -> dict[str, float]:
         """Add the gradients of the mini-batch's mean loss, divided by `scaling`."""
+        batch = self.prepare_batch(steps)
         metrics = {"avg_train_len": _mean([len(s.tokens) for s in batch.samples])}
         metrics["pct_truncated"] = _mean([s.truncated for s in batch.samples])
         metrics["advantage_mean"] = _mean([s.advantage for s in batch.samples])

@@ -51,6 +51,7 @@ class RLOO(Reinforce):
     """
 
     needs_episodes = True
+    needs_groups = True
 
     def advantages(self, samples: Sequence[Sample]) -> list[float]:
         rewards = [sample.step.reward for sample in samples]

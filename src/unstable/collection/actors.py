@@ -14,7 +14,7 @@ from unstable.actor import VLLMActor
 from unstable.engines.protocol import Completion, EngineError
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
-from unstable.utils.handles import call_within
+from unstable.utils.handles import call_within, inside_ray_actor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -169,7 +169,9 @@ class ActorClient:
     def __init__(self, pool: ActorPool, slot: int) -> None:
         self._pool, self._slot = pool, slot
 
-    async def generate(self, prompt: str, adapter: str | None, seed: int) -> Completion:
+    async def generate(
+        self, prompt: str | Sequence[int], adapter: str | None, seed: int
+    ) -> Completion:
         """An answer; a dead actor's request is put to the next one, with the same seed.
 
         Raises:
@@ -230,7 +232,7 @@ def start_actors(
     Raises:
         ValueError: there are fewer GPUs than actors.
     """
-    if not _inside_ray():
+    if not inside_ray_actor():
         actor = VLLMActor(config, tracker=tracker, name="actor-0", adapters=model_pool)
         return ActorPool([actor], timeouts=timeouts)
     import ray
@@ -243,16 +245,10 @@ def start_actors(
         raise ValueError(f"num_actors is {num_actors}, but the cluster has {gpus} GPUs")
 
     def make(slot: int) -> VLLMActor:
-        actor: VLLMActor = unstable.VLLMActor.options(num_gpus=1 if gpus else 0).remote(
+        # No CPU beside the GPU: an engine waits for its GPU, and cores may be fewer than engines.
+        actor: VLLMActor = unstable.VLLMActor.options(num_cpus=0, num_gpus=1 if gpus else 0).remote(
             dict(config), tracker=tracker, name=f"actor-{slot}", adapters=model_pool
         )
         return actor
 
     return ActorPool([make(slot) for slot in range(num_actors)], make=make, timeouts=timeouts)
-
-
-def _inside_ray() -> bool:
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return False
-    return ray.get_runtime_context().get_actor_id() is not None

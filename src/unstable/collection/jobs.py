@@ -21,7 +21,7 @@ from unstable.evaluation import iteration
 from unstable.games.players import FIRST_CHECKPOINT
 from unstable.model_pool import ModelPool
 from unstable.utils.handles import call_within
-from unstable.utils.templates import ACTION_EXTRACTION, get_template
+from unstable.utils.templates import extraction_function, get_template
 
 Episode = asyncio.Task[EpisodeResult]
 
@@ -142,9 +142,7 @@ class Matchmaker:
         seed: int,
         group_size: int,
     ) -> None:
-        if action_extraction not in ACTION_EXTRACTION:
-            known = ", ".join(sorted(ACTION_EXTRACTION))
-            raise ValueError(f"action_extraction is {action_extraction!r}; there are {known}")
+        extraction_function(action_extraction)  # says what is wrong, if it is
         if group_size < 1:
             raise ValueError(f"group_size is {group_size}: 1 is a game by itself")
         self.training_envs = _checked(training_envs, "training_envs")

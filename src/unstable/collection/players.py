@@ -11,12 +11,17 @@ from unstable.actor import VLLMActor
 from unstable.collection.actors import ActorClient, ActorPool
 from unstable.collection.episodes import Reply, SeatPlayer, View, sampling_seed
 from unstable.core import AgentSpec, PlaySpec
-from unstable.engines.protocol import EngineError, Sampling
+from unstable.engines.protocol import Completion, EngineError, Sampling
 from unstable.engines.remote import RemoteModel
-from unstable.games.players import FIRST_CHECKPOINT, PLAYERS, Player
+from unstable.games.players import FIRST_CHECKPOINT, Player, player_named
 from unstable.games.rules import compact_view
 from unstable.games.runner import GameError, GameRunner, Turn
-from unstable.utils.templates import extract_action, format_prompt, get_template
+from unstable.utils.templates import (
+    extract_action,
+    following_ids,
+    format_prompt,
+    get_template,
+)
 
 ADAPTER_FILE = "adapter_config.json"
 
@@ -29,11 +34,23 @@ class EnginePlayer:
     ) -> None:
         self._spec, self._seat, self._agent = spec, seat, spec.agent_specs[seat]
         self._client, self._adapter, self._tokenizer = client, adapter, tokenizer
+        self._last: Completion | None = None
+        """The turn before, where prompts go on from it."""
 
     async def act(self, game: GameRunner, turn: Turn) -> Reply:
-        prompt = format_prompt(self._agent.prompt_template, turn.observation, self._tokenizer)
+        key, tokenizer = self._agent.prompt_template, self._tokenizer
         seed = sampling_seed(self._spec, self._seat, game.turns)
-        completion = await self._client.generate(prompt, self._adapter, seed)
+        asked: str | list[int]
+        if self._last is None:
+            asked = prompt = format_prompt(key, turn.observation, tokenizer)
+        else:
+            before, stopped = self._last, self._last.finish_reason == "stop"
+            tokens = (*before.prompt_ids, *before.token_ids)
+            asked = following_ids(key, turn.observation, tokenizer, tokens, stopped=stopped)
+            prompt = str(tokenizer.decode(asked, skip_special_tokens=False))
+        completion = await self._client.generate(asked, self._adapter, seed)
+        if tokenizer is not None and key != "raw" and get_template(key).history:
+            self._last = completion
         action, feedback = extract_action(completion.text, self._agent.action_extraction_fn)
         return Reply(completion.text, action, feedback, completion, prompt)
 
@@ -100,7 +117,7 @@ class PlayerFactory:
         Raises:
             EngineError: there is no address or key for it.
         """
-        if name not in (*PLAYERS, FIRST_CHECKPOINT) and not _is_local(name):
+        if name != FIRST_CHECKPOINT and player_named(name) is None and not _is_local(name):
             self._remote_model(name)
 
     def prompt(self, template: str, observation: str) -> str:
@@ -131,8 +148,9 @@ class PlayerFactory:
             return EnginePlayer(spec, seat, client, agent.model, self._tokenizer)
         if agent.kind != "fixed" or not agent.model:
             raise ValueError(f"no player of kind {agent.kind!r} with model {agent.model!r}")
-        if agent.model in PLAYERS:
-            return ScriptedPlayer(PLAYERS[agent.model](sampling_seed(spec, seat)))
+        scripted = player_named(agent.model)
+        if scripted is not None:
+            return ScriptedPlayer(scripted(sampling_seed(spec, seat)))
         if _is_local(agent.model):
             return self._local_player(spec, seat, agent.model, client)
         model = self._remote_model(agent.model)

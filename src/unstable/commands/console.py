@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -67,3 +68,23 @@ def complain(error: CommandError) -> None:
 
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str, allow_nan=False) + "\n")
+
+
+SELFPLAY = ("textarena", "transformers", "peft", "trueskill")
+"""What the extra `selfplay` brings, and no command that plays can do without."""
+
+
+def require_selfplay(modules: Sequence[str] = SELFPLAY) -> None:
+    """Raise UsageError, with what to do, where only the core is installed."""
+    missing = [name for name in modules if not _is_installed(name)]
+    if missing:
+        raise UsageError(
+            f"{', '.join(missing)}: not installed; pip install 'prompt2policy[selfplay]'"
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    require_selfplay,
+)
 from unstable.commands.models import find_model
 from unstable.commands.train import evaluation_words
 from unstable.config import ConfigError
@@ -65,6 +73,7 @@ def evaluate(
       unstable eval RUN/checkpoints/iteration-20 --game Nim-v0-train --games 1000 --json
       unstable eval MODEL --game LiarsDice-v0-train --players 3
     """
+    require_selfplay()
     if not who.is_dir():
         raise UsageError(f"{who} is not a folder")
     model = find_model(who)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from unstable.commands.console import JsonFlag, UsageError, err, out, print_json
+from unstable.commands.console import JsonFlag, UsageError, err, out, print_json, require_selfplay
 
 
 def games(
@@ -27,6 +27,7 @@ def games(
 
     from unstable.games.catalog import game_ids, probe
 
+    require_selfplay()
     wanted = [env_id for env_id in game_ids() if name.lower() in env_id.lower()]
     if not wanted:
         raise UsageError(f"no game has {name!r} in its id; `unstable games` lists them all")

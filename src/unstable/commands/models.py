@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from unstable.commands.console import UsageError
-from unstable.config import ConfigError
 from unstable.run.folder import RunFolder
 
 SMALL_VOCABULARY = 1024
@@ -25,8 +24,6 @@ class ModelFolder:
     """Its folder, or the name it has on Hugging Face."""
     adapter: str | None = None
     """The folder of the adapter that is used with it."""
-    step: int = 0
-    """Updates of the checkpoint, where its folder says so."""
     short_boards: bool = False
     """Whether it is shown a short board instead of the game's text."""
     template: str = "default"
@@ -35,6 +32,8 @@ class ModelFolder:
     """The game it was trained on, if that is known."""
     players: Mapping[str, int] = field(default_factory=dict)
     """By the games of its run, with how many they were played."""
+    step: int = 0
+    """Updates of the checkpoint, where its folder says so."""
 
 
 def find_model(folder: Path) -> ModelFolder:
@@ -71,9 +70,13 @@ def _step(checkpoint: Path) -> int | None:
 
 def _as_trained(model: ModelFolder, run: Path) -> ModelFolder:
     """Asked as in the run's first game."""
+    from unstable.run.parts import prepare
+
     try:
-        games = RunFolder(run).config().games
-    except ConfigError as error:
+        config = RunFolder(run).config()
+        prepare(config)
+        games = config.games
+    except ValueError as error:
         raise UsageError(str(error)) from error
     env_id, _, template = games.train[0]
     return replace(

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    require_selfplay,
+)
 from unstable.commands.models import ModelFolder, find_model
 from unstable.core import AgentSpec, PlaySpec, outcome
 from unstable.engines.protocol import EngineError, Sampling
@@ -214,6 +222,7 @@ def play(
     from unstable.games.catalog import probe
     from unstable.games.person import Person
 
+    require_selfplay()
     model = find_opponent(who)
     game = game or (model and model.env_id) or GAME
     entry = probe(game)

@@ -11,7 +11,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    require_selfplay,
+)
 
 if TYPE_CHECKING:
     from unstable.config import RunConfig
@@ -65,6 +73,7 @@ def tiny(
     """
     from unstable.tiny import make_tiny
 
+    require_selfplay()
     with _progress(as_json) as report:
         try:
             written = make_tiny(folder, tuple(game), seed, report)

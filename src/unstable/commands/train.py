@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,15 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    require_selfplay,
+)
 from unstable.evaluation import iteration
 
 if TYPE_CHECKING:
@@ -134,23 +143,34 @@ def train(
       unstable train --model smollm2
       unstable train my_run.toml --json
     """
+    from unstable.commands.tiny import base_model
     from unstable.config import ConfigError, load_config
     from unstable.core import new_run_dir
     from unstable.run.folder import RunFolder
 
+    require_selfplay()
     overrides = {"model": model, "updates": updates, "seed": seed, "name": name}
     changes: dict[str, Any] = {k: v for k, v in overrides.items() if v is not None}
     if output_dir is not None:
         changes["output_dir"] = output_dir
+    from unstable.run.parts import check
+
     try:
         asked = load_config(config or _recipe(model), **changes)
+        if game is not None:
+            asked = _for_game(asked, game)
+        check(asked)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-    if game is not None:
-        asked = _for_game(asked, game)
+    base = base_model(asked, quiet=as_json)
     folder = RunFolder(new_run_dir(Path(asked.output_dir).absolute(), asked.name))
     folder.write_config(asked)
-    _run(asked, folder, as_json=as_json)
+    try:
+        _run(asked, folder, base, as_json=as_json)
+    except UsageError:
+        if not folder.states():  # refused: nothing of it is worth keeping
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
 
 
 def resume(
@@ -167,9 +187,11 @@ def resume(
       unstable resume outputs/2026-11-15/10-00-00/self-play
       unstable resume RUN --updates 400
     """
+    from unstable.commands.tiny import base_model
     from unstable.config import ConfigError
     from unstable.run.folder import RunFolder
 
+    require_selfplay()
     try:
         folder = RunFolder.open(run)
         asked = folder.config()
@@ -178,11 +200,10 @@ def resume(
     if updates is not None:
         asked = asked.model_copy(update={"updates": updates})
         folder.write_config(asked)
-    _run(asked, folder, as_json=as_json)
+    _run(asked, folder, base_model(asked, quiet=as_json), as_json=as_json)
 
 
-def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
-    from unstable.commands.tiny import base_model
+def _run(config: RunConfig, folder: RunFolder, model: str, *, as_json: bool) -> None:
     from unstable.config import ConfigError
     from unstable.run.start import RUN_ERRORS, start
 
@@ -190,7 +211,6 @@ def _run(config: RunConfig, folder: RunFolder, *, as_json: bool) -> None:
         err.print(f"run: {folder.path}", soft_wrap=True)
     again = f"resume with: unstable resume {folder.path}"
     try:
-        model = base_model(config, quiet=as_json)
         with TrainingBar(quiet=as_json) as view:
             result = start(config, folder, model, view)
             view.show_evaluations(result.evaluations)

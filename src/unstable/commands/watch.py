@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unstable.commands.console import CommandError, JsonFlag, UsageError, err, out, print_json
+from unstable.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    err,
+    out,
+    print_json,
+    require_selfplay,
+)
 
 if TYPE_CHECKING:
     from unstable.dashboard.view import Source
@@ -63,6 +71,7 @@ def terminal(
     """
     from unstable.dashboard.sources import ClusterRun
 
+    require_selfplay(["ray"])
     source = ClusterRun(address, namespace)
     try:
         _show(source, once=once, as_json=as_json)

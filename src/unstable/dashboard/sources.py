@@ -100,7 +100,7 @@ class RunFiles:
         ]
         info.setdefault("run_name", self.run.name)
         used_now = info.get("gpu_tok_s") and time.time() - written < RECENT
-        status = RunFolder(self.run).status()
+        status = RunFolder(self.run).seen_status()
         return make_view(
             info,
             written=written,

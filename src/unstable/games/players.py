@@ -8,6 +8,7 @@ from typing import Protocol
 
 from unstable.games.rules import LEGAL_MOVES, game_name, legal_moves
 from unstable.games.runner import GameRunner
+from unstable.utils.plugins import is_own_part, load_part
 
 RANDOM_LEGAL = "random-legal"
 FIRST_CHECKPOINT = "first-checkpoint"
@@ -41,6 +42,19 @@ class RandomLegal:
 
 PLAYERS: dict[str, Callable[[int], Player]] = {RANDOM_LEGAL: RandomLegal}
 """Fixed players by name: a function of the seed."""
+
+
+def player_named(name: str) -> Callable[[int], Player] | None:
+    """A function from the seed to a scripted player: one of PLAYERS, or `my_module:Player`.
+
+    None: the name is of none.
+    """
+    if name in PLAYERS:
+        return PLAYERS[name]
+    if not is_own_part(name):
+        return None
+    player: Callable[[int], Player] = load_part(name)
+    return player
 
 
 def play(game: GameRunner, players: Sequence[Player]) -> dict[int, float]:

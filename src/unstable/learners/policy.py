@@ -86,6 +86,8 @@ def load_policy(
         raise ValueError("full_parameters trains the model itself: no lora_cfg, initial_lora_path")
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(model_name)
+    if tokenizer.pad_token is None:  # algorithms may fill batches up
+        tokenizer.pad_token = tokenizer.eos_token
     stored = torch.float32 if full_parameters else dtype
     model: Any = AutoModelForCausalLM.from_pretrained(model_name, dtype=stored)
     model.to(device)

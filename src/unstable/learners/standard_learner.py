@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -33,7 +33,7 @@ from unstable.learners.policy import (
     load_policy,
 )
 from unstable.model_pool import ModelPool
-from unstable.trackers import Tracker
+from unstable.trackers import Tracker, log_to_run
 from unstable.utils.handles import call, send
 from unstable.utils.logging import one_line
 
@@ -125,6 +125,9 @@ class StandardLearner:
             memory, up to 16,384; else 4,096. 0: `mini_batch_size` alone counts.
     """
 
+    RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0}
+    """It waits for its GPU alone: cores may be fewer than actors."""
+
     def __init__(
         self,
         model_name: str,
@@ -162,18 +165,7 @@ class StandardLearner:
         seed: int = 0,
         pack_tokens: int | None = None,
     ) -> None:
-        _at_least_one(
-            batch_size=batch_size, mini_batch_size=mini_batch_size, save_every=save_every,
-            num_learners=num_learners, steps_per_batch=steps_per_batch, epochs=epochs,
-            max_generation_len=max_generation_len, batch_delay_buffer=batch_delay_buffer,
-            max_train_len=1 if max_train_len is None else max_train_len,
-        )  # fmt: skip
-        if use_trainer_cache and (activation_checkpointing or gradient_checkpointing):
-            raise ValueError(
-                "use_trainer_cache keeps what activation_checkpointing and gradient_checkpointing"
-                " throw away: choose one"
-            )
-        rate_factor(lr_schedule, 0, lr_total, lr_warmup, lr_floor)  # says what is wrong, if it is
+        check_settings(locals())
         self.step_buffer = step_buffer
         self._batches = BatchSource(
             step_buffer,
@@ -184,6 +176,7 @@ class StandardLearner:
         )
         self.model_pool = model_pool
         self.tracker = tracker
+        log_to_run("learner", tracker)
         self.algorithm = algorithm
         self.batch_size = batch_size
         self.mini_batch_size = mini_batch_size
@@ -296,13 +289,14 @@ class StandardLearner:
         self._step += 1
         self._samples_seen += len(steps)
         info = {
+            **seen,
             "step": float(self._step),
             "samples_seen": float(self._samples_seen),
             "lr": self._rates[0] * factor,
             "num_steps": float(len(steps)),
             "stale_dropped": float(self._batches.stale),
-            **seen,
         }
+        _LOG.info("update %d: loss %.4g, %d steps", self._step, seen.get("loss", 0.0), len(steps))
         if self.tracker is not None:
             send(self.tracker.log_learner, info)
         if self._step % self.save_every == 0:
@@ -335,8 +329,7 @@ class StandardLearner:
         bad: list[Any] = []
         for mini in self.algorithm.split(items, self.mini_batch_size, self.pack_tokens or None):
             with self._autocast():
-                batch = self.algorithm.prepare_batch(mini)
-                numbers = self.algorithm.update(batch, scaling=len(items) / len(mini))
+                numbers = self.algorithm.update(mini, scaling=len(items) / len(mini))
             if not math.isfinite(numbers.get("loss", 0.0)):
                 bad += mini
             for name, value in numbers.items():
@@ -478,7 +471,27 @@ def _checkpoint_root(ckpt_root: str | Path | None, tracker: Tracker | None) -> P
     return Path("checkpoints").absolute()
 
 
-def _at_least_one(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if number < 1:
+AT_LEAST_ONE = (
+    "batch_size", "mini_batch_size", "save_every", "num_learners", "steps_per_batch", "epochs",
+    "max_generation_len", "batch_delay_buffer", "max_train_len",
+)  # fmt: skip
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError if arguments of StandardLearner cannot be; those left out are as usual."""
+    for name in AT_LEAST_ONE:
+        number = settings.get(name)
+        if number is not None and number < 1:
             raise ValueError(f"{name} is {number}: it must be 1 at least")
+    if settings.get("use_trainer_cache") and (
+        settings.get("activation_checkpointing") or settings.get("gradient_checkpointing")
+    ):
+        raise ValueError(
+            "use_trainer_cache keeps what activation_checkpointing and gradient_checkpointing"
+            " throw away: choose one"
+        )
+    choose_dtype(settings.get("dtype", "auto"), torch.device("cpu"))
+    rate_factor(
+        settings.get("lr_schedule", "constant"), 0, settings.get("lr_total"),
+        settings.get("lr_warmup", 0), settings.get("lr_floor", 0.0),
+    )  # fmt: skip

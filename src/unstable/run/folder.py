@@ -13,9 +13,10 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,8 @@ class SelfPlayStatus:
     updates: int
     message: str = ""
     pid: int | None = None
+    host: str = ""
+    """The machine that it runs on."""
 
 
 class RunFolder:
@@ -68,6 +71,33 @@ class RunFolder:
             return SelfPlayStatus(**values)
         except (OSError, ValueError, TypeError):
             return None
+
+    def seen_status(self) -> SelfPlayStatus | None:
+        """The status as it is seen from here: a run whose process is gone has failed.
+
+        Of a run on another machine that cannot be seen.
+        """
+        status = self.status()
+        if status is None or status.status != "running" or status.host != socket.gethostname():
+            return status
+        if self._is_held():
+            return status
+        message = f"its process is gone; resume with: unstable resume {self.path}"
+        return replace(status, status="failed", message=message)
+
+    def _is_held(self) -> bool:
+        """Whether a process of this machine runs it; the lock goes when the process does."""
+        try:
+            descriptor = os.open(self.path / "run.lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     @contextmanager
     def held(self) -> Iterator[None]:

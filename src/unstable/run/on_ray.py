@@ -19,7 +19,7 @@ from typing import Any
 
 from unstable.config import ConfigError, RunConfig
 from unstable.run.folder import RunFolder, state_step
-from unstable.run.parts import Parts, begin, make_parts
+from unstable.run.parts import Parts, begin, make_parts, prepare, refusals_are_mistakes
 from unstable.run.progress import (
     Progress,
     ReportProgress,
@@ -116,6 +116,8 @@ def train_on_ray(
 
 def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgress) -> RunResult:
     states = folder.states()
+    with refusals_are_mistakes():
+        prepare(config)
     with named_failures():
         parts = _make_actors(config, folder, model, state_step(states[-1]) if states else -1)
     try:
@@ -155,10 +157,33 @@ def _make_actors(config: RunConfig, folder: RunFolder, model: str, resume_step: 
             "num_cpus": 0,
             "num_gpus": learner_gpus if is_learner else 0,
             "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=is_learner),
+            **_own_modules(config),
         }
         return getattr(unstable, kind.__name__).options(**options).remote(**arguments)
 
     return make_parts(config, folder, model, resume_step, make)
+
+
+def _own_modules(config: RunConfig) -> dict[str, Any]:
+    """Options for an actor to find modules of one's own, where some are named."""
+    if not config.plugins and ":" not in "".join(_names(config)):
+        return {}
+    path = os.pathsep.join(filter(None, (*config.import_path, os.environ.get("PYTHONPATH"))))
+    return {"runtime_env": {"env_vars": {"PYTHONPATH": path}}}
+
+
+def _names(config: RunConfig) -> list[str]:
+    """Of everything that may be a part of one's own."""
+    buffer, games, pool = config.buffer, config.games, config.pool
+    modes = pool.sample_mode
+    return [
+        config.learner.algorithm,
+        *(transform.type for transform in (*buffer.final, *buffer.step, *buffer.sampling)),
+        *([modes] if isinstance(modes, str) else modes),
+        *pool.fixed,
+        *games.opponents,
+        games.action_extraction,
+    ]
 
 
 def _check_gpus(config: RunConfig) -> int:

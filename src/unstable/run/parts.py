@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from unstable import algorithms, reward_transformations
@@ -13,16 +14,24 @@ from unstable.buffer import StepBuffer
 from unstable.collector import Collector
 from unstable.config import ConfigError, RunConfig, TransformConfig
 from unstable.core import BaseAlgo
-from unstable.learners.standard_learner import StandardLearner
+from unstable.games.players import RANDOM_LEGAL, RandomLegal
+from unstable.games.runner import GameError, GameRunner
+from unstable.learners.standard_learner import StandardLearner, check_settings
 from unstable.model_pool import ModelPool
 from unstable.reward_transformations import (
     ComposeFinalRewardTransforms,
     ComposeSamplingRewardTransforms,
     ComposeStepRewardTransforms,
+    FinalRewardTransform,
+    SamplingRewardTransform,
+    StepRewardTransform,
 )
+from unstable.reward_transformations.stateful import RewardTransform
 from unstable.run.folder import RunFolder
 from unstable.trackers import Tracker
 from unstable.utils.handles import call
+from unstable.utils.plugins import checked_options, load_part, load_plugins, make_part, search_in
+from unstable.utils.templates import add_templates
 
 BASE_ITERATION = -1
 """The pool's number for the model before the first update."""
@@ -66,36 +75,109 @@ def make_parts(
         run_dir=folder.path,
         resume_step=resume_step,
     )
-    buffer = make(
-        StepBuffer,
-        "StepBuffer",
-        tracker=tracker,
-        max_buffer_size=config.buffer.max_size,
-        final_reward_transformation=ComposeFinalRewardTransforms(
-            transforms(config.buffer.final, "buffer.final")
-        ),
-        step_reward_transformation=ComposeStepRewardTransforms(
-            transforms(config.buffer.step, "buffer.step")
-        ),
-        sampling_reward_transformation=ComposeSamplingRewardTransforms(
-            transforms(config.buffer.sampling, "buffer.sampling")
-        ),
-        buffer_strategy=config.buffer.strategy,
-        group_size=config.games.group_size,
-        write_csv=config.buffer.write_csv,
-        seed=config.seed,
-    )
-    pool = make(
-        ModelPool,
-        "ModelPool",
-        tracker=tracker,
-        seed=config.seed,
-        **config.pool.model_dump(exclude={"fixed"}),
-    )
+    buffer = make(StepBuffer, "StepBuffer", tracker=tracker, **buffer_arguments(config))
+    pool = make(ModelPool, "ModelPool", tracker=tracker, **pool_arguments(config))
     shared = {"tracker": tracker, "step_buffer": buffer, "model_pool": pool}
     collector = make(Collector, "Collector", **shared, **collector_arguments(config, model))
     learner = make(StandardLearner, "Learner", **shared, **learner_arguments(config, model))
     return Parts(tracker, buffer, pool, collector, learner)
+
+
+def check(config: RunConfig) -> None:
+    """Refuse what cannot run, before anything is made or written.
+
+    Raises:
+        ConfigError: with the field, and what to do.
+    """
+    with refusals_are_mistakes():
+        prepare(config)
+        _check_batches(config, make_algorithm(config))
+        _check_games(config)
+        buffer = StepBuffer(**buffer_arguments(config))
+        pool = ModelPool(**pool_arguments(config))
+        Collector(
+            step_buffer=buffer,
+            model_pool=pool,
+            tracker=None,
+            **collector_arguments(config, config.model),
+        )
+        check_settings(learner_arguments(config, config.model))
+    if config.model.startswith((".", "/", "~")) and not Path(config.model).is_dir():
+        raise ConfigError(f"model: there is no folder {config.model}")
+
+
+def prepare(config: RunConfig) -> None:
+    """Make the parts of one's own known in this process. Raises ValueError: one is not there."""
+    search_in(config.import_path)
+    load_plugins(config.plugins)
+    add_templates(template_fields(config))
+
+
+def template_fields(config: RunConfig) -> dict[str, dict[str, Any]]:
+    return {name: template.model_dump() for name, template in config.templates.items()}
+
+
+def _check_batches(config: RunConfig, algorithm: BaseAlgo) -> None:
+    strategy, size, name = config.buffer.strategy, config.games.group_size, config.learner.algorithm
+    if algorithm.needs_groups and (strategy != "groups" or size < 2):
+        raise ConfigError(
+            f"learner.algorithm: {name} compares games that begin alike; set buffer.strategy ="
+            ' "groups" and games.group_size to 2 or more'
+        )
+    if algorithm.needs_episodes and strategy == "random":
+        raise ConfigError(
+            f'learner.algorithm: {name} learns from whole games; set buffer.strategy = "episodes"'
+        )
+    if strategy == "groups" and size < 2:
+        raise ConfigError('buffer.strategy: "groups" needs games.group_size of 2 or more')
+    if config.mode == "turns" and config.games_per_update % size:
+        raise ConfigError(
+            f"games_per_update: {config.games_per_update} games are no groups of {size}"
+            " (games.group_size)"
+        )
+    waits = learner_arguments(config, config.model).get("batch_delay_buffer", 1.5)
+    if config.mode == "ray" and config.batch_size * waits > config.buffer.max_size:
+        raise ConfigError(
+            f"buffer.max_size: {config.buffer.max_size} steps; the learner waits for"
+            f" {config.batch_size * waits:g} (batch_size x learner.options.batch_delay_buffer)"
+        )
+
+
+def _check_games(config: RunConfig) -> None:
+    for field, envs in (("train", config.games.train), ("evaluate", config.games.evaluate)):
+        for env_id, num_players, _ in envs:
+            try:
+                GameRunner(env_id, num_players, seed=0)
+            except GameError as error:
+                raise ConfigError(f"games.{field}, for {num_players} players: {error}") from error
+    modes = config.pool.sample_mode
+    if "fixed" in ([modes] if isinstance(modes, str) else modes) and not config.pool.fixed:
+        raise ConfigError('pool.sample_mode: "fixed" needs opponents in pool.fixed')
+    for env_id, num_players, _ in config.games.train if RANDOM_LEGAL in config.pool.fixed else ():
+        if num_players > 1 and not RandomLegal.plays(env_id):
+            raise ConfigError(f"pool.fixed: {RANDOM_LEGAL} does not know the moves of {env_id}")
+
+
+def buffer_arguments(config: RunConfig) -> dict[str, Any]:
+    buffer = config.buffer
+    return {
+        "max_buffer_size": buffer.max_size,
+        "final_reward_transformation": ComposeFinalRewardTransforms(
+            transforms(buffer.final, "final")
+        ),
+        "step_reward_transformation": ComposeStepRewardTransforms(transforms(buffer.step, "step")),
+        "sampling_reward_transformation": ComposeSamplingRewardTransforms(
+            transforms(buffer.sampling, "sampling")
+        ),
+        "buffer_strategy": buffer.strategy,
+        "group_size": config.games.group_size,
+        "write_csv": buffer.write_csv,
+        "seed": config.seed,
+    }
+
+
+def pool_arguments(config: RunConfig) -> dict[str, Any]:
+    return {"seed": config.seed, **config.pool.model_dump(exclude={"fixed"})}
 
 
 def begin(config: RunConfig, parts: Parts) -> None:
@@ -150,6 +232,8 @@ def collector_arguments(config: RunConfig, model: str) -> dict[str, Any]:
         "evaluation_opponent": config.games.opponents,
         "max_eval_games_per_ckpt": config.eval_games,
         "seed": config.seed,
+        "templates": template_fields(config),
+        "plugins": config.plugins,
         **config.games.model_dump(exclude={"train", "evaluate", "opponent"}),
     }
 
@@ -173,30 +257,67 @@ def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
     unknown = ", ".join(sorted(config.learner.options.keys() - known))
     if unknown:
         raise ConfigError(f"learner.options: no {unknown}; there are {', '.join(sorted(known))}")
-    return {**arguments, **config.learner.options}
+    options = checked_options(StandardLearner, config.learner.options, "learner.options")
+    return {**arguments, **options}
 
 
 def make_algorithm(config: RunConfig) -> BaseAlgo:
     name = config.learner.algorithm
-    if name not in algorithms.ALGORITHMS:
+    if name in algorithms.ALGORITHMS:
+        kind = getattr(algorithms, name)
+    elif ":" in name:
+        kind = _own(name, "learner.algorithm")
+    else:
         known = ", ".join(algorithms.ALGORITHMS)
-        raise ConfigError(f"learner.algorithm: no {name!r}; there are {known}")
-    try:
-        algorithm: BaseAlgo = getattr(algorithms, name)(**config.learner.algorithm_options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"learner.algorithm_options: {error}") from error
+        raise ConfigError(
+            f"learner.algorithm: no {name!r}; there are {known}, or my_module:MyAlgorithm"
+        )
+    if not (isinstance(kind, type) and issubclass(kind, BaseAlgo)):
+        raise ConfigError(f"learner.algorithm: {name} is no subclass of unstable.core.BaseAlgo")
+    algorithm: BaseAlgo = _made(kind, config.learner.algorithm_options, "learner.algorithm_options")
     return algorithm
 
 
-def transforms(named: Iterable[TransformConfig], field: str) -> list[Any]:
+STAGES: dict[str, type[RewardTransform]] = {
+    "final": FinalRewardTransform,
+    "step": StepRewardTransform,
+    "sampling": SamplingRewardTransform,
+}
+
+
+def transforms(named: Iterable[TransformConfig], stage: str) -> list[Any]:
+    field, base = f"buffer.{stage}", STAGES[stage]
     instances = []
     for transform in named:
-        kind = getattr(reward_transformations, transform.type, None)
-        if kind is None or transform.type.startswith("Compose"):
-            known = [n for n in reward_transformations.__all__ if not n.endswith("Transforms")]
-            raise ConfigError(f"{field}: no {transform.type!r}; there are {', '.join(known)}")
-        try:
-            instances.append(kind(**transform.options))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{field}: {transform.type}: {error}") from error
+        if ":" in transform.type:
+            kind = _own(transform.type, field)
+        else:
+            kind = getattr(reward_transformations, transform.type, None)
+            if kind is None or transform.type.startswith("Compose"):
+                known = [n for n in reward_transformations.__all__ if not n.endswith("Transforms")]
+                raise ConfigError(
+                    f"{field}: no {transform.type!r}; there are {', '.join(known)}, or"
+                    " my_module:MyTransform"
+                )
+        instance = _made(kind, transform.options, f"{field}: {transform.type}")
+        if not isinstance(instance, base):
+            right = [name for name, other in STAGES.items() if isinstance(instance, other)]
+            hint = f"; it belongs into buffer.{right[0]}" if right else ""
+            raise ConfigError(f"{field}: {transform.type} is no {base.__name__}{hint}")
+        instances.append(instance)
     return instances
+
+
+def _own(name: str, field: str) -> Any:
+    try:
+        return load_part(name)
+    except ValueError as error:
+        raise ConfigError(f"{field}: {error}") from error
+
+
+def _made(kind: Any, options: Mapping[str, Any], where: str) -> Any:
+    try:
+        return make_part(kind, options, where)
+    except (TypeError, ValueError) as error:
+        words = str(error)
+        raise ConfigError(words if words.startswith(where) else f"{where}: {words}") from error

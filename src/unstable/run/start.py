@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import socket
 
 from unstable.collector import CollectionError
 from unstable.config import RunConfig
@@ -11,7 +13,9 @@ from unstable.engines.protocol import EngineError
 from unstable.games.runner import GameError
 from unstable.run.folder import RunFolder, SelfPlayStatus, Status
 from unstable.run.progress import Progress, ReportProgress, RunResult
+from unstable.utils.logging import logging_to
 
+_LOG = logging.getLogger(__name__)
 RUN_ERRORS = (CollectionError, EngineError, GameError, OSError, RuntimeError)
 """How a run may fail through no mistake of the program's."""
 
@@ -26,16 +30,24 @@ def start(config: RunConfig, folder: RunFolder, model: str, report: ReportProgre
 
     def note(progress: Progress) -> None:
         nonlocal step
+        if progress.step > step:
+            _LOG.info("update %d of %d is done", progress.step, progress.updates)
         step = progress.step
-        folder.write_status(SelfPlayStatus("running", step, config.updates, pid=os.getpid()))
+        running = SelfPlayStatus(
+            "running", step, config.updates, pid=os.getpid(), host=socket.gethostname()
+        )
+        folder.write_status(running)
         report(progress)
 
-    with folder.held():
+    with folder.held(), logging_to("run", folder.path / "logs"):
+        _LOG.info("%s: %d updates of %s, mode %s", config.name, config.updates, model, config.mode)
         try:
             result = _train(config, folder, model, note)
         except BaseException as error:
+            _LOG.error("ended after update %d: %s", step, _words(error))
             folder.write_status(SelfPlayStatus(_ending(error), step, config.updates, _words(error)))
             raise
+        _LOG.info("completed after update %d", result.step)
         folder.write_status(SelfPlayStatus("completed", result.step, config.updates))
         return result
 

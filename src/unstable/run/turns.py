@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from unstable.config import RunConfig
 from unstable.run.folder import RunFolder, state_step
-from unstable.run.parts import begin, make_parts, refusals_are_mistakes
+from unstable.run.parts import begin, make_parts, prepare, refusals_are_mistakes
 from unstable.run.progress import (
     Progress,
     ReportProgress,
@@ -27,6 +27,7 @@ async def train_by_turns(
     """Begin the run of a folder, or resume it from its newest state."""
     states = folder.states()
     with refusals_are_mistakes():
+        prepare(config)
         resume_step = state_step(states[-1]) if states else -1
         parts = make_parts(
             config, folder, model, resume_step, lambda kind, _, **arguments: kind(**arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -49,6 +50,13 @@ async def call_within(seconds: float, method: Any, *args: Any, **kwargs: Any) ->
         return answer
     async with asyncio.timeout(seconds):
         return await answer
+
+
+def inside_ray_actor() -> bool:
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_actor_id() is not None
 
 
 class Lockable(Protocol):

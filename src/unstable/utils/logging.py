@@ -1,9 +1,61 @@
-"""Quiet libraries, and texts for people: made safe for a terminal, or short."""
+"""Log files, quiet libraries, and texts for people: made safe for a terminal, or short."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+PACKAGE = "unstable"
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+MAX_BYTES, OLDER_FILES = 10_000_000, 5
+"""A log that is full becomes the first of the older ones."""
+
+
+def setup_logger(
+    name: str, log_dir: str | Path, level: int = logging.INFO, to_console: bool = False
+) -> logging.Logger:
+    """Have what this package logs in this process written to `<log_dir>/<name>.log`.
+
+    Asked again for the same file, it changes nothing. A folder that is on another machine gets no
+    file. With `to_console`, warnings also go to standard error.
+    """
+    logger = logging.getLogger(PACKAGE)
+    path = Path(log_dir).absolute() / f"{name}.log"
+    files = [h.baseFilename for h in logger.handlers if isinstance(h, RotatingFileHandler)]
+    if str(path) in files or not path.parent.is_dir():
+        return logger
+    logger.setLevel(level)
+    handler: logging.Handler = RotatingFileHandler(
+        path, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter(FORMAT))
+    logger.addHandler(handler)
+    if to_console:
+        console = logging.StreamHandler()
+        console.setLevel(logging.WARNING)
+        logger.addHandler(console)
+    return logger
+
+
+@contextmanager
+def logging_to(name: str, log_dir: str | Path) -> Iterator[None]:
+    """The same for as long as this block lasts, warnings on standard error too."""
+    logger = logging.getLogger(PACKAGE)
+    before, level = list(logger.handlers), logger.level
+    Path(log_dir).mkdir(parents=True, exist_ok=True)
+    setup_logger(name, log_dir, to_console=True)
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in logger.handlers if handler not in before]:
+            logger.removeHandler(handler)
+            handler.close()
+        logger.setLevel(level)
 
 
 def quiet_transformers() -> None:

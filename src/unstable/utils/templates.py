@@ -7,9 +7,11 @@ fallback for base models whose tokenizer has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from unstable.utils.plugins import load_part
 
 Message = dict[str, str]
 
@@ -33,6 +35,12 @@ class Template:
     """The instruction in a message of its own; some chat formats know no system message."""
     opening: str = ""
     """The beginning of the answer, written for the model."""
+    chat_template: str | None = None
+    """Instead of the tokenizer's own: a Jinja template, or the name of another one that it has."""
+    thinking: bool | None = None
+    """Whether the model is to think first, for chat templates that ask (`enable_thinking`)."""
+    history: bool = False
+    """The prompt goes on from the player's earlier turns, token by token as they were sampled."""
 
     def messages(self, observation: str) -> list[Message]:
         if self.as_system and self.instruction:
@@ -69,11 +77,61 @@ def format_prompt(key: str, observation: str, tokenizer: Any = None) -> str:
         return observation
     template = get_template(key)
     messages = template.messages(observation)
-    if getattr(tokenizer, "chat_template", None):
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        opened = template.opening and text.rstrip().endswith(template.opening.strip())
-        return str(text) if opened else f"{text}{template.opening}"
-    return _written_out(template.markup, messages) + template.opening
+    return _opened(_rendered(template, messages, tokenizer), template)
+
+
+def following_ids(
+    key: str, observation: str, tokenizer: Any, before: Sequence[int], *, stopped: bool
+) -> list[int]:
+    """The prompt of a player's next turn, for templates with `history`.
+
+    Args:
+        key: one of TEMPLATES.
+        observation: what the player sees now.
+        tokenizer: of the model.
+        before: the last prompt and its answer, as they were sampled.
+        stopped: whether the answer ended by a stop token, rather than for its length.
+    """
+    template = get_template(key)
+    user = {"role": "user", "content": _MARK}
+    so_far = [user, {"role": "assistant", "content": _MARK}]
+    ended = _rendered(template, so_far, tokenizer, answer=False)
+    asked = _rendered(template, [*so_far, {"role": "user", "content": observation}], tokenizer)
+    closing = ended[ended.rindex(_MARK) + len(_MARK) :]
+    if stopped:  # the token that ended it may be the beginning of what closes it
+        closing = closing.removeprefix(tokenizer.decode(before[-1:], skip_special_tokens=False))
+    # Chat templates may write the answer before differently once it is not the last: what follows
+    # it is what counts.
+    after = asked[asked.rindex(_MARK) + len(_MARK) :]
+    after = after[len(ended) - ended.rindex(_MARK) - len(_MARK) :]
+    text = _opened(closing + after, template)
+    return [*before, *tokenizer.encode(text, add_special_tokens=False)]
+
+
+_MARK = "\N{SECTION SIGN}turn\N{SECTION SIGN}"
+
+
+def _rendered(
+    template: Template, messages: list[Message], tokenizer: Any, *, answer: bool = True
+) -> str:
+    """Messages in markup, and the beginning of the answer."""
+    if not (template.chat_template or getattr(tokenizer, "chat_template", None)):
+        return _written_out(template.markup, messages, answer=answer)
+    options: dict[str, Any] = {}
+    if template.chat_template is not None:
+        options["chat_template"] = template.chat_template
+    if template.thinking is not None:
+        options["enable_thinking"] = template.thinking
+    return str(
+        tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=answer, **options
+        )
+    )
+
+
+def _opened(text: str, template: Template) -> str:
+    opened = template.opening and text.rstrip().endswith(template.opening.strip())
+    return text if opened else f"{text}{template.opening}"
 
 
 def prompt_ids(key: str, observation: str, tokenizer: Any) -> list[int]:
@@ -91,9 +149,19 @@ def get_template(key: str) -> Template:
         raise ValueError(f"no prompt template {key!r}; there are {known}") from None
 
 
-def _written_out(markup: str, messages: list[Message]) -> str:
-    begin, message, answer = MARKUP[markup]
-    return "".join((begin, *(message.format(**one) for one in messages), answer))
+def add_templates(templates: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register templates of one's own; raises ValueError for names that are taken."""
+    for name, fields in templates.items():
+        template = Template(**fields)
+        if TEMPLATES.get(name, template) != template or name == "raw":
+            raise ValueError(f"templates.{name}: there is one of this name; choose another")
+        TEMPLATES[name] = template
+
+
+def _written_out(markup: str, messages: list[Message], *, answer: bool = True) -> str:
+    begin, message, beginning = MARKUP[markup]
+    parts = [begin, *(message.format(**one) for one in messages), beginning if answer else ""]
+    return "".join(parts)
 
 
 MARKUP = {
@@ -131,15 +199,23 @@ def extract_action(text: str, key: str = "default") -> Extraction:
 
     An answer in the wrong format is still an action, as a whole: the game decides what it is worth.
     """
-    try:
-        extract = ACTION_EXTRACTION[key]
-    except KeyError:
-        known = ", ".join(sorted(ACTION_EXTRACTION))
-        raise ValueError(f"no action extraction {key!r}; there are {known}") from None
-    action = extract(text)
-    if not action:
+    extracted = extraction_function(key)(text)
+    if isinstance(extracted, tuple):
+        return extracted
+    if not extracted:
         return text, {"correct_answer_format": False}
-    return action, {"correct_answer_format": True}
+    return extracted, {"correct_answer_format": True}
+
+
+def extraction_function(key: str) -> Callable[[str], str | Extraction]:
+    """One of ACTION_EXTRACTION, or `my_module:function`; raises ValueError if there is none."""
+    if key in ACTION_EXTRACTION:
+        return ACTION_EXTRACTION[key]
+    if ":" in key:
+        function: Callable[[str], str | Extraction] = load_part(key)
+        return function
+    known = ", ".join(sorted(ACTION_EXTRACTION))
+    raise ValueError(f"action_extraction: no {key!r}; there are {known}, or my_module:function")
 
 
 def boxed(text: str) -> str:
@@ -182,10 +258,11 @@ def last_box(text: str) -> str:
     return text[slice(*content)].strip()
 
 
-ACTION_EXTRACTION: dict[str, Callable[[str], str]] = {
+ACTION_EXTRACTION: dict[str, Callable[[str], str | Extraction]] = {
     "default": boxed,
     "brackets": bracketed,
     "bare": bare,
     "raw": str.strip,
 }
-"""By key: a function from the answer to the action, empty where the format is wrong."""
+"""By key: a function from the answer to the action, empty where the format is wrong; or to the
+action and the feedback."""

@@ -344,8 +344,120 @@ def test_a_refusal_names_what_was_ignored_and_prompts_that_work() -> None:
         assert write_criteria(request.model_copy(update={"prompt": prompt})).criteria, prompt
 
 
-def test_contradictions_are_refused_with_the_pair_before_anything_is_trained() -> None:
-    request = IntentRequest(prompt="go forward and backward", env_id="Hopper-v5")
-    proposal = write_criteria(request)
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "pair"),
+    [
+        ("Hopper-v5", "go forward and backward", "forward and backward"),
+        ("Ant-v5", "walk forward while standing still", "“Goes forward” and “Stays where it is”"),
+        ("Ant-v5", "stay upright on your back", "“Stays upright” and “Is on its back”"),
+        ("Hopper-v5", "keep high and low", "“Keeps high” and “Keeps low”"),
+        ("HalfCheetah-v5", "run in place", "“Goes forward” and “Stays in place”"),
+        ("Ant-v5", "stand still and run to the left", "“Stays where it is” and “Goes to the left”"),
+    ],
+)
+def test_contradictions_are_refused_with_the_pair_before_anything_is_trained(
+    env_id: str, prompt: str, pair: str
+) -> None:
+    proposal = propose(prompt, env_id)
     assert proposal.criteria == ()
-    assert "forward and backward at the same time" in proposal.refusal
+    assert f"{pair} at the same time" in proposal.refusal
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["walk forward, then stand still", "roll over and lie on your back", "walk forward crouching"],
+)
+def test_what_can_be_done_is_not_refused(prompt: str) -> None:
+    assert propose(prompt, "Ant-v5").criteria
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "unchecked"),
+    [
+        ("Swimmer-v5", "Swim the wrong way, towards negative x.", "wrong towards negative x"),
+        ("InvertedPendulum-v5", "Balance with the cart on the right side", "right side"),
+        ("HalfCheetah-v5", "Trot about half a metre each second", "about half metre"),
+        ("HalfCheetah-v5", "Run with as little muscle effort as you can", "muscle effort"),
+        ("Swimmer-v5", "swim upright at full speed", "upright"),
+        ("Ant-v5", "jump at full speed", "at full speed"),
+        ("Ant-v5", "balance the pole", "pole"),
+        ("Ant-v5", "walk forward, not to the left", "not to the left"),
+        ("Ant-v5", "walk forward without turning left", "turning left not"),
+        ("Ant-v5", "walk forward before you jump", "before"),
+        ("Ant-v5", "turn 90 degrees", "1.57 rad"),
+        ("Humanoid-v5", "roll over onto your belly", "belly"),
+        ("HalfCheetah-v5", "walk forward with the nose up", "nose up"),
+    ],
+)  # fmt: skip
+def test_words_that_no_criterion_measures_are_named(
+    env_id: str, prompt: str, unchecked: str
+) -> None:
+    proposal = propose(prompt, env_id)
+    assert proposal.criteria
+    assert " ".join(proposal.unused_words) == unchecked
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "measured"),
+    [
+        ("InvertedPendulum-v5", "balance in the middle", "Keeps the cart near the middle"),
+        ("Hopper-v5", "jump up and down on the same spot", "Stays in place"),
+        ("Pusher-v5", "touch the object with the fingertip", "Brings the hand to the object"),
+        ("Reacher-v5", "reach the target quickly", "Is close on average"),
+        ("Ant-v5", "roll over and over, covering as much distance as possible", "Keeps moving"),
+        ("Hopper-v5", "hop forward straight at 1 m/s", "Goes forward at the speed asked for"),
+    ],
+)  # fmt: skip
+def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
+    env_id: str, prompt: str, measured: str
+) -> None:
+    proposal = propose(prompt, env_id)
+    assert measured in {c.title for c in proposal.criteria if c.category == "task"}
+    assert proposal.unused_words == ()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt"), [("Ant-v5", "reach the target"), ("Ant-v5", "don't run backward")]
+)
+def test_what_would_be_trained_as_something_else_is_refused(env_id: str, prompt: str) -> None:
+    assert "cannot measure" in propose(prompt, env_id).refusal
+
+
+def test_no_two_criteria_exclude_each_other_whatever_two_things_are_asked() -> None:
+    motions = ("walk forward", "run fast", "crawl", "spin", "turn left", "roll over", "jump", "hop",
+               "hop forward", "stand still", "crouch", "lie down", "go far", "flip")  # fmt: skip
+    styles = ("upright", "low", "high", "in place", "on its back", "level", "quietly")
+    accepted = 0
+    for env_id in ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5"):
+        for first in motions:
+            for second in (*motions, *styles):
+                proposal = propose(f"{first} and {second}", env_id)
+                assert not exclusive(proposal.criteria, env_id), (env_id, first, second)
+                accepted += bool(proposal.criteria)
+    assert accepted > 300
+
+
+def exclusive(criteria: tuple[Criterion, ...], env_id: str) -> list[str]:
+    """Quantities for which two criteria leave no common value for most of the time."""
+    quantities = quantities_of(env_id)
+    least: dict[str, float] = {}
+    most: dict[str, float] = {}
+
+    def bound(name: str, low: float | None, high: float | None) -> None:
+        if low is not None:
+            least[name] = max(low, least.get(name, low))
+        if high is not None:
+            most[name] = min(high, most.get(name, high))
+
+    for criterion in criteria:
+        measure = read_measure(criterion.measure, quantities)
+        assert measure is not None
+        name, at_least = measure.quantity, criterion.comparison == "at_least"
+        value = criterion.threshold
+        if measure.stat == "share" and value > 0.5:
+            bound(name, measure.low, measure.high)
+        elif measure.stat in ("mean", "final"):
+            bound(name, value if at_least else None, None if at_least else value)
+    for way in ("forward", "backward", "left", "right"):
+        bound("ground_speed", least.get(f"{way}_speed"), None)
+    return [name for name, low in least.items() if low > most.get(name, low)]

@@ -4,7 +4,7 @@ import { Link, useNavigate } from "react-router";
 import { send } from "../../api/client";
 import { useLive } from "../../api/live";
 import { benchmarkOptionsQuery, benchmarksQuery } from "../../api/queries";
-import type { BenchmarkRow, StartBenchmarkResponse, SuiteCase } from "../../api/types";
+import type { BenchmarkPlan, BenchmarkRow, StartBenchmarkResponse, SuiteCase } from "../../api/types";
 import { benchmarkCommand, type BenchmarkForm, chosen, type Filters, tidyForm } from "../../lib/benchmark";
 import { ago, dollars } from "../../lib/format";
 import { Card, Command, Empty, Interval, PageHeading, Problem, Status, spoken } from "../../ui/basics";
@@ -74,6 +74,14 @@ export function StartBenchmark() {
     mutationFn: () => send<StartBenchmarkResponse>("POST", "/api/benchmarks", tidyForm(wanted)),
     onSuccess: ({ benchmark_id }) => navigate(`/benchmark/${benchmark_id}`),
   });
+  const asked = JSON.stringify(tidyForm(wanted));
+  const [planned, setPlanned] = useState("");
+  const plan = useMutation({
+    mutationFn: () => send<BenchmarkPlan>("POST", "/api/benchmarks/plan", tidyForm(wanted)),
+    onSuccess: () => setPlanned(asked),
+  });
+  // A plan of another form than this one is no plan.
+  const ready = plan.data && planned === asked ? plan.data : null;
 
   async function upload(event: ChangeEvent<HTMLInputElement>): Promise<void> {
     const chosenFile = event.target.files?.[0];
@@ -93,7 +101,8 @@ export function StartBenchmark() {
         hidden={!options}
         onSubmit={(event) => {
           event.preventDefault();
-          start.mutate();
+          if (ready) start.mutate();
+          else plan.mutate();
         }}
       >
         <div className="fields">
@@ -144,19 +153,31 @@ export function StartBenchmark() {
             )}
           </div>
         </details>
-        <Command text={benchmarkCommand(wanted)} />
+        {own ? <p className="small-text muted">On the command line, give the file&apos;s path to <code>p2p benchmark --csv</code>.</p> : <Command text={benchmarkCommand(wanted)} />}
+        <Problem what="Could not plan the benchmark" error={plan.error} />
         <Problem what="Could not start the benchmark" error={start.error} />
+        {ready && (
+          <pre className="plan" role="status">
+            {ready.lines.join("\n")}
+          </pre>
+        )}
         <div className="row">
-          <button type="submit" className="button primary large" disabled={start.isPending || !wanted.suite || cases?.length === 0}>
-            {start.isPending ? "Starting …" : "Start"}
+          <button type="submit" className="button primary large" disabled={start.isPending || plan.isPending || !wanted.suite || cases?.length === 0}>
+            {buttonText(start.isPending, plan.isPending, ready)}
           </button>
           <span className="small-text muted">
-            {cases && `${cases.length} prompts. `}You can close this page.
+            {ready ? "You can close this page." : `${cases ? `${cases.length} prompts. ` : ""}Shows time and cost; nothing starts yet.`}
           </span>
         </div>
       </form>
     </Card>
   );
+}
+
+function buttonText(starting: boolean, planning: boolean, plan: BenchmarkPlan | null): string {
+  if (starting) return "Starting …";
+  if (planning) return "Planning …";
+  return plan ? `Start ${plan.workload.prompts} prompts` : "Plan";
 }
 
 interface FilterProps {

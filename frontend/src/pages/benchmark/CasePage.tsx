@@ -6,7 +6,7 @@ import type { BenchmarkCase } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
 import { LABELS } from "../../lib/videos";
 import { SyncedPlayer } from "../../ui/Video";
-import { Card, Empty, Facts, Meter, NotYet, PageHeading } from "../../ui/basics";
+import { Card, Empty, Facts, Meter, NotYet, PageHeading, Unchecked } from "../../ui/basics";
 import { CaseState } from "./CaseGrid";
 
 /** One prompt of a suite: what was asked, seen, judged and measured. */
@@ -41,6 +41,7 @@ export default function CasePage() {
           <span>{found.case.category}</span>
           <span>{found.case.difficulty}</span>
           <CaseState found={found} />
+          <Unchecked words={found.unchecked_words} />
           <Link to={`/e2e/${found.session_id}`}>session</Link>
         </div>
         {(found.message || found.note) && <p className="small-text muted">{found.message || found.note}</p>}

@@ -65,6 +65,8 @@ function WinRates({ run }: { run: SelfPlayRun }) {
                 <th className="numeric">95 % interval</th>
                 <th className="numeric">Draws</th>
                 <th className="numeric">Illegal</th>
+                <th className="numeric">Mean reward</th>
+                <th className="numeric">Exploitability</th>
                 <th className="numeric">Games</th>
                 <th>Checkpoint</th>
               </tr>
@@ -82,6 +84,10 @@ function WinRates({ run }: { run: SelfPlayRun }) {
                   </td>
                   <td className="numeric">{percent(rate.draw_rate)}</td>
                   <td className="numeric">{percent(rate.invalid_rate)}</td>
+                  <td className="numeric">
+                    {number(rate.reward)} <span className="muted">± {number(rate.reward_se)}</span>
+                  </td>
+                  <td className="numeric">{number(rate.exploitability)}</td>
                   <td className="numeric">{rate.games}</td>
                   <td className="mono">{rate.ckpt_uid}</td>
                 </tr>

@@ -5,7 +5,7 @@ import { send } from "../../api/client";
 import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
 import { dollars, duration, number, percent, score } from "../../lib/format";
 import { nowAndNext, PHASES } from "../../lib/phase";
-import { Meter, PageHeading, Problem, Status } from "../../ui/basics";
+import { Meter, PageHeading, Problem, Status, Unchecked } from "../../ui/basics";
 
 const ACTIVE = ["running", "queued", "pending"];
 
@@ -46,6 +46,8 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
       <Problem what="Request failed" error={act.error} />
       <div className="row small-text muted">
         <Status status={session.status} />
+        <GroundTruth truth={session.ground_truth} />
+        <Unchecked words={session.unchecked_words} />
         <span>{session.env_id || "environment not chosen yet"}</span>
         {session.model && <span>{session.model}</span>}
         {session.best_score != null && (
@@ -79,6 +81,17 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
         <span className="mono">{session.session_id}</span>
       </div>
     </div>
+  );
+}
+
+/** What was measured of a benchmark's case, beside what its judges say. */
+function GroundTruth({ truth }: { truth: SessionDetail["ground_truth"] }) {
+  if (!truth) return null;
+  return (
+    <span>
+      <span className={`badge ${truth.passed ? "good" : "bad"}`}>ground truth: {truth.passed ? "passed" : "not passed"}</span>{" "}
+      {truth.truth} {number(truth.value)} {truth.unit}, required: {truth.better === "at_least" ? "at least" : "at most"} {number(truth.threshold)}
+    </span>
   );
 }
 

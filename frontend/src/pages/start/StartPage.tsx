@@ -5,7 +5,7 @@ import { send } from "../../api/client";
 import { envsQuery } from "../../api/queries";
 import type { Criterion, Intent, StartRequest, StartResponse } from "../../api/types";
 import { commandLine, parseSettings, tidy } from "../../lib/command";
-import { Card, Command, PageHeading, Problem } from "../../ui/basics";
+import { Card, Command, PageHeading, Problem, Unchecked } from "../../ui/basics";
 import { ModelField, NumberField } from "../../ui/fields";
 import { CriteriaEditor } from "../Criteria";
 
@@ -62,11 +62,7 @@ export default function StartPage() {
         ) : (
           <CriteriaEditor criteria={criteria} onChange={setCriteria} onDrop={() => setCriteria(null)} />
         )}
-        {criteria !== null && propose.data && propose.data.unused_words.length > 0 && (
-          <p className="small-text">
-            <span className="badge warn">not covered</span> {propose.data.unused_words.join(", ")}
-          </p>
-        )}
+        {criteria !== null && propose.data && <Unchecked words={propose.data.unused_words} />}
         <Problem what="Could not propose criteria" error={propose.error} />
       </Card>
       <Card title="Model and limits">

@@ -40,9 +40,6 @@ _WINDOWS: tuple[tuple[Window, ...], ...] = (
     ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)),
 )
 """How a sequence of one, two, three parts divides the time."""
-_UNIT_OF = {"go": "m/s", "run": "m/s", "crawl": "m/s", "spin": "rad/s", "turn": "rad/s",
-            "jump": "m", "hop": "m"}  # fmt: skip
-"""The stated numbers that a motion can use."""
 _FILLERS = (
     Limit("Moves its joints within reason", "mean", "joint_speed", 12.0, "dynamics", 0.1),
     Limit("Moves the cart calmly", "mean", "cart_speed", 1.0, "dynamics", 0.1),
@@ -65,15 +62,16 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
             refusal=f"The built-in author knows no motion in this prompt (ignored: {ignored}). On "
             f"{model.spec.name} it understands, for example: {_examples(model)}. {PROVIDERS}",
         )
-    if parsed.conflicts:
+    builder = build_criteria(parsed, model)
+    conflicts = (*parsed.conflicts, *(f"“{one}” and “{two}”" for one, two in builder.resolve()))
+    if conflicts:
         return IntentProposal(
             criteria=(),
             unused_words=parsed.unused,
-            refusal=f"The prompt asks for {'; '.join(parsed.conflicts)} at the same time. Leave "
-            "one of them out, or say “then” between them.",
+            refusal=f"The prompt asks for {'; '.join(conflicts)} at the same time. Leave one of "
+            "them out, or say “then” between them.",
         )
-    builder = build_criteria(parsed, model)
-    unused = (*_foreign(parsed.unused, model), *_stray_amounts(parsed))
+    unused = _in_order(request.prompt, [*_foreign(parsed.unused, model), *builder.uncovered])
     if not builder.has_task:
         cannot = "; ".join(dict.fromkeys(builder.cannot)) or "what was asked"
         return IntentProposal(
@@ -103,7 +101,9 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
     windows = _WINDOWS[min(len(parsed.parts), len(_WINDOWS)) - 1]
     for part, window in zip(parsed.parts, windows, strict=False):
         builder.window = window
-        builder.turning = any(goal.motion in ("turn", "spin") for goal in part)
+        motions = {goal.motion for goal in part if not goal.negated}
+        builder.turning = bool(motions & {"turn", "spin", "roll"})
+        builder.travelling = bool(motions & {"go", "run", "crawl"})
         for goal in part:
             apply_goal(builder, goal)
     builder.window = WHOLE
@@ -134,26 +134,26 @@ def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
             builder.add(row)
 
 
-def _stray_amounts(parsed: Parsed) -> tuple[str, ...]:
-    """Numbers that were stated and cannot be used."""
-    return tuple(
-        f"{goal.amount.value:.3g} {goal.amount.unit}"
-        for goal in parsed.goals
-        if goal.amount is not None and goal.amount.unit != _UNIT_OF.get(goal.motion)
-    )
+def _foreign(words: Sequence[str], model: Morphology) -> list[str]:
+    """Words that are not what the environment is called."""
+    name = model.spec.name
+    own = {name.lower(), *re.findall(r"[A-Z][a-z]+", name.removeprefix("Half"))}
+    own |= {alias for alias, env in ALIASES.items() if env == name}
+    return [word for word in words if word.rstrip("s") not in {each.lower() for each in own}]
 
 
-def _foreign(words: Sequence[str], model: Morphology) -> tuple[str, ...]:
-    """Words that are not the environment's own name, or a part of it."""
-    name = model.spec.name.lower()
-    return tuple(word for word in words if len(word) < 3 or word.rstrip("s") not in name)
+def _in_order(prompt: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Each once, as they stand in the prompt."""
+    text = prompt.lower()
+    places = {word: place if (place := text.find(word)) >= 0 else len(text) for word in words}
+    return tuple(sorted(places, key=places.__getitem__))
 
 
 def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
     notes = []
     if builder.cannot:
-        cannot = ", cannot ".join(dict.fromkeys(builder.cannot))
-        notes.append(f"In this environment I cannot {cannot}.")
+        cannot = ", ".join(dict.fromkeys(builder.cannot))
+        notes.append(f"Nothing measures in this environment: {cannot}.")
     unseen = [
         criterion.title
         for criterion, measure in zip(builder.criteria, builder.measures, strict=True)

@@ -14,7 +14,6 @@ from math import pi
 
 from p2p.agents.builtin.lexicon import (
     BACK_POSTURES,
-    CONFLICTS,
     DEGREES,
     EITHER_SIDE,
     HELD,
@@ -28,6 +27,7 @@ from p2p.agents.builtin.lexicon import (
     SIDES,
     STAYING,
     STOP_WORDS,
+    SUBJECTS,
     Entry,
 )
 
@@ -54,7 +54,7 @@ class Goal:
     """As said: sides, then the noun."""
     negated: bool = False
     words: tuple[str, ...] = ()
-    """What of the prompt it is made of."""
+    """The phrases of the prompt that it is made of."""
 
     def stated(self, unit: str) -> float | None:
         """The number that was stated in this unit."""
@@ -69,7 +69,7 @@ class Parsed:
     """One after the other in time; most prompts have one."""
     unused: tuple[str, ...]
     conflicts: tuple[str, ...] = ()
-    """Pairs that cannot both be done at one time, as in "forward and backward"."""
+    """Opposite directions of one motion, as in "forward and backward"."""
 
     @property
     def goals(self) -> tuple[Goal, ...]:
@@ -108,6 +108,8 @@ class _Reader:
 
     lexicon: Mapping[str, Entry]
     limbs: Mapping[str, str]
+    subjects: frozenset[str]
+    """Limbs whose name adds nothing to what is asked of the whole."""
     goals: list[Goal] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
@@ -144,7 +146,7 @@ class _Reader:
         if moved is not None:
             goal = self.goals[moved]
             self.goals[moved] = replace(goal, limb=limb, words=(*goal.words, *words[: sides + 1]))
-        elif limb[-1] not in ("torso", "pole", "cart", "fingertip"):
+        elif limb[-1] not in self.subjects:
             self.unused += words[: sides + 1]
         return sides + 1
 
@@ -157,7 +159,7 @@ class _Reader:
         held = following[0] in HELD
         posture = BACK_POSTURES.get(following[held])
         if posture is not None:
-            self._take(Entry("quality", posture), ("back", following[held]))
+            self._take(Entry("quality", posture), f"back {following[held]}")
             return 3 + held
         which = next((word for word in following if word not in SIDES), "")
         if which in self.limbs or which in ("flip", "flips"):
@@ -175,7 +177,7 @@ class _Reader:
                 continue  # on the back legs
             if size == 1 and (words[0] in STAYING or entry.slot == "keep"):
                 entry = self._staying(entry, tokens[1:])
-            self._take(entry, tuple(words))
+            self._take(entry, " ".join(filter(None, words)))
             return size
         return 0
 
@@ -199,18 +201,18 @@ class _Reader:
             return entry
         return entry if entry.slot == "keep" else Entry("motion", "raise")
 
-    def _take(self, entry: Entry, words: tuple[str, ...]) -> None:
+    def _take(self, entry: Entry, phrase: str) -> None:
         if entry.slot == "negation":
             self._drop_negation()
-            self.negated = " ".join(words)
+            self.negated = phrase
         elif entry.slot == "keep":
             pass
         elif entry.slot in ("motion", "quality", "comparative"):
-            self._open(Goal(entry.value, entry.direction, entry.speed, words=words))
+            self._open(Goal(entry.value, entry.direction, entry.speed, words=(phrase,)))
         elif entry.slot == "direction":
-            self._modify(Goal("", direction=entry.value, words=words))
+            self._modify(Goal("", direction=entry.value, words=(phrase,)))
         else:
-            self._modify(Goal("", speed=entry.value, words=words))
+            self._modify(Goal("", speed=entry.value, words=(phrase,)))
 
     def _single(self, token: re.Match[str]) -> int:
         if token["number"]:
@@ -233,11 +235,19 @@ class _Reader:
 
     def _modify(self, change: Goal) -> None:
         """A direction, a speed or a number for the last motion; for the next if none came yet."""
+        if self.negated and change.direction:  # what is forbidden is no way to go
+            self.unused += [*self.negated.split(), *change.words]
+            self.negated = ""
+            return
         if self.negated and change.speed:
             flipped = {"fast": "slow", "slow": "medium"}.get(change.speed, change.speed)
             change, self.negated = replace(change, speed=flipped), ""
         last = self._last(lambda goal: not self._is_style(goal.motion))
         before = self.pending if last is None else self.goals[last]
+        upright = change.direction in ("up", "down")
+        if upright and before.direction and before.direction != OPPOSITE[change.direction]:
+            self.unused += change.words  # with the nose up: the way to go stays what it is
+            return
         opposite = change.direction and before.direction == OPPOSITE.get(change.direction)
         if opposite and not EITHER_SIDE & {*before.words, *change.words}:
             self.conflicts.append(f"{before.direction} and {change.direction}")
@@ -293,30 +303,22 @@ def parse(
     """
     lexicon = REMARKS if remark else LEXICON
     limbs = {**(own_limbs or {}), **LIMBS}
+    own = None if own_limbs is None else {"torso", *(LIMBS.get(word, word) for word in own_limbs)}
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
     conflicts: list[str] = []
     for piece in re.split(SEQUENCE, _normalised(prompt)):
-        reader = _Reader(lexicon, limbs)
+        reader = _Reader(lexicon, limbs, SUBJECTS if own is None else SUBJECTS & own)
         reader.read(piece)
         unused += [word for word in reader.unused if word not in STOP_WORDS]
         if reader.goals:
             parts.append(_tidy(reader.goals))
-            conflicts += [*reader.conflicts, *_conflicts(parts[-1])]
+            conflicts += reader.conflicts
     return Parsed(tuple(parts), tuple(dict.fromkeys(unused)), tuple(dict.fromkeys(conflicts)))
 
 
-def _conflicts(goals: Sequence[Goal]) -> list[str]:
-    asked = {goal.motion: " ".join(goal.words) for goal in goals if not goal.negated}
-    return [
-        f"“{asked[motion]}” and “{asked[other]}”"
-        for motion, others in CONFLICTS.items()
-        for other in others
-        if motion in asked and other in asked
-    ]
-
-
-_HELD = frozenset({"lie", "crouch", "balance", "raise", "lower", "get_up", "reach", "push"})
+_HELD = frozenset({"lie", "crouch", "balance", "raise", "lower", "get_up", "reach", "touch",
+                   "push"})  # fmt: skip
 _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 
 

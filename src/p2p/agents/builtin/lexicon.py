@@ -59,9 +59,10 @@ _MOTIONS = {
     "get to your feet, get on your feet, sit up, get off the ground, wake up",
     "raise": "raise, raising, raises, lift, lifting, lifts, hold up",
     "lower": "lower, lowering, lowers, drop, put down, dip",
-    "reach": "reach, reaching, reaches, touch, touching, reach for, reach out, point,"
+    "reach": "reach, reaching, reaches, reach for, reach out, point,"
     "hit the target,"
     "get to the target, go to the target, move to the target, go to the goal",
+    "touch": "touch, touching, touches, reach the object, reach for the object",
     "push": "push, pushing, pushes, shove, shift the object, move the object",
     "fall": "fall, falling, falls, fall over, falling over, tip over, tipping over, topple,"
     "toppling, crash, collapse, collapsing",
@@ -71,6 +72,10 @@ _MOTIONS = {
 _FULL_MOTIONS = {
     ("run", "", "fast"): "sprint, sprinting, dash, race, gallop, galloping, rush",
     ("go", "", "slow"): "tiptoe",
+    ("go", "", "fast"): "far, as far as possible, as far as you can, as far as it can,"
+    "as much distance as possible, covering as much distance as possible,"
+    "cover as much distance as possible, covering as much ground as possible,"
+    "cover as much ground as possible, covering distance, cover distance",
     ("flip", "backward", ""): "backflip, backflips, back flip",
     ("flip", "forward", ""): "frontflip, front flip",
     ("go", "left", ""): "sidestep",
@@ -111,7 +116,10 @@ _QUALITIES = {
     "efficient": "efficient, efficiently, economically, little energy, little effort,"
     "low energy, low effort, minimal energy, minimal effort, saving energy, save energy,"
     "energy efficient, using little energy, with little effort",
-    "in_place": "in place, on the spot, at the spot, in one place, in position",
+    "in_place": "in place, on the spot, at the spot, in one place, in position, on the same spot,"
+    "in the same spot, on one spot, in the same place, where you are, where it is",
+    "centred": "in the middle, near the middle, around the middle, in the centre, in the center,"
+    "near the centre, near the center, around the centre, around the center, centred, centered",
     "straight": "straight, in a straight line, straight line, without drifting, drift",
     "on_back": "on its back, on your back, on the back, upside down, belly up",
     "stable": "balanced, stable, stably, steady, stability, safely, safe",
@@ -125,13 +133,6 @@ OPPOSITE = {
 }  # fmt: skip
 EITHER_SIDE = frozenset({"sideways", "sideway", "laterally", "to the side"})
 """These leave open which side; a side that is named as well is no contradiction."""
-
-CONFLICTS: Mapping[str, frozenset[str]] = {
-    "stand": frozenset({"go", "run", "crawl"}),
-    "upright": frozenset({"on_back", "lie"}),
-    "high": frozenset({"low"}),
-}
-"""What no agent can do at the same time."""
 
 _NEGATIONS = "not, don't, dont, do not, without, never, no, avoid, avoiding, doesn't, does not, nor"
 _KEEPS = "keep, keeping, keeps, staying, stays, remain, remaining, maintain, maintaining"
@@ -193,6 +194,10 @@ BACK_POSTURES = _by_phrase(
 )
 """What is asked of a back, as the style of the whole agent that it is."""
 
+SUBJECTS = frozenset({"torso", "pole", "cart", "fingertip"})
+"""Limbs that a prompt names as the whole: to balance the pole is to balance. A torso there always
+is; the others count where the environment has them."""
+
 LIMBS = _by_phrase(
     {
         "leg": "leg, legs, limb, limbs",
@@ -202,12 +207,13 @@ LIMBS = _by_phrase(
         "thigh": "thigh, thighs, hip, hips",
         "shin": "shin, shins, knee, knees, calf",
         "elbow": "elbow, forearm",
-        "torso": "torso, body, trunk, chest, belly",
+        "torso": "torso, body, trunk",
+        "front": "chest, belly",
         "head": "head, nose",
         "tail": "tail, rump",
         "pole": "pole, poles, pendulum, stick, rod",
         "cart": "cart",
-        "fingertip": "fingertip, finger, tip, gripper",
+        "fingertip": "fingertip, finger, tip, tips, gripper",
     }
 )
 """Nouns for limbs; the model's own names for its parts are added to them."""
@@ -216,11 +222,11 @@ _STOP_WORDS = """
 a an the and or of to in on at with by for from into onto while as so that this it its your you my
 me his her their please make let lets try want would like i be is are am was being been do does can
 could should must will just very really robot agent policy creature animal character model learn
-teach train have has get gets using use way than then after before followed first next finally
+teach train have has get gets using use way than then followed first next finally
 afterwards all time whole constantly continuously always ground floor motion movement position speed
 pace velocity one over air target goal object ball direction itself yourself well bit
-little both but along repeatedly again each only
-per second episode entire during until ever forever there here them more too much
+little both but along around repeatedly again each only
+per second episode entire during ever forever there here them more too much track
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that carry no motion of their own; leaving them out is not worth a message."""

@@ -5,12 +5,15 @@ A threshold is a number, or a share of something that scales with the environmen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
+from math import inf
 from typing import Literal
 
 from p2p.agents.builtin.grammar import Goal
+from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
 from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window
 from p2p.agents.builtin.morphology import Morphology
 from p2p.agents.builtin.quantities import Quantity, rise_key
@@ -67,11 +70,17 @@ class CriteriaBuilder:
     window: Window = WHOLE
     turning: bool = False
     """Whether it is to turn as it goes: then no direction of the world is the right one."""
+    travelling: bool = False
+    """Whether it is to get somewhere: then what it does besides need not be done in place."""
     criteria: list[Criterion] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     """Of the criteria, in their order."""
     cannot: list[str] = field(default_factory=list)
     """What was asked for and cannot be measured here."""
+    served: bool = False
+    """Whether the goal at hand is measured."""
+    uncovered: list[str] = field(default_factory=list)
+    """Words of the goals that no criterion measures."""
 
     @property
     def has_task(self) -> bool:
@@ -86,6 +95,7 @@ class CriteriaBuilder:
             lasting = row.stat == "lasting"
             if self.model.may_end_early if lasting else row.quantity in self.quantities:
                 self._add(row)
+                self.served = True
 
     def _add(self, row: Row) -> None:
         window = WHOLE if row.whole else self.window
@@ -126,6 +136,67 @@ class CriteriaBuilder:
         used = {criterion.id for criterion in self.criteria}
         names = (name, *(f"{name[:37]}_{number}" for number in range(2, 99)))
         return next(unused for unused in names if unused not in used)
+
+    def resolve(self) -> list[tuple[str, str]]:
+        """Drop what goes without saying where it excludes what is asked for.
+
+        Returns the pairs of titles, both asked for, that exclude each other.
+        """
+        pairs = []
+        seconds = self.model.horizon * self.model.spec.dt
+        for one, other in combinations(list(zip(self.criteria, self.measures, strict=True)), 2):
+            if not _exclude_each_other(one, other, seconds):
+                continue
+            if one[0].category == other[0].category == "task":
+                pairs.append((one[0].title, other[0].title))
+            else:
+                self._drop(one[0] if other[0].category == "task" else other[0])
+        return pairs
+
+    def _drop(self, criterion: Criterion) -> None:
+        if criterion in self.criteria:
+            place = self.criteria.index(criterion)
+            del self.criteria[place], self.measures[place]
+
+
+_Judged = tuple[Criterion, Measure]
+_AGAINST = {"forward_speed": "backward_speed", "left_speed": "right_speed",
+            "turn_left_rate": "turn_right_rate"}  # fmt: skip
+_AGAINST |= {other: one for one, other in _AGAINST.items()}
+
+
+def _exclude_each_other(one: _Judged, other: _Judged, seconds: float) -> bool:
+    """Whether no episode of this length can meet both."""
+    start, end = zip(one[1].window, other[1].window, strict=True)
+    if max(start) >= min(end):
+        return False
+    first, second = _bounds(*one, seconds), _bounds(*other, seconds)
+    return any(
+        max(first[name][0], second[name][0]) > min(first[name][1], second[name][1])
+        for name in first.keys() & second.keys()
+    )
+
+
+def _bounds(
+    criterion: Criterion, measure: Measure, seconds: float
+) -> dict[str, tuple[float, float]]:
+    """Between what a quantity is for most of the time, or on average, if the criterion is met."""
+    value, low, high = criterion.threshold, -inf, inf
+    if measure.stat == "share" and value > 0.5:
+        low = low if measure.low is None else measure.low
+        high = high if measure.high is None else measure.high
+    elif measure.stat == "miss" and measure.low is not None:
+        low, high = measure.low - value, measure.low + value
+    elif measure.stat in ("mean", "final"):
+        low, high = (value, inf) if criterion.comparison == "at_least" else (-inf, value)
+    bounds = {measure.quantity: (low, high)}
+    if low > 0 and measure.quantity in _AGAINST:
+        bounds[_AGAINST[measure.quantity]] = (-inf, -low)
+        if measure.quantity.endswith("_speed"):
+            bounds["ground_speed"] = (low, inf)
+            # Half of what a steady pace makes of it.
+            bounds["drift"] = (low * seconds * (measure.window[1] - measure.window[0]) / 4, inf)
+    return bounds
 
 
 Rule = Callable[[CriteriaBuilder, Goal], None]
@@ -233,7 +304,7 @@ def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
     _low(builder, goal)
 
 
-def _turn(usual: str, *more: Row) -> Rule:
+def _turn(usual: str, *on_the_spot: Row) -> Rule:
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
         right = goal.direction in ("clockwise", "right")
         quantity = "turn_right_rate" if right else "turn_left_rate"
@@ -245,8 +316,9 @@ def _turn(usual: str, *more: Row) -> Rule:
         builder.add(
             _rate(title, "rate", quantity, rate, None if stated is None else 0.15),
             _keeps("Keeps turning", quantity, rate),
-            *more,
         )
+        if not builder.travelling:
+            builder.add(*on_the_spot)
 
     return rule
 
@@ -341,7 +413,7 @@ def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
 def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     """Bring the hand, or the object, to the target."""
     if "target_distance" not in builder.quantities:
-        if "forward_speed" in builder.quantities:
+        if goal.stated("m/s") is not None:  # a speed is reached as well
             _go(builder, goal)
         else:
             builder.cannot.append("reach a target")
@@ -366,15 +438,38 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
                 high=1.5 * near,
             ),
         )
+    quick: tuple[Category, float] = ("task", 0.5) if goal.speed == "fast" else ("gait", 0.2)
     builder.add(
         *rows,
-        Limit("Is close on average", "mean", "target_distance", 3 * near, "gait", 0.2),
+        Limit("Is close on average", "mean", "target_distance", 3 * near, *quick),
+    )
+
+
+def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Bring the hand to the object; where there is none, to the target."""
+    if "hand_distance" not in builder.quantities:
+        _reach(builder, goal)
+        return
+    near = 0.12 * builder.model.length
+    builder.add(
+        Limit("Brings the hand to the object", "final", "hand_distance", near),
+        Row(
+            "Stays at the object", "share", "hand_distance", 0.5, "stability", 0.4, high=1.5 * near
+        ),
     )
 
 
 def _high(builder: CriteriaBuilder, _: Goal) -> None:
-    if not any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
+    if any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
+        builder.served = True
+    else:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
+
+
+def _straight(builder: CriteriaBuilder, _: Goal) -> None:
+    """Stay on its line, which an agent in a plane cannot leave."""
+    builder.served = "forward_speed" in builder.quantities
+    builder.add(Limit("Keeps its line", "miss", "left_speed", (0.05, "pace"), "gait", 0.4, low=0.0))
 
 
 def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -427,6 +522,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "get_up": _get_up,
     "reach": _reach,
+    "touch": _touch,
     "push": _reach,
     "raise": _limb,
     "lower": _limb,
@@ -446,9 +542,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, "efficiency", 0.4)),
     "in_place": _rows(*in_place("task", 1.0)),
-    "straight": _rows(
-        Limit("Keeps its line", "miss", "left_speed", (0.05, "pace"), "gait", 0.4, low=0.0)
-    ),
+    "centred": _rows(Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.3)),
+    "straight": _straight,
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "on_back": _rows(
         Row("Is on its back", "share", "tilt", 0.7, low=2.2),
@@ -467,10 +562,61 @@ OPPOSITES: Mapping[str, str] = {
 """What a forbidden motion asks for instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What besides its name a motion makes use of."""
+
+    directions: frozenset[str] = frozenset()
+    speeds: frozenset[str] = frozenset()
+    units: frozenset[str] = frozenset()
+
+
+_ANY_SPEED = frozenset(PACES)
+_TRAVEL = Slots(frozenset(_WAYS), _ANY_SPEED, frozenset({"m/s"}))
+_TURNING = Slots(
+    frozenset({"clockwise", "counterclockwise", "left", "right"}), _ANY_SPEED, frozenset({"rad/s"})
+)
+_TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions)
+_JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m"}))
+_REACHING = Slots(speeds=frozenset({"fast"}))
+SLOTS: Mapping[str, Slots] = {
+    **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
+    **dict.fromkeys(("spin", "turn"), _TURNING),
+    **dict.fromkeys(("flip", "roll"), _TUMBLING),
+    **dict.fromkeys(("jump", "hop"), _JUMPING),
+    **dict.fromkeys(("reach", "push"), _REACHING),
+    **dict.fromkeys(("get_up", "stand", "balance", "raise"), Slots(frozenset({"up"}))),
+    **dict.fromkeys(("lower", "crouch", "lie"), Slots(frozenset({"down"}))),
+}
+"""Of motions that use any."""
+
+
 def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Add what one goal asks for."""
+    """Add what one goal asks for, and note the words of it that nothing measures."""
+    cannot, builder.served = len(builder.cannot), False
     name = OPPOSITES.get(goal.motion) if goal.negated else goal.motion
-    if name is None or name not in RULES:
-        builder.cannot.append(f"{'not ' if goal.negated else ''}{goal.motion}")
-        return
-    RULES[name](builder, goal)
+    if name is None or name not in RULES or (goal.negated and goal.direction):
+        forbidden = "not " if goal.negated else ""
+        builder.cannot.append(f"{forbidden}{goal.motion} {goal.direction}".rstrip())
+    else:
+        RULES[name](builder, goal)
+    if len(builder.cannot) > cannot or not builder.served:
+        words = ["not"] * goal.negated + list(goal.words)
+    else:
+        words = list(_unused_words(goal))
+    builder.uncovered += [word for word in words if word not in STOP_WORDS]
+
+
+def _unused_words(goal: Goal) -> Iterator[str]:
+    """A direction, a speed or a number that the motion cannot use."""
+    slots = SLOTS.get(goal.motion, Slots())
+    if slots is _JUMPING and goal.direction in _WAYS:
+        slots = _TRAVEL
+    for slot, value, usable in (
+        ("direction", goal.direction, slots.directions),
+        ("speed", goal.speed, slots.speeds),
+    ):
+        if value and value not in usable:
+            yield from (w for w in goal.words if w in LEXICON and LEXICON[w].slot == slot)
+    if goal.amount is not None and goal.amount.unit not in slots.units:
+        yield f"{goal.amount.value:.3g} {goal.amount.unit}"

@@ -14,6 +14,7 @@ from p2p.api.routes.sessions import check_remote
 from p2p.api.schemas import (
     BenchmarkCase,
     BenchmarkOptionsResponse,
+    BenchmarkPlanResponse,
     BenchmarkRunDetail,
     BenchmarkRunSummary,
     ReportJob,
@@ -26,9 +27,16 @@ from p2p.api.schemas import (
     UpdateMetadataResponse,
 )
 from p2p.api.state import AppState, State
-from p2p.benchmark.planning import plan
+from p2p.benchmark.planning import plan, workload
 from p2p.benchmark.records import Benchmark, Mode
-from p2p.benchmark.running import ask_for_report, cancel, fitting_nodes, resume, start
+from p2p.benchmark.running import (
+    ask_for_report,
+    cancel,
+    fitting_nodes,
+    parallel_prompts,
+    resume,
+    start,
+)
 from p2p.benchmark.suite import (
     DIFFICULTIES,
     OPTIONAL,
@@ -73,8 +81,23 @@ def shipped_cases(name: str) -> tuple[Case, ...]:
 @router.post("", status_code=201)
 def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmarkResponse:
     """Start a suite: a session of each prompt, run by the scheduler, measured in the end."""
+    benchmark = _planned(state, body)
+    start(benchmark, state.runs_dir, report=True)
+    name = benchmark.benchmark_id
+    return StartBenchmarkResponse(benchmark_id=name, job_id=name, cases=len(benchmark.cases))
+
+
+@router.post("/plan")
+def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanResponse:
+    """What a suite would take in steps, time and money; nothing is started."""
+    benchmark = _planned(state, body)
+    needed = workload(benchmark, parallel_prompts(benchmark, state.runs_dir))
+    return BenchmarkPlanResponse(workload=needed, lines=needed.lines)
+
+
+def _planned(state: AppState, body: StartBenchmarkRequest) -> Benchmark:
     try:
-        benchmark = plan(
+        return plan(
             _cases(body),
             body.suite,
             _options(body),
@@ -89,9 +112,6 @@ def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmark
         raise BadRequest(f"model, vlm_model: {error}") from error
     except ValueError as error:
         raise BadRequest(describe_errors(error)) from error
-    start(benchmark, state.runs_dir, report=True)
-    name = benchmark.benchmark_id
-    return StartBenchmarkResponse(benchmark_id=name, job_id=name, cases=len(benchmark.cases))
 
 
 def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:

@@ -1,0 +1,148 @@
+"""`p2p label`: score a session's videos yourself, without seeing what the judges say."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from p2p.commands.arguments import RunsDirOption, SessionArgument, find_name, open_session
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    answer,
+    err,
+    out,
+    refused,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from p2p.records.iteration_record import SessionRecord
+    from p2p.session.labels import LabelledVideo
+
+
+def label(
+    session: SessionArgument,
+    video: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The video to score; without it, all are asked."),
+    ] = None,
+    score: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="0..1", help="How well it does it.")
+    ] = None,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
+    annotator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who scores (default: you).")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all scores as CSV; `-`: print it.")
+    ] = None,
+    runs_dir: RunsDirOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Score a session's videos yourself, blind, and compare with its judges.
+
+    Videos have names that say nothing of their iteration or score. Scores stay in
+    the session's folder; its report says how far they are from the judges'.
+
+    [bold]Examples[/]
+
+      p2p label last
+      p2p label last --video 3fa9c2d1 --score 0.6 --note "limps"
+      p2p label last --csv scores.csv
+    """
+    from p2p.records.session_view import SessionView
+    from p2p.session.labels import as_csv, labelled_videos
+
+    record = open_session(session, runs_dir)
+    videos, who = labelled_videos(SessionView(record)), annotator or getpass.getuser()
+    if (video is None) != (score is None):
+        raise UsageError("--video, --score: give both, or none of them")
+    if not videos:
+        raise CommandError(f"{record.session_id} has no videos to score")
+    if csv is not None:
+        text = as_csv(SessionView(record))
+        if str(csv) == "-":
+            typer.echo(text, nl=False)
+            return
+        try:
+            csv.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"--csv: {csv} cannot be written: {error.strerror}") from error
+    elif video is not None and score is not None:
+        by_id = {each.video_id: each for each in videos}
+        name = find_name(video, sorted(by_id), "--video", record.path, noun="video")
+        _keep(record, by_id[name], score, who, note)
+    elif sys.stdin.isatty() and not as_json:
+        _ask(record, videos, who)
+    _tell(record, who, as_json=as_json)
+
+
+def _keep(
+    record: SessionRecord, video: LabelledVideo, score: float, annotator: str, note: str
+) -> None:
+    from p2p.files import UnreadableError
+    from p2p.session.labels import add_label
+    from p2p.session.publishing import rewrite_report
+
+    with refused(record.labels.path.name, UnreadableError):
+        add_label(record, video.path, score, annotator, note)
+    rewrite_report(record)
+
+
+def _ask(record: SessionRecord, videos: list[LabelledVideo], annotator: str) -> None:
+    from p2p.session.labels import blind_copy
+
+    left = [v for v in videos if annotator not in {each.annotator for each in v.labels}]
+    for number, video in enumerate(left, 1):
+        place = escape(shown(blind_copy(record, video)))
+        err.print(f"{number} of {len(left)}  {place}", soft_wrap=True)
+        text = typer.prompt("score 0..1, nothing to skip, q to end", default="", show_default=False)
+        if text.strip() == "q":
+            return
+        try:
+            score = float(text) if text.strip() else None
+        except ValueError:
+            score = -1.0
+        if score is not None and not 0 <= score <= 1:
+            err.print(f"{escape(text)} is no number from 0 to 1: skipped")
+        elif score is not None:
+            _keep(record, video, score, annotator, "")
+
+
+def _tell(record: SessionRecord, annotator: str, *, as_json: bool) -> None:
+    """What there is to score, and how the scores compare with the judges'."""
+    from p2p.records.session_view import SessionView
+    from p2p.session.labels import blind_copy, compare, labelled_videos
+
+    view = SessionView(record)
+    videos, comparison = labelled_videos(view), compare(view)
+    if as_json:
+        value: dict[str, Any] = {
+            "videos": [
+                {
+                    "video": each.video_id,
+                    "file": str(blind_copy(record, each)),
+                    "labels": [label.model_dump(mode="json") for label in each.labels],
+                }
+                for each in videos
+            ],
+            "scores": len(comparison.pairs) if comparison else 0,
+            "mean_difference": comparison.difference if comparison else None,
+            "same_verdict": comparison.same_verdict if comparison else None,
+        }
+        answer(value, "", as_json=True)
+        return
+    for each in videos:
+        mine = [label.score for label in each.labels if label.annotator == annotator]
+        given = f"{mine[0]:.2f}" if mine else "  - "
+        out.print(f"{each.video_id}  {given}  {escape(shown(blind_copy(record, each)))}",
+                  soft_wrap=True)  # fmt: skip
+    if comparison is not None:
+        out.print(str(comparison), soft_wrap=True)
