@@ -77,6 +77,7 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     "number": (0,),
     "index": (0,),
     "entity_id": ("session_b",),
+    "video": ("00000000",),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -234,3 +235,21 @@ def test_a_passed_session_goes_on_only_with_something_new_to_do(
     assert client.post(f"{there}/resume", json={"max_iterations": 3}).status_code == 200
     assert client.get(there).json()["status"] == "queued"
     assert client.post(f"{there}/resume").status_code == 409, "it waits already"
+
+
+def test_people_score_videos_blind(client: TestClient, runs: Path) -> None:
+    there = "/api/sessions/session_a/labels"
+    videos = client.get(there).json()["videos"]
+    assert videos
+    for each in videos:
+        assert not re.search("iter_|median|p10|p90", each["url"] + each["video"])
+        assert client.get(each["url"]).headers["content-type"] == "video/mp4"
+    body = {"video": videos[0]["video"], "score": 0.25, "annotator": "ann"}
+    saved = client.post(there, json=body)
+    assert saved.status_code == 201, saved.text
+    assert [each["score"] for each in saved.json()["videos"]].count(0.25) == 1
+    assert client.get(there).json()["videos"][0]["score"] is None, "of nobody"
+    assert client.get(f"{there}.csv").text.count(",ann,") == 1
+    assert client.post(there, json={**body, "video": "nothing"}).status_code == 404
+    (runs / "session_a" / "human_labels.json").write_text("{")
+    assert client.post(there, json=body).status_code == 409

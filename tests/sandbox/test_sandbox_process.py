@@ -166,6 +166,15 @@ sys.stdin.read()
         psutil.Process(sandboxed).wait(timeout=10)
 
 
+def test_what_the_parent_keeps_for_it_counts_as_its_disk_space(sandbox: Runner) -> None:
+    source = "open('f', 'wb').write(bytes(6 << 20)); send(b'up'); import time; time.sleep(60)"
+    with sandbox.start(source, disk_bytes=8 << 20) as process:
+        assert process.poll(10) == b"up"
+        process.charge(4 << 20)
+        end = process.wait(10)
+    assert (end.reason, end.message) == ("disk", "it wrote more than its 8.0 MiB of disk space")
+
+
 def test_signs_of_life_are_no_stall(sandbox: Runner) -> None:
     busy = sandbox(
         "import time\nfor i in range(8): send(b'alive'); time.sleep(.1)", stall_seconds=0.5

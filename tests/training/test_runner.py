@@ -16,6 +16,7 @@ from processes import kill_process, wait_until
 from p2p.config import TrainConfig
 from p2p.contracts import StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
+from p2p.training.checkpoints import checkpoint_steps
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import (
     RunOptions,
@@ -336,6 +337,66 @@ def reward_fn(obs, action, next_obs, info):
     with pytest.raises(TrainingFailed, match=reason):
         run_training(small_config, code, record, options=QUIET)
     assert record.derive_status() in ("failed", "error")
+
+
+FORGES = """
+import os, time
+import numpy as np
+from p2p.contracts import EvalReady
+from p2p.training import base_trainer
+
+real = base_trainer.send_evaluation
+
+def forge(ctx, policy_file, result, trajectories):
+    weights = (ctx.folder / policy_file).read_bytes()
+    real(ctx, policy_file, result, trajectories)
+    if not os.path.exists({flag!r}):
+        return
+    arrays = trajectories["median"].arrays()
+    rows, random = len(arrays["step"]), np.random.default_rng(0)
+    large = dict(arrays)
+    for name, column in arrays.items():
+        if name != "reward_term_names" and len(column) == rows:
+            shape = (200 * rows, *column.shape[1:])
+            large[name] = random.normal(size=shape).astype(column.dtype)
+    for i in range(1, 21):
+        (ctx.folder / f"policy{{i}}").write_bytes(weights)
+        np.savez(ctx.folder / f"trajectory{{i}}.npz", **large)
+        ctx.send(EvalReady(
+            result=result.model_copy(update={{"global_step": result.global_step + i}}),
+            policy_file=f"policy{{i}}", trajectory_files={{"median": f"trajectory{{i}}.npz"}}))
+        while os.path.exists(f"trajectory{{i}}.npz"):
+            time.sleep(0.01)
+
+base_trainer.send_evaluation = forge
+
+def reward_fn(obs, action, next_obs, info):
+    return info["x_velocity"], {{"speed": info["x_velocity"]}}
+"""
+
+
+@pytest.mark.slow
+def test_a_flood_of_forged_evaluations_stays_in_the_limit_and_the_run_resumes(
+    tmp_path: Path, small_config: TrainConfig
+) -> None:
+    limit = 16 << 20
+    flag = tmp_path / "hostile"
+    flag.touch()
+    record = IterationRecord(tmp_path / "iter_1")
+    config = small_config.with_updates(num_evals=30)
+    code, options = FORGES.format(flag=str(flag)), RunOptions(videos=False, disk_bytes=limit)
+    with pytest.raises(TrainingFailed) as caught:
+        run_training(config, code, record, options=options)
+    assert caught.value.kind == "reward"
+    assert record.derive_status() == "failed"
+    assert len(list(record.checkpoints_dir.iterdir())) > 2, "some of the flood was published"
+    left = sum(path.stat().st_blocks * 512 for path in record.path.rglob("*"))
+    assert left <= limit
+    flag.unlink()
+    summary = run_training(config, code, record, options=options)
+    assert summary.total_timesteps == config.total_timesteps
+    steps = [info.step for info in summary.checkpoints]
+    assert checkpoint_steps(record) == steps, "what was forged is gone"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_not_a_traceback(

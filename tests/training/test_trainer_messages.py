@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from p2p.config import TrainConfig
-from p2p.contracts import EvalReady, ScalarsReady, Started, TrainScalars
+from p2p.contracts import Alive, EvalReady, ScalarsReady, Started, TrainScalars
 from p2p.sandbox import UntrustedResultError, read_message
 from p2p.training.evaluation import summarize
-from p2p.training.trainer_messages import TrainerMessages, longest_training_s
+from p2p.training.trainer_messages import MAX_SIGNS, TrainerMessages, longest_training_s
 
 CONFIG = TrainConfig(
     env_id="InvertedPendulum-v5", num_envs=2, num_steps=64, total_timesteps=512, num_evals=2,
@@ -75,6 +75,14 @@ FORGED: dict[str, Callable[[], list[bytes]]] = {
     "metrics before the start": lambda: [line(scalars())],
     "metrics after the end": lambda: [line(started()), line(scalars(LAST + 1))],
     "metrics twice": lambda: [line(started()), line(scalars()), line(scalars())],
+    "metrics beyond the plan": lambda: [
+        line(started()),
+        *(line(scalars(step)) for step in range(1, 6)),
+    ],
+    "signs of life without end": lambda: [
+        line(started()),
+        *[line(Alive(phase="eval", global_step=1))] * (MAX_SIGNS + 1),
+    ],
     "many metrics": lambda: [
         line(started()),
         line(scalars(), scalars__values={f"k{i}": 1.0 for i in range(100_000)}),

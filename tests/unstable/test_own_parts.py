@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from processes import within
 from small_run import SMALL
 
 from unstable.cli import main
 from unstable.config import load_config
 from unstable.run.folder import RunFolder
+from unstable.run.start import start
 from unstable.utils.templates import TEMPLATES
 
 MODULE = """
@@ -157,3 +159,17 @@ def test_what_is_wrong_with_them_is_said_and_leaves_no_folder(
     assert words in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_the_actors_of_a_run_on_ray_find_them_too(config: Path, tmp_path: Path, model: str) -> None:
+    loaded = load_config(config, mode="ray", batch_size=8, eval_workers=2)
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.write_config(loaded)
+    with within(240):
+        result = start(loaded, folder, model, lambda _: None)
+    assert result.step == 1
+    assert result.evaluations[-1]["opponent"] == "my_parts:Opponent"
+    assert result.counts["failed"] == 0

@@ -22,6 +22,7 @@ from p2p.api.routes import (
     catalogue,
     iterations,
     jobs,
+    labels,
     models,
     moved,
     selfplay,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ROUTES = (
-    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash, moved,
+    sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash, labels, moved,
 )  # fmt: skip
 STATIC = Path(__file__).parent / "static"
 PAGES = (

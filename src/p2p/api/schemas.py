@@ -244,6 +244,33 @@ class SteerRequest(Record):
     hp_changes: dict[str, Any] = Field(default_factory=dict)
 
 
+class BlindVideo(Record):
+    """A video to score, under a name that says nothing of it."""
+
+    video: str
+    url: str
+    score: Score | None = None
+    """The annotator's own."""
+
+
+class LabelRequest(Record):
+    """A person's score of a video."""
+
+    video: Annotated[str, Field(max_length=64)]
+    score: Score
+    annotator: Annotated[str, Field(min_length=1, max_length=100)]
+    note: Annotated[str, Field(max_length=4000)] = ""
+
+
+class LabelsResponse(Record):
+    videos: tuple[BlindVideo, ...]
+    compared: int
+    """Scores of people whose episode a judge has scored, too."""
+    mean_difference: float | None = None
+    same_verdict: int = 0
+    """How many of them are on the judges' side of the threshold."""
+
+
 class TrashItem(Record):
     id: str
     kind: Literal["session", "benchmark"]

@@ -11,7 +11,16 @@ import typer
 from rich.markup import escape
 
 from p2p.commands.arguments import RunsDirOption, SessionArgument, find_name, open_session
-from p2p.commands.console import CommandError, JsonFlag, UsageError, answer, err, out, shown
+from p2p.commands.console import (
+    CommandError,
+    JsonFlag,
+    UsageError,
+    answer,
+    err,
+    out,
+    refused,
+    shown,
+)
 
 if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
@@ -78,10 +87,12 @@ def label(
 def _keep(
     record: SessionRecord, video: LabelledVideo, score: float, annotator: str, note: str
 ) -> None:
+    from p2p.files import UnreadableError
     from p2p.session.labels import add_label
     from p2p.session.publishing import rewrite_report
 
-    add_label(record, video.path, score, annotator, note)
+    with refused(record.labels.path.name, UnreadableError):
+        add_label(record, video.path, score, annotator, note)
     rewrite_report(record)
 
 

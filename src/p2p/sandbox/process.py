@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from p2p.sandbox import cgroup, usage
@@ -54,6 +55,7 @@ class SandboxedProcess:
         self._reaped = False
         self._ending: tuple[EndReason, str] | None = None
         self._exit: SandboxExit | None = None
+        self._charged = 0
         self._finished = False  # the module has come to its end
         self._nobody_reads = False
         self._ready_at: float | None = None
@@ -106,6 +108,10 @@ class SandboxedProcess:
             if self._ending is None:
                 self._ending = (reason, message)
             self._signal_group()
+
+    def charge(self, disk_bytes: int) -> None:
+        """Count so many bytes that the parent keeps for it elsewhere as written by it."""
+        self._charged = disk_bytes
 
     def wait(self, timeout: float | None = None) -> SandboxExit:
         """How the process ended, once it has; lines may still be read afterwards.
@@ -257,9 +263,10 @@ class SandboxedProcess:
 
     def _folder_use(self, pid: int) -> usage.FolderUse:
         sandbox = self._sandbox
-        return usage.folder_use(
+        use = usage.folder_use(
             sandbox.folder, pid, max_files=sandbox.max_files, max_bytes=sandbox.disk_bytes
         )
+        return replace(use, disk_bytes=use.disk_bytes + self._charged)
 
     def _reap(self, popen: subprocess.Popen[bytes]) -> tuple[int, float]:
         """Exit status and CPU seconds."""

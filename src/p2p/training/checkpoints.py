@@ -41,7 +41,7 @@ def checkpoint_dir(record: IterationRecord, step: int) -> Path:
 def publish_checkpoint(
     record: IterationRecord, config: TrainConfig, message: EvalReady, max_bytes: int = MAX_BYTES
 ) -> int:
-    """Check what the trainer left, and write it down as this checkpoint; returns its bytes.
+    """Check what the trainer left, and write it down as this checkpoint; returns bytes written.
 
     Raises UntrustedResultError, before anything is written, where it is not what the run makes, or
     takes more than `max_bytes`.
@@ -69,7 +69,8 @@ def publish_checkpoint(
     partial.replace(folder / "policy.zip")
     for name in (message.policy_file, *message.trajectory_files.values()):
         (record.work_dir / name).unlink(missing_ok=True)
-    return size
+    written = [record.trajectory_file(step, label) for label in episodes]
+    return sum(path.stat().st_size for path in (*written, *folder.iterdir()))
 
 
 def _check_shapes(
@@ -114,6 +115,16 @@ def checkpoint_steps(record: IterationRecord) -> list[int]:
         int(path.parent.name.removeprefix("step_"))
         for path in record.checkpoints_dir.glob("step_*/policy.zip")
     )
+
+
+def forget_checkpoints(record: IterationRecord, after: int) -> None:
+    """Remove what was published beyond a step that the run is at again: it comes anew."""
+    for folder in record.checkpoints_dir.glob("step_*"):
+        step = int(folder.name.removeprefix("step_"))
+        if step > after:
+            shutil.rmtree(folder)
+            for label in ROLLOUT_LABELS:
+                record.trajectory_file(step, label).unlink(missing_ok=True)
 
 
 FILE_NAME = "resume.safetensors"

@@ -38,6 +38,7 @@ from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import (
     adopt_state,
     checkpoint_steps,
+    forget_checkpoints,
     forget_leftovers,
     publish_checkpoint,
 )
@@ -168,6 +169,7 @@ def _run(run: _Run) -> TrainSummary:
         record.set_status("cancelled")
         raise
     except TrainingFailed as failure:
+        forget_leftovers(record.work_dir)
         record.set_status("failed" if failure.kind == "reward" else "error", str(failure))
         raise
     except BaseException as error:
@@ -214,7 +216,7 @@ class _Run:
     last_beat: float = -math.inf
     last_step: int = 0
     published: int = 0
-    """Bytes of checkpoints; what the sandbox may write, they may take here."""
+    """Bytes of checkpoints and metrics: they count as disk space of the sandbox."""
 
     def train(self) -> TrainSummary:
         began = time.monotonic()
@@ -274,10 +276,21 @@ class _Run:
                 if line is not None:
                     message = messages.read(line)
                     self._take(message, renders)
+                    self._account(message, line, process)
                     self.on_message(message)
         finally:
             if self.metrics is not None:
                 self.warnings += self.metrics.close()
+
+    def _account(self, message: WorkerMessage, line: bytes, process: SandboxedProcess) -> None:
+        """Count what was written for the sandbox as if it had written it."""
+        if isinstance(message, ScalarsReady | EvalReady):
+            self.published += 2 * len(line)  # to scalars.jsonl and to TensorBoard's files
+        process.charge(self.published)
+        if self.published > self.options.disk_bytes:
+            raise UntrustedResultError(
+                f"checkpoints and metrics take more than {self.options.disk_bytes:,} bytes"
+            )
 
     def _beat(self, renders: RenderQueue) -> None:
         """Every few seconds: write the heartbeat, unless it was cancelled."""
@@ -302,6 +315,8 @@ class _Run:
                     self.options.trackers,
                     after_step=message.start_step,
                 )
+                forget_checkpoints(self.record, after=message.start_step)
+                self.published = _published_bytes(self.record)
                 for step in checkpoint_steps(self.record):
                     renders.add(step, ON_THE_WAY)  # of before a restart
             case ScalarsReady() if self.metrics is not None:
@@ -360,6 +375,16 @@ class _Run:
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
+
+
+def _published_bytes(record: IterationRecord) -> int:
+    """What lies in a run's folder from before, besides its videos and the sandbox's own folder."""
+    own = (record.work_dir, record.videos_dir)
+    return sum(
+        path.stat().st_size
+        for path in record.path.rglob("*")
+        if path.is_file() and not any(folder in path.parents for folder in own)
+    )
 
 
 def select_checkpoint(

@@ -30,6 +30,8 @@ from p2p.sandbox import UntrustedResultError, read_message
 MAX_NAMES = 500
 """Metrics of a line, and terms of a reward."""
 MAX_NAME_LENGTH = 200
+MAX_SIGNS = 20_000
+"""Of life, from one update or evaluation to the next: hours, at two in a second."""
 LEAST_STEPS_PER_S = 10.0
 """Slower than this on average, after an hour to begin with, a training is ended."""
 
@@ -60,13 +62,25 @@ class TrainerMessages:
     """Of the last line of metrics."""
     evaluated: int = -1
     evaluations: int = 0
+    updates: int = 0
+    signs: int = 0
+    """Of life, since there was progress."""
 
     def read(self, line: bytes) -> WorkerMessage:
         """Raises UntrustedResultError if it is no message, or does not belong to this run."""
         message = parse_message(line)
-        if problem := self._problem(message):
+        if problem := self._too_many(message) or self._problem(message):
             raise UntrustedResultError(f"the trainer's messages do not make a run: {problem}")
         return message
+
+    def _too_many(self, message: WorkerMessage) -> str:
+        progress = isinstance(message, ScalarsReady | EvalReady)
+        self.signs = 0 if progress else self.signs + 1
+        self.updates += isinstance(message, ScalarsReady)
+        if self.signs > MAX_SIGNS:
+            return f"{MAX_SIGNS:,} signs of life without progress"
+        planned = self.config.num_iterations
+        return f"metrics of more than {planned} updates" if self.updates > planned else ""
 
     def _problem(self, message: WorkerMessage) -> str:
         last = self.config.num_iterations * self.config.batch_size

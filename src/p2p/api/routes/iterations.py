@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/api", tags=["iterations"])
 
 
-def _file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
+def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
     """For the documentation of a route that answers with a file."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     return {200: {"description": "the file, or a part of it", "content": {media_type: binary}}}
@@ -71,20 +71,20 @@ def show_bands(state: State, session_id: str, iter_num: str) -> list[AggregatedM
 @router.get(
     "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/videos/{name}",
     response_class=FileResponse,
-    responses=_file_of("video/mp4"),
+    responses=file_of("video/mp4"),
 )
 def get_video(state: State, session_id: str, iter_num: str, run_id: str, name: str) -> FileResponse:
     """A video; parts of it by `Range`."""
     run = state.run(session_id, iter_num, run_id)
     if name not in run.video_filenames():
         raise NotFound(f"run {run_id} has no video {name!r}")
-    return _file(run.videos_dir / name, state.runs_dir, "video/mp4")
+    return file_answer(run.videos_dir / name, state.runs_dir, "video/mp4")
 
 
 @router.get(
     "/sessions/{session_id}/iterations/{iter_num}/runs/{run_id}/policies/{step}",
     response_class=FileResponse,
-    responses=_file_of("application/zip"),
+    responses=file_of("application/zip"),
 )
 def get_policy(
     state: State, session_id: str, iter_num: str, run_id: str, step: int
@@ -93,13 +93,13 @@ def get_policy(
     run = state.run(session_id, iter_num, run_id)
     path = run.checkpoints_dir / f"step_{step}" / "policy.zip"
     name = f"{session_id}_{run.iteration_id}_{step}.zip"
-    return _file(path, state.runs_dir, "application/zip", download_as=name)
+    return file_answer(path, state.runs_dir, "application/zip", download_as=name)
 
 
 @router.get(
     "/sessions/{session_id}/policy",
     response_class=FileResponse,
-    responses=_file_of("application/zip"),
+    responses=file_of("application/zip"),
 )
 def get_best_policy(state: State, session_id: str) -> FileResponse:
     """The policy that the session ended with."""
@@ -109,21 +109,21 @@ def get_best_policy(state: State, session_id: str) -> FileResponse:
         raise NotFound(f"session {session_id} has no policy yet")
     path = record.path / result.policy
     path = path / "policy.zip" if path.is_dir() else path
-    return _file(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
+    return file_answer(path, state.runs_dir, "application/zip", download_as=f"{session_id}.zip")
 
 
 @router.get(
     "/sessions/{session_id}/report",
     response_class=FileResponse,
-    responses=_file_of("text/markdown"),
+    responses=file_of("text/markdown"),
 )
 def get_report(state: State, session_id: str) -> FileResponse:
     """report.md."""
     record = state.session(session_id)
-    return _file(record.report_path, state.runs_dir, "text/markdown; charset=utf-8")
+    return file_answer(record.report_path, state.runs_dir, "text/markdown; charset=utf-8")
 
 
-def _file(
+def file_answer(
     path: Path, runs_dir: Path, media_type: str, download_as: str | None = None
 ) -> FileResponse:
     """A file of ours; one that a link leads out of the runs folder to is not."""
