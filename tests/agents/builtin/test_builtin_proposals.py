@@ -417,7 +417,12 @@ def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
 
 
 @pytest.mark.parametrize(
-    ("env_id", "prompt"), [("Ant-v5", "reach the target"), ("Ant-v5", "don't run backward")]
+    ("env_id", "prompt"),
+    [
+        ("Ant-v5", "reach the target"),
+        ("Ant-v5", "don't run backward"),
+        ("Pusher-v5", "push the object away from the goal"),
+    ],
 )
 def test_what_would_be_trained_as_something_else_is_refused(env_id: str, prompt: str) -> None:
     assert "cannot measure" in propose(prompt, env_id).refusal

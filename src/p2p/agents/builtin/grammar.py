@@ -129,7 +129,7 @@ class _Reader:
                 or self._phrase(rest)
                 or self._single(rest[0])
             )
-        if self.pending.direction in ("up", "down"):
+        if self.pending.direction in ("up", "down", "away"):
             self.unused += self.pending.words
         elif self.pending != Goal(""):  # "fast!": a way to move, so move
             self._open(Goal("go"))

@@ -93,6 +93,7 @@ _DIRECTIONS = {
     "anti-clockwise",
     "up": "up, upward, upwards, into the air, in the air",
     "down": "down, downward, downwards",
+    "away": "away, away from",
 }
 
 _SPEEDS = {

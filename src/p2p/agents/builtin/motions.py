@@ -418,6 +418,9 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
         else:
             builder.cannot.append("reach a target")
         return
+    if goal.direction == "away":
+        builder.cannot.append(f"{goal.motion} away from the goal")
+        return
     pushing = "hand_distance" in builder.quantities
     near = (0.12 if pushing else 0.1) * builder.model.length
     if pushing:
