@@ -1237,6 +1237,70 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{session_id}/labels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Labels
+         * @description The videos to score, in an order and under names that say nothing of them.
+         */
+        get: operations["list_labels_api_sessions__session_id__labels_get"];
+        put?: never;
+        /**
+         * Save Label
+         * @description Score a video; a score by the same annotator before is replaced.
+         */
+        post: operations["save_label_api_sessions__session_id__labels_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/labels/{video}/video": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Blind Video
+         * @description A video to score; parts of it by `Range`.
+         */
+        get: operations["get_blind_video_api_sessions__session_id__labels__video__video_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/labels.csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Labels Csv
+         * @description All scores, with those of the judges.
+         */
+        get: operations["get_labels_csv_api_sessions__session_id__labels_csv_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1660,6 +1724,18 @@ export interface components {
             cases: number[];
             /** Ended */
             ended: number;
+        };
+        /**
+         * BlindVideo
+         * @description A video to score, under a name that says nothing of it.
+         */
+        BlindVideo: {
+            /** Video */
+            video: string;
+            /** Url */
+            url: string;
+            /** Score */
+            score?: number | null;
         };
         /**
          * Case
@@ -2443,6 +2519,37 @@ export interface components {
             unavailable?: {
                 [key: string]: string;
             };
+        };
+        /**
+         * LabelRequest
+         * @description A person's score of a video.
+         */
+        LabelRequest: {
+            /** Video */
+            video: string;
+            /** Score */
+            score: number;
+            /** Annotator */
+            annotator: string;
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+        };
+        /** LabelsResponse */
+        LabelsResponse: {
+            /** Videos */
+            videos: components["schemas"]["BlindVideo"][];
+            /** Compared */
+            compared: number;
+            /** Mean Difference */
+            mean_difference?: number | null;
+            /**
+             * Same Verdict
+             * @default 0
+             */
+            same_verdict: number;
         };
         /**
          * Lesson
@@ -7054,6 +7161,163 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StopResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_labels_api_sessions__session_id__labels_get: {
+        parameters: {
+            query?: {
+                /** @description whose scores to show */
+                annotator?: string;
+            };
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabelsResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    save_label_api_sessions__session_id__labels_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LabelRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LabelsResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    get_blind_video_api_sessions__session_id__labels__video__video_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                video: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the file, or a part of it */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "video/mp4": string;
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    get_labels_csv_api_sessions__session_id__labels_csv_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                    "text/csv": string;
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

@@ -78,6 +78,7 @@ function WinRates({ run }: { run: SelfPlayRun }) {
                   <td>{rate.opponent}</td>
                   <td className="numeric">
                     <b>{percent(rate.win_rate)}</b>
+                    {rate.players === 1 && " solved"}
                   </td>
                   <td className="numeric muted">
                     {percent(rate.low)} to {percent(rate.high)}
