@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from p2p.api.app import STATIC
+from p2p.session.options import OPTIONS
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 SINGLE_FILES = (
@@ -66,3 +67,11 @@ def test_the_built_page_is_up_to_date() -> None:
         digest.update(f"{name}\0".encode() + (FRONTEND / name).read_bytes() + b"\0")
     built = (STATIC / "sources.sha256").read_text().strip()
     assert digest.hexdigest() == built, "the page is older than frontend/: run `make frontend`"
+
+
+def test_the_form_knows_every_option_of_a_session() -> None:
+    text = (FRONTEND / "src" / "lib" / "command.ts").read_text()
+    for option in OPTIONS:
+        field, flag = option.field, option.flag.split("/")[0].removeprefix("--")
+        assert f'"{field}"' in text or f"asked.{field}" in text, field
+        assert f'--{flag}"' in text or f'"{flag}"' in text, flag

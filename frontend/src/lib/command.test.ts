@@ -31,3 +31,9 @@ test("criteria travel with the command, which names no file", () => {
   const criteria = [{ id: "a", title: "Runs", description: "", measure: "speed", comparison: "at_least" as const, threshold: 1, unit: "m/s", weight: 1, category: "task" as const }];
   expect(commandLine({ prompt: "run", criteria })).toBe(`p2p run run --criteria - <<'END'\n${JSON.stringify(criteria)}\nEND`);
 });
+
+test("an option that is on or off stands as its flag, and only if it was changed", () => {
+  expect(commandLine({ prompt: "run", use_zoo_preset: true, review_judge: false, hp_tuning: null, thinking_effort: "high", judge_episodes: 4 })).toBe(
+    "p2p run run --thinking high --judge-episodes 4 --zoo-preset --no-review-judge",
+  );
+});

@@ -12,7 +12,23 @@ const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
   ["pass_threshold", "--threshold"],
   ["budget_usd", "--budget-usd"],
   ["max_minutes", "--max-minutes"],
+  ["thinking_effort", "--thinking"],
+  ["judge_episodes", "--judge-episodes"],
+  ["confirm_episodes", "--confirm-episodes"],
+  ["cores_per_run", "--cores-per-run"],
 ];
+
+/** Options that are on or off: field, flag without its dashes, and what the form calls it. */
+export const TOGGLES = [
+  ["videos", "videos", "Record evaluation videos"],
+  ["use_zoo_preset", "zoo-preset", "Train with the tuned preset of RL Baselines3 Zoo (longer runs)"],
+  ["hp_tuning", "hp-tuning", "Revisions may change hyperparameters"],
+  ["use_code_judge", "code-judge", "Judge by code"],
+  ["review_reward", "review-reward", "Have each reward reviewed"],
+  ["review_judge", "review-judge", "Have each judge reviewed"],
+] as const satisfies readonly (readonly [keyof StartRequest, string, string])[];
+export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset"];
+export const EFFORTS = ["minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 /** The request without what was left open. */
 export function tidy(request: StartRequest): StartRequest {
@@ -26,7 +42,9 @@ export function commandLine(request: StartRequest): string {
   for (const [name, flag] of FLAGS) {
     if (asked[name] !== undefined) words.push(flag, quoted(String(asked[name])));
   }
-  if (asked.videos === false) words.push("--no-videos");
+  for (const [name, flag] of TOGGLES) {
+    if (asked[name] !== undefined) words.push(asked[name] ? `--${flag}` : `--no-${flag}`);
+  }
   for (const [name, value] of Object.entries(asked.settings ?? {})) words.push("--set", quoted(`${name}=${String(value)}`));
   if (asked.criteria) words.push("--criteria", "-", `<<'END'\n${JSON.stringify(asked.criteria)}\nEND`);
   return words.join(" ");

@@ -4,7 +4,7 @@ import { useNavigate } from "react-router";
 import { send } from "../../api/client";
 import { envsQuery } from "../../api/queries";
 import type { Criterion, Intent, StartRequest, StartResponse } from "../../api/types";
-import { commandLine, parseSettings, tidy } from "../../lib/command";
+import { commandLine, EFFORTS, OFF_UNLESS_ASKED, parseSettings, tidy, TOGGLES } from "../../lib/command";
 import { Card, Command, PageHeading, Problem, Unchecked } from "../../ui/basics";
 import { ModelField, NumberField } from "../../ui/fields";
 import { CriteriaEditor } from "../Criteria";
@@ -194,12 +194,29 @@ export function AdvancedSettings({ request, onChange, settings, onSettings }: Se
           <NumberField label="Seeds" placeholder="1" min={1} max={100} value={typeof request.seeds === "number" ? request.seeds : null} onChange={(value) => onChange({ seeds: value })} />
           <NumberField label="Hyperparameter configs" placeholder="1" min={1} max={100} value={request.configs} onChange={(value) => onChange({ configs: value })} />
           <NumberField label="Pass threshold" placeholder="0.8" min={0.01} max={1} step="any" value={request.pass_threshold} onChange={(value) => onChange({ pass_threshold: value })} />
+          <NumberField label="Judged episodes per run" placeholder="8" min={1} max={100} value={request.judge_episodes} onChange={(value) => onChange({ judge_episodes: value })} />
+          <NumberField label="Held-out seeds of a confirmation" placeholder="16" min={1} max={1000} value={request.confirm_episodes} onChange={(value) => onChange({ confirm_episodes: value })} />
+          <NumberField label="Cores per training run" placeholder="chosen" min={0} max={4096} value={request.cores_per_run} onChange={(value) => onChange({ cores_per_run: value })} />
+          <label className="field">
+            Thinking effort
+            <select value={request.thinking_effort ?? ""} onChange={(event) => onChange({ thinking_effort: event.target.value || null })}>
+              <option value="">the model&apos;s default</option>
+              {EFFORTS.map((effort) => (
+                <option key={effort}>{effort}</option>
+              ))}
+            </select>
+          </label>
           <NumberField label="Job priority" placeholder="0" value={request.priority} onChange={(value) => onChange(value === null ? { priority: 0 } : { priority: value })} />
         </div>
-        <label className="row small-text">
-          <input type="checkbox" checked={request.videos !== false} onChange={(event) => onChange({ videos: event.target.checked ? null : false })} />
-          Record evaluation videos
-        </label>
+        {TOGGLES.map(([name, , title]) => {
+          const usual = !OFF_UNLESS_ASKED.includes(name);
+          return (
+            <label key={name} className="row small-text">
+              <input type="checkbox" checked={request[name] ?? usual} onChange={(event) => onChange({ [name]: event.target.checked === usual ? null : !usual })} />
+              {title}
+            </label>
+          );
+        })}
         <label className="field">
           Training settings, one name=value per line
           <textarea rows={3} className="mono" value={settings} placeholder={"learning_rate=0.0003\nnum_envs=16"} onChange={(event) => onSettings(event.target.value)} />
