@@ -24,7 +24,7 @@ _REMOVE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """A cgroup with one sandboxed process in it, and what that starts."""
 
     folder: Path
@@ -96,14 +96,14 @@ def _remove_leftovers(parent: Path) -> None:
                 folder.rmdir()
 
 
-def enclose(pid: int, sandbox: Sandbox) -> Group | None:
+def enclose(pid: int, sandbox: Sandbox) -> ControlGroup | None:
     """Put a process that has not begun in a group of its own; None where there are no groups."""
     try:
         parent = _parent()
         if parent is None:
             return None
         _remove_leftovers(parent)
-        group = Group(parent / f"{_NAME}-{os.getpid()}-{pid}")
+        group = ControlGroup(parent / f"{_NAME}-{os.getpid()}-{pid}")
         group.folder.mkdir()
     except OSError:
         return None

@@ -50,7 +50,7 @@ class SandboxedProcess:
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         self._queue = LineQueue()
         self._lock = threading.Lock()
-        self._group: cgroup.Group | None = None
+        self._group: cgroup.ControlGroup | None = None
         self._started: Future[subprocess.Popen[bytes]] = Future()
         self._reaped = False
         self._ending: tuple[EndReason, str] | None = None
