@@ -14,6 +14,7 @@ import "./pages/pages.css";
 
 // Charts and formulas come when a page needs them: the first view stays light.
 const SessionPage = lazy(() => import("./pages/session/SessionPage"));
+const LabelPage = lazy(() => import("./pages/session/LabelPage"));
 const StartPage = lazy(() => import("./pages/start/StartPage"));
 const MonitorPage = lazy(() => import("./pages/MonitorPage"));
 const TrashPage = lazy(() => import("./pages/TrashPage"));
@@ -46,6 +47,7 @@ createRoot(root).render(
             <Route path="e2e" element={<SessionsPage />} />
             <Route path="e2e/new" element={<StartPage />} />
             <Route path="e2e/:id" element={<SessionPage />} />
+            <Route path="e2e/:id/label" element={<LabelPage />} />
             <Route path="benchmark" element={<BenchmarksPage />} />
             <Route path="benchmark/:id" element={<BenchmarkPage />} />
             <Route path="benchmark/job/:id" element={<JobPage />} />

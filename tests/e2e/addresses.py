@@ -20,6 +20,7 @@ PAGES = {
     f"{SESSION_PAGE}?tab=training": "run forward fast",
     f"{SESSION_PAGE}?tab=lessons": "run forward fast",
     f"{SESSION_PAGE}?tab=events": "run forward fast",
+    f"{SESSION_PAGE}/label": "Score the videos",
     "/benchmark": "Benchmark",
     f"/benchmark/{BENCHMARK}": "tests.csv, 3 prompts",
     f"/benchmark/job/{BENCHMARK}/case/1": "reach fast",

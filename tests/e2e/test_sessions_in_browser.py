@@ -120,3 +120,21 @@ def test_the_monitor_shows_the_cores_and_says_whether_a_node_can_be_used(visitor
     page.get_by_role("meter", name="Memory").wait_for()
     page.get_by_role("button", name="Check").first.click()
     page.get_by_text("usable", exact=True).wait_for()
+
+
+def test_videos_are_scored_blind_and_compared_with_the_judges(visitor: Visitor) -> None:
+    page = visitor.open(SESSION_PAGE)
+    page.get_by_role("link", name="score the videos").click()
+    page.get_by_role("heading", level=1, name="Score the videos").wait_for()
+    save = page.get_by_role("button", name="Save and next")
+    page.get_by_label("Your name").fill("Ada")
+    count = int(
+        page.get_by_role("heading", name=re.compile(r"^Video 1 of \d+$")).inner_text().split()[-1]
+    )
+    for number in range(1, count + 1):
+        page.get_by_role("heading", name=f"Video {number} of {count}", exact=True).wait_for()
+        assert save.is_disabled()
+        page.get_by_label("How well does it do what the prompt asks?").fill("0.9")
+        save.click()
+    page.get_by_role("heading", name="All videos are scored").wait_for()
+    assert page.get_by_role("link", name="Scores as CSV").is_visible()

@@ -2,7 +2,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
-  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, NodeStatus, ProviderInfo, Resources,
+  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources,
   SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem,
 } from "./types";
 
@@ -24,6 +24,13 @@ export const iterationsQuery = (id: string) =>
   queryOptions({
     queryKey: ["iterations", id],
     queryFn: () => get<Iteration[]>(`${session(id)}/loop-iterations`),
+  });
+
+export const labelsQuery = (id: string, annotator: string) =>
+  queryOptions({
+    queryKey: ["labels", id, annotator],
+    queryFn: () => get<Labels>(`${session(id)}/labels?annotator=${encodeURIComponent(annotator.trim())}`),
+    placeholderData: (before) => before,
   });
 
 const EVENTS_AT_ONCE = 1000;

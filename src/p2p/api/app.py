@@ -44,6 +44,7 @@ PAGES = (
     "/",
     "/e2e",
     "/e2e/{session}",
+    "/e2e/{session}/label",
     "/benchmark",
     "/benchmark/{benchmark}",
     "/benchmark/job/{job}",

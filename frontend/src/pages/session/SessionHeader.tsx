@@ -1,6 +1,6 @@
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
-import { useNavigate } from "react-router";
+import { Link, useNavigate } from "react-router";
 import { send } from "../../api/client";
 import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
 import { dollars, duration, number, percent, score } from "../../lib/format";
@@ -78,6 +78,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
             report.md
           </a>
         )}
+        {session.result && <Link to={`/e2e/${session.session_id}/label`}>score the videos</Link>}
         <span className="mono">{session.session_id}</span>
       </div>
     </div>
