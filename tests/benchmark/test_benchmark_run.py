@@ -30,7 +30,8 @@ InvertedPendulum-v5,plugh,x,hard
 def test_a_closed_gate_leaves_the_next_stage_alone_until_it_opens(tmp_path: Path) -> None:
     (tmp_path / "refused.csv").write_text(REFUSED)
     staged = ("--mode", "staged", "--num-stages", "2", "--gate-threshold", "0.5")
-    status, _, err = ended(begin(tmp_path, "--csv", "refused.csv", "--model", "builtin", *staged))
+    asked = ("--csv", "refused.csv", "--model", "builtin", "--yes", *staged)
+    status, _, err = ended(begin(tmp_path, *asked))
     assert status == 3
     (folder,) = (tmp_path / "runs").glob("bm_*")
     assert "case 0  InvertedPendulum-v5: xyzzy  error" in err

