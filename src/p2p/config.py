@@ -10,6 +10,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -237,6 +238,12 @@ class RunConfigEntry(Record):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+VisualCriterion = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"^[^@]"),
+]
+
+
 class LoopConfig(BaseModel):
     """How a session goes from a prompt to a policy. Every field is used."""
 
@@ -277,6 +284,12 @@ class LoopConfig(BaseModel):
     """Held-out seeds on which a pass is confirmed."""
     judge_every_checkpoint: bool = False
     """Let the VLM judge early checkpoints, too; the code judge always does, it is free."""
+    refined_initial_frame: bool = True
+    """Show the VLM the first frame with the names of the bodies and the axes, before the others."""
+    motion_trail: bool = False
+    """Show the VLM one more picture: poses of the whole episode over one background."""
+    visual_criteria: Annotated[tuple[VisualCriterion, ...], Field(max_length=10)] = ()
+    """What the VLM must see in the videos, beside the other criteria: no pass without it."""
 
     # Where it runs.
     trainer: Literal["local", "scheduled"] = "local"
@@ -298,6 +311,8 @@ class LoopConfig(BaseModel):
     def _someone_judges(self) -> Self:
         if not self.use_code_judge and not self.vlm_model:
             raise ValueError("no judge: set use_code_judge, or name a vlm_model")
+        if self.visual_criteria and not self.vlm_model:
+            raise ValueError("visual_criteria: nobody looks at the videos: name a vlm_model")
         return self
 
     @property

@@ -7,7 +7,7 @@ body. Unknown keys are errors: a file from another program is reported, not half
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, field_validator
 
@@ -121,6 +121,8 @@ Score = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """A short name in lower case, as it stands in files and in generated code."""
 
+TITLE = 80
+"""Characters of a criterion's title, at most."""
 Category = Literal["task", "gait", "posture", "dynamics", "stability", "efficiency"]
 
 
@@ -128,7 +130,7 @@ class Criterion(Record):
     """One measurable part of what was asked for."""
 
     id: Name
-    title: Annotated[str, Field(min_length=1, max_length=80)]
+    title: Annotated[str, Field(min_length=1, max_length=TITLE)]
     description: str
     measure: Annotated[str, Field(min_length=1)]
     """What number is measured on an episode, in words."""
@@ -140,6 +142,23 @@ class Criterion(Record):
     """Against the other criteria; they need not sum to one."""
     category: Category
     """`task` is what was asked for, and no pass without it; the others are how it is done."""
+    visual: bool = False
+    """Only who looks at the videos judges it; its value is the share to which it is met."""
+
+    @classmethod
+    def seen(cls, number: int, text: str) -> Self:
+        """What a user wants to see in the videos, in their own words."""
+        return cls(
+            id=f"seen_{number}",
+            title=text if len(text) <= TITLE else f"{text[: TITLE - 1]}…",
+            description=text,
+            measure="share to which it is seen in the videos",
+            comparison="at_least",
+            threshold=0.8,
+            weight=0.5,
+            category="task",
+            visual=True,
+        )
 
     @property
     def target(self) -> str:
@@ -169,6 +188,11 @@ class Intent(Record):
         if not any(criterion.category == "task" for criterion in criteria):
             raise ValueError("no criterion has the category `task`: nothing is asked for")
         return criteria
+
+    @property
+    def measured(self) -> tuple[Criterion, ...]:
+        """The criteria that code can judge."""
+        return tuple(criterion for criterion in self.criteria if not criterion.visual)
 
 
 class SessionConfig(Record):
@@ -278,6 +302,8 @@ class JudgeOpinion(Record):
     criteria: tuple[CriterionScore, ...] = ()
     diagnosis: str = ""
     failure_tags: tuple[str, ...] = ()
+    shown: str = ""
+    """What a judge that looks has seen of the episode: a video or which frames, and why."""
 
 
 class RolloutJudgment(Record):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from scripted_client import ScriptedClient, blocks, hopper_intent, media_of, pro
 from p2p.agents import judge_agent
 from p2p.agents.judge_agent import judge_run, judge_trajectories
 from p2p.agents.judging import episodes, visual
+from p2p.agents.judging.frames import MAX_FRAMES, Film
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
 from p2p.config import LoopConfig, TrainConfig
@@ -62,24 +62,24 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("video")
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
-    assert episodes.film("Hopper-v5", [folder / "zero.npz"], [folder / "zero.mp4"]) == [""]
-    return folder / "zero.mp4"
+    [film] = episodes.film("Hopper-v5", [folder / "zero.npz"])
+    assert film == Film(folder / "video_zero.mp4")
+    return film.video
 
 
 @pytest.fixture
 def quick_film(monkeypatch: pytest.MonkeyPatch, one_video: Path) -> None:
     """Drawing takes seconds: where the pictures do not matter, one video stands for all."""
 
-    def film(env_id: str, sources: Sequence[Path], outputs: Sequence[Path]) -> list[str]:
-        for output in outputs:
-            shutil.copy(one_video, output)
-        return [""] * len(outputs)
+    def film(env_id: str, sources: Sequence[Path], **options: bool) -> list[Film]:
+        return [Film(one_video) for _ in sources]
 
     monkeypatch.setattr(judge_agent, "film", film)
 
 
 def seen(stays: float | None, calm: float | None = 0.5) -> VisualVerdict:
     return VisualVerdict(
+        analysis="it leans, then stays so",
         criteria=(
             SeenCriterion(id="stays", score=stays, evidence="at 0.1 s"),
             SeenCriterion(id="calm", score=calm),
@@ -187,8 +187,9 @@ def test_judges_that_agree_need_nobody_else(tmp_path: Path, policy: Path) -> Non
     for each in looked_at:
         assert (tmp_path / "judged" / f"video_{each.label}.mp4").stat().st_size > 1000
     pictures = media_of(looking.asked[0])
-    assert 1 <= len(pictures) <= 24
-    for picture in pictures:
+    assert 2 <= len(pictures) <= MAX_FRAMES
+    assert Image.open(io.BytesIO(pictures[0].data)).size == (640, 480)
+    for picture in pictures[1:]:
         assert Image.open(io.BytesIO(picture.data)).size == (480, 480)
     request = blocks(prompt_text(looking.asked[0]))[0][1]
     assert isinstance(request, VisualRequest)
@@ -196,6 +197,7 @@ def test_judges_that_agree_need_nobody_else(tmp_path: Path, policy: Path) -> Non
     assert "+x goes right" in request.camera
 
 
+@pytest.mark.usefixtures("quick_film")
 def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, policy: Path) -> None:
     looking = eyes(seen(0.1))
     heard: list[list[str]] = []
@@ -205,6 +207,7 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
         code = "def check_fn(trajectory, summary):\n    return len(trajectory)\n"
         heard.append([reask("does it lean?", 0.05, 0.2), check(code, "steps")])
         return Synthesis(
+            analysis="the code is mistaken",
             criteria=(
                 SeenCriterion(id="stays", score=0.2, evidence="it leans"),
                 SeenCriterion(id="calm", score=0.5),
@@ -351,7 +354,10 @@ def test_what_cannot_be_settled_is_the_measured_with_little_confidence(
 def test_no_picture_without_a_renderer(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge_agent, "film", lambda env, files, outputs: ["no driver"] * len(files))
+    def no_driver(env_id: str, files: Sequence[Path], **options: bool) -> list[Film]:
+        return [Film(file.with_suffix(".mp4"), problem="no driver") for file in files]
+
+    monkeypatch.setattr(judge_agent, "film", no_driver)
     result = run(tmp_path, policy, BOTH, vlm=eyes(seen(1.0)))
     assert "no driver" in result.unavailable["vlm"]
     assert result.intent_score is not None

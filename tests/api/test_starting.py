@@ -62,6 +62,8 @@ def test_options_of_a_request_reach_the_session(
     options: dict[str, Any] = {
         "use_zoo_preset": True, "hp_tuning": False, "thinking_effort": "low",
         "review_reward": False, "judge_episodes": 5, "confirm_episodes": 7, "cores_per_run": 1,
+        "vlm_model": "ollama:llava", "motion_trail": True, "refined_initial_frame": False,
+        "visual_criteria": ["the foot stays flat"],
     }  # fmt: skip
     answer = client.post("/api/sessions", json={**SHORT, **options})
     assert answer.status_code == 201, answer.text

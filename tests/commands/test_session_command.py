@@ -24,7 +24,8 @@ EVERY_OPTION: dict[str, Any] = {
     "total_timesteps": 9000, "configs": 3, "seeds": 2, "pass_threshold": 0.7,
     "use_zoo_preset": True, "hp_tuning": False, "thinking_effort": "high", "use_code_judge": False,
     "review_reward": False, "review_judge": False, "judge_episodes": 4, "confirm_episodes": 6,
-    "cores_per_run": 2, "budget_usd": 1.5, "max_minutes": 30.0, "videos": False,
+    "refined_initial_frame": False, "motion_trail": True,
+    "visual_criteria": ["the foot's toe points \"up\"", "no wobble"], "cores_per_run": 2, "budget_usd": 1.5, "max_minutes": 30.0, "videos": False,
     "settings": {"net_arch": [32, 16], "device": "cpu", "normalize_obs": False},
 }  # fmt: skip
 
@@ -75,3 +76,21 @@ def test_the_command_of_a_session_asks_for_the_same(
 
 def test_every_option_is_tried_above() -> None:
     assert {option.field for option in OPTIONS} == set(EVERY_OPTION)
+
+
+def test_what_must_be_seen_is_read_from_a_file(
+    p2p: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_work", lambda *_, **__: None)
+    (tmp_path / "seen.txt").write_text("the head stays up\n\n  no foot drags \n")
+    flags = ("--visual-criteria", f"@{tmp_path}/seen.txt", "--visual-criteria", "it looks calm")
+    seen = p2p("run", "run", "--runs-dir", tmp_path / "a", "--vlm", "ollama:llava", *flags)
+    assert seen.status == 0, seen.err
+    (folder,) = (tmp_path / "a").iterdir()
+    config = SessionRecord(folder).config.read()
+    assert config is not None
+    assert config.loop.visual_criteria == ("the head stays up", "no foot drags", "it looks calm")
+    absent = p2p("run", "run", "--runs-dir", tmp_path, "--visual-criteria", "@absent.txt")
+    assert (absent.status, "--visual-criteria" in absent.err) == (2, True)
+    blind = p2p("run", "run", "--runs-dir", tmp_path, *flags)
+    assert (blind.status, "name a vlm_model" in blind.err) == (2, True)

@@ -13,9 +13,7 @@ from model_servers import Answer
 from PIL import Image
 
 from p2p.inference import vlm
-from p2p.inference.question import RequestRejected
-
-LOOK = {"max_frames": 24, "fps": 10}
+from p2p.inference.question import Media, RequestRejected
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +34,18 @@ def brightness(jpeg: bytes) -> float:
     return float(np.asarray(Image.open(io.BytesIO(jpeg)).convert("L")).mean())
 
 
-def test_frames_come_from_the_middle_of_equal_intervals(video):
-    frames = vlm.frames_of(video, max_frames=4, fps=10)
-    assert [seconds for seconds, _ in frames] == pytest.approx([0.48, 1.48, 2.48, 3.48], abs=0.03)
-    expected = [255 * (25 * i + 12) / 99 for i in range(4)]
+def test_frames_are_those_shown_at_the_times_asked_for(video):
+    frames = vlm.frames_at(video, [0.5, 1.5, 1.51, 2.49, 3.5, 99.0])
+    assert [seconds for seconds, _ in frames] == pytest.approx([0.48, 1.48, 2.48, 3.48, 3.96])
+    expected = [255 * i / 99 for i in (12, 37, 62, 87, 99)]
     assert [brightness(jpeg) for _, jpeg in frames] == pytest.approx(expected, abs=6)
-
-
-def test_there_are_no_more_frames_than_asked_for_and_than_there_are(video):
-    assert len(vlm.frames_of(video, max_frames=50, fps=5)) == 20
-    assert len(vlm.frames_of(video, max_frames=7, fps=25)) == 7
-    assert len(vlm.frames_of(video, max_frames=1000, fps=1000)) == 100
-    assert len(vlm.frames_of(video, max_frames=3, fps=0.01)) == 1
     assert vlm.seconds_of(video) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "vllm", "ollama"])
 def test_models_that_take_pictures_get_frames(serve, client_for, provider, video):
     server = serve(provider, [Answer(HELLO)])
-    media = vlm.media_for(server.model(provider), video, max_frames=3, fps=10)
+    media = [Media(jpeg, "image/jpeg") for _, jpeg in vlm.frames_at(video, [0.5, 2.0, 3.5])]
     client_for(provider).ask(question(prompt=["What happens?", *media]))
     seen = server.requests[0].media
     assert [kind for kind, _ in seen] == ["image/jpeg"] * 3
@@ -65,31 +56,40 @@ def test_models_that_take_pictures_get_frames(serve, client_for, provider, video
 
 def test_gemini_gets_the_video_and_is_told_how_closely_to_look(serve, client_for, video):
     server = serve("google", [Answer(HELLO)])
-    media = vlm.media_for(server.model("google"), video, max_frames=24, fps=8)
-    client_for("google").ask(question(prompt=["What happens?", *media]))
+    whole = vlm.whole_video(server.model("google"), video, 8)
+    client_for("google").ask(question(prompt=["What happens?", whole]))
     [(kind, data)] = server.requests[0].media
     assert (kind, data) == ("video/mp4", video.read_bytes())
     assert '"fps": 8' in server.requests[0].everything
 
 
-def test_a_long_video_is_looked_at_less_closely(video, monkeypatch):
-    monkeypatch.setattr(vlm, "MOST_VIDEO_FRAMES", 20)
-    [medium] = vlm.media_for("google:gemini-3.8-flash", video, **LOOK)
-    assert medium.fps == pytest.approx(5.0)
+def test_vllm_gets_the_video_as_a_part_of_its_own(serve, client_for, video):
+    server = serve("vllm", [Answer(HELLO)])
+    whole = vlm.whole_video(server.model("vllm"), video, 8)
+    client_for("vllm").ask(question(prompt=["What happens?", whole]))
+    assert server.requests[0].media == [("video/mp4", video.read_bytes())]
+    [message] = [m for m in server.requests[0].body["messages"] if m["role"] == "user"]
+    kinds = [part["type"] for part in message["content"]]
+    assert kinds == ["text", "video_url"]
+
+
+def test_a_long_video_is_looked_at_less_closely(video):
+    assert vlm.whole_video("google:gemini-3.8-flash", video, 100).fps == pytest.approx(50.0)
+    assert vlm.whole_video("vllm:any", video, 100).fps == pytest.approx(8.0)
 
 
 def test_a_video_too_large_for_one_request_goes_as_frames(video, monkeypatch):
     monkeypatch.setattr(vlm, "MOST_INLINE_BYTES", 10)
-    media = vlm.media_for("google:gemini-3.8-flash", video, max_frames=5, fps=10)
-    assert [medium.media_type for medium in media] == ["image/jpeg"] * 5
+    assert vlm.whole_video("google:gemini-3.8-flash", video, 10) is None
+    assert vlm.whole_video("anthropic:any", video, 10) is None
 
 
 def test_who_cannot_see_and_what_cannot_be_seen_is_said(tmp_path, video):
     with pytest.raises(RequestRejected, match="cannot see"):
-        vlm.media_for("builtin", video, **LOOK)
+        vlm.whole_video("builtin", video, 8)
     (tmp_path / "broken.mp4").write_bytes(b"not a video")
     for name in ("broken.mp4", "absent.mp4"):
         with pytest.raises(RequestRejected, match=name):
-            vlm.media_for("vllm:any", tmp_path / name, **LOOK)
-    with pytest.raises(RequestRejected, match=r"absent\.mp4"):
-        vlm.media_for("google:any", tmp_path / "absent.mp4", **LOOK)
+            vlm.whole_video("vllm:any", tmp_path / name, 8)
+        with pytest.raises(RequestRejected, match=name):
+            vlm.frames_at(tmp_path / name, [0.0])

@@ -104,7 +104,9 @@ def sees(score: float) -> Callable[[Received], Reply]:
         if role != "visual_judge":
             return played_by_builtin(received)
         seen = [{"id": c["id"], "score": score, "evidence": "seen"} for c in request["criteria"]]
-        return Answer({"criteria": seen, "diagnosis": "it stands", "failure_tags": []})
+        return Answer(
+            {"analysis": "it falls", "criteria": seen, "diagnosis": "it stands", "failure_tags": []}
+        )
 
     return reply
 

@@ -122,7 +122,8 @@ def test_a_session_begins_anew_from_its_session_config(
     loop = asked.loop
     assert (loop.seeds, loop.max_iterations, loop.hp_tuning) == ((1, 2), 7, False)
     assert (loop.train.judgment_select, loop.train.num_steps) == ("best", 1024)
-    assert "motion_trail_dual" in capsys.readouterr().err
+    assert (loop.refined_initial_frame, loop.motion_trail) == (True, True)
+    assert "criteria_diagnosis" in capsys.readouterr().err
     assert "Hopper-v5" in command_line(asked, record.path)
 
 

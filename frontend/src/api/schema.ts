@@ -1864,6 +1864,11 @@ export interface components {
              * @enum {string}
              */
             category: "task" | "gait" | "posture" | "dynamics" | "stability" | "efficiency";
+            /**
+             * Visual
+             * @default false
+             */
+            visual: boolean;
         };
         /**
          * CriterionScore
@@ -2468,6 +2473,11 @@ export interface components {
              * @default []
              */
             failure_tags: string[];
+            /**
+             * Shown
+             * @default
+             */
+            shown: string;
         };
         /**
          * JudgmentResult
@@ -2803,6 +2813,21 @@ export interface components {
              * @default false
              */
             judge_every_checkpoint: boolean;
+            /**
+             * Refined Initial Frame
+             * @default true
+             */
+            refined_initial_frame: boolean;
+            /**
+             * Motion Trail
+             * @default false
+             */
+            motion_trail: boolean;
+            /**
+             * Visual Criteria
+             * @default []
+             */
+            visual_criteria: string[];
             /**
              * Trainer
              * @default local
@@ -3747,6 +3772,12 @@ export interface components {
             review_reward?: boolean | null;
             /** Review Judge */
             review_judge?: boolean | null;
+            /** Refined Initial Frame */
+            refined_initial_frame?: boolean | null;
+            /** Motion Trail */
+            motion_trail?: boolean | null;
+            /** Visual Criteria */
+            visual_criteria?: string[] | null;
             /** Judge Episodes */
             judge_episodes?: number | null;
             /** Confirm Episodes */
@@ -3864,6 +3895,12 @@ export interface components {
             review_reward?: boolean | null;
             /** Review Judge */
             review_judge?: boolean | null;
+            /** Refined Initial Frame */
+            refined_initial_frame?: boolean | null;
+            /** Motion Trail */
+            motion_trail?: boolean | null;
+            /** Visual Criteria */
+            visual_criteria?: string[] | null;
             /** Judge Episodes */
             judge_episodes?: number | null;
             /** Confirm Episodes */

@@ -28,8 +28,14 @@ test("settings are read line by line, and a bad line is named", () => {
 });
 
 test("criteria travel with the command, which names no file", () => {
-  const criteria = [{ id: "a", title: "Runs", description: "", measure: "speed", comparison: "at_least" as const, threshold: 1, unit: "m/s", weight: 1, category: "task" as const }];
+  const criteria = [{ id: "a", title: "Runs", description: "", measure: "speed", comparison: "at_least" as const, threshold: 1, unit: "m/s", weight: 1, category: "task" as const, visual: false }];
   expect(commandLine({ prompt: "run", criteria })).toBe(`p2p run run --criteria - <<'END'\n${JSON.stringify(criteria)}\nEND`);
+});
+
+test("what the VLM must see stands once for each criterion", () => {
+  expect(commandLine({ prompt: "run", visual_criteria: ["the head stays up", " ", "no foot drags", ""], motion_trail: true })).toBe(
+    "p2p run run --motion-trail --visual-criteria 'the head stays up' --visual-criteria 'no foot drags'",
+  );
 });
 
 test("an option that is on or off stands as its flag, and only if it was changed", () => {

@@ -26,13 +26,16 @@ export const TOGGLES = [
   ["use_code_judge", "code-judge", "Judge by code"],
   ["review_reward", "review-reward", "Have each reward reviewed"],
   ["review_judge", "review-judge", "Have each judge reviewed"],
+  ["refined_initial_frame", "refined-initial-frame", "Show the VLM the first frame with the bodies named"],
+  ["motion_trail", "motion-trail", "Show the VLM the poses of the whole episode in one picture"],
 ] as const satisfies readonly (readonly [keyof StartRequest, string, string])[];
-export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset"];
+export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset", "motion_trail"];
 export const EFFORTS = ["minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 /** The request without what was left open. */
 export function tidy(request: StartRequest): StartRequest {
-  const given = Object.entries(request).filter(([, value]) => value != null && value !== "" && !Number.isNaN(value));
+  const seen = request.visual_criteria?.map((text) => text.trim()).filter(Boolean) ?? [];
+  const given = Object.entries({ ...request, visual_criteria: seen.length ? seen : null }).filter(([, value]) => value != null && value !== "" && !Number.isNaN(value));
   return { ...Object.fromEntries(given), prompt: request.prompt.trim() } as StartRequest;
 }
 
@@ -45,6 +48,7 @@ export function commandLine(request: StartRequest): string {
   for (const [name, flag] of TOGGLES) {
     if (asked[name] !== undefined) words.push(asked[name] ? `--${flag}` : `--no-${flag}`);
   }
+  for (const text of asked.visual_criteria ?? []) words.push("--visual-criteria", quoted(text));
   for (const [name, value] of Object.entries(asked.settings ?? {})) words.push("--set", quoted(`${name}=${String(value)}`));
   if (asked.criteria) words.push("--criteria", "-", `<<'END'\n${JSON.stringify(asked.criteria)}\nEND`);
   return words.join(" ");

@@ -113,6 +113,6 @@ function blank(criteria: readonly Criterion[]): Criterion {
   while (taken.has(`own_${number}`)) number += 1;
   return {
     id: `own_${number}`, title: "New criterion", description: "", measure: "mean forward speed", comparison: "at_least",
-    threshold: 1, unit: "", weight: 0.5, category: "task",
+    threshold: 1, unit: "", weight: 0.5, category: "task", visual: false,
   };
 }

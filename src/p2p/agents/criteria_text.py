@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import tomli_w
@@ -65,6 +66,19 @@ def with_criteria(intent: Intent, criteria: Sequence[Criterion]) -> Intent:
         "author": "user",
     }
     return Intent.model_validate(changed)
+
+
+def with_visual_criteria(intent: Intent, texts: Sequence[str]) -> Intent:
+    """The intent with what must be seen as criteria of their own; one that is there is not added.
+
+    Raises ValueError where it would have too many.
+    """
+    there = {criterion.description for criterion in intent.criteria if criterion.visual}
+    ids = {criterion.id for criterion in intent.criteria}
+    free = (n for n in count(1) if f"seen_{n}" not in ids)
+    added = [Criterion.seen(next(free), text) for text in texts if text not in there]
+    criteria = [*intent.criteria, *added]
+    return Intent.model_validate(intent.model_dump() | {"criteria": criteria})
 
 
 def _toml(text: str, json_error: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from p2p.agents.judging import verdicts
 from p2p.agents.judging.episodes import episode_summary, film
+from p2p.agents.judging.frames import Film
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.verdicts import JudgedEpisode
 from p2p.agents.judging.visual import look, synthesise
@@ -173,25 +174,30 @@ class EpisodeJudge:
         if self.vlm is None:
             opinion = verdicts.unavailable_opinion("vlm", NO_EYES)
             return [replace(each, vlm=opinion) for each in episodes]
-        videos = [each.file.with_name(f"video_{each.label}.mp4") for each in episodes]
-        problems = film(self.intent.env_id, [each.file for each in episodes], videos)
+        films = film(
+            self.intent.env_id,
+            [each.file for each in episodes],
+            initial_frame=self.loop.refined_initial_frame,
+            motion_trail=self.loop.motion_trail,
+        )
         with ThreadPoolExecutor(LOOKED_AT) as pool:
-            seen = list(pool.map(self._see, episodes, videos, problems))
+            seen = list(pool.map(self._see, episodes, films))
         return [replace(each, vlm=opinion) for each, opinion in zip(episodes, seen, strict=True)]
 
-    def _see(self, episode: JudgedEpisode, video: Path, problem: str) -> JudgeOpinion:
+    def _see(self, episode: JudgedEpisode, filmed: Film) -> JudgeOpinion:
         assert self.vlm is not None
-        if problem:
-            return verdicts.unavailable_opinion("vlm", f"no video could be made: {problem}")
+        if filmed.problem:
+            return verdicts.unavailable_opinion("vlm", f"no video could be made: {filmed.problem}")
         try:
-            verdict = look(self.vlm, self.intent, video, seconds=episode.summary["seconds"])
+            recorded = RecordedEpisode.load(episode.file)
+            verdict, shown = look(self.vlm, self.intent, filmed, recorded)
         except BudgetExhausted:
             raise
         except InferenceError as error:
             if isinstance(error, AuthenticationFailed) and self.strategy == "vlm":
                 raise
             return verdicts.unavailable_opinion("vlm", str(error) or type(error).__name__)
-        return verdicts.visual_opinion(verdict, self.intent.criteria)
+        return verdicts.visual_opinion(verdict, self.intent.criteria, shown)
 
     def _settle(self, episode: JudgedEpisode) -> JudgedEpisode:
         """The verdict on an episode, as far as it can be told without the others."""

@@ -43,7 +43,8 @@ def write_judge(
 
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
-    judge = JudgeAuthor(client, intent, config, unsafe_local=unsafe_local)
+    measured = intent.model_copy(update={"criteria": intent.measured})
+    judge = JudgeAuthor(client, measured, config, unsafe_local=unsafe_local)
     with _trial(config) as judge.trial:
         return judge.write(review=review)
 

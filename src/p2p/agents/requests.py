@@ -35,9 +35,9 @@ class EnvironmentChoices(Record):
 class EnvironmentChoice(Record):
     """Its answer."""
 
+    reason: str
     env_id: str | None
     """None: none of them can."""
-    reason: str
 
 
 class IntentRequest(Record):
@@ -110,8 +110,8 @@ class ReviewRequest(Record):
 class CodeReview(Record):
     """Its answer."""
 
-    approved: bool
     findings: tuple[str, ...] = ()
+    approved: bool
     code: str = ""
     """The corrected code; empty when approved."""
 
@@ -136,13 +136,15 @@ class SeenCriterion(Record):
     """One criterion, as seen."""
 
     id: Name
-    score: Score | None
     evidence: str = ""
+    score: Score | None
 
 
 class VisualVerdict(Record):
-    """Its answer."""
+    """Its answer. Models write fields in this order: reasons come before scores."""
 
+    analysis: str
+    """What happens from the beginning to the end, before anything is scored."""
     criteria: tuple[SeenCriterion, ...]
     diagnosis: str
     failure_tags: tuple[str, ...] = ()
@@ -162,6 +164,8 @@ class SynthesisRequest(Record):
 class Synthesis(Record):
     """Its answer."""
 
+    analysis: str
+    """Which judge is right about what, and why."""
     criteria: tuple[SeenCriterion, ...]
     diagnosis: str
     failure_tags: tuple[str, ...] = ()

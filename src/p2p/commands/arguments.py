@@ -125,7 +125,7 @@ def with_flags(options: Iterable[Option]) -> Callable[[Callable[..., None]], Cal
 
 def _parameters(option: Option) -> list[Parameter]:
     """The flag of an option, and hidden ones of its older names."""
-    kind = list[str] if option.field == "settings" else option.kind
+    kind = list[str] if option.kind is list else option.kind
 
     def parameter(name: str, *flags: str, hidden: bool = False) -> Parameter:
         info = typer.Option(*flags, metavar=option.metavar or None, help=option.help, hidden=hidden)
@@ -178,7 +178,22 @@ def session_values(options: dict[str, Any], **settings: Any) -> dict[str, Any]:
     values = {**options, "settings": of_set | of_flags}
     if "seeds" in values:
         values["seeds"] = _parse_seeds(values["seeds"])
+    if "visual_criteria" in values:
+        values["visual_criteria"] = _read_lines("--visual-criteria", values["visual_criteria"])
     return values
+
+
+def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
+    """The texts, with the lines of the file in place of each `@FILE`."""
+    lines: list[str] = []
+    for text in texts:
+        if not text.startswith("@"):
+            lines.append(text)
+            continue
+        with refused(flag, OSError, UnicodeDecodeError):
+            content = Path(text[1:]).expanduser().read_text("utf-8")
+        lines += [line.strip() for line in content.splitlines() if line.strip()]
+    return lines
 
 
 def check_environment(env_id: str) -> None:

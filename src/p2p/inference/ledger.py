@@ -36,7 +36,7 @@ _COUNTS = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome
 
 _BYTES_PER_TOKEN = 3  # few, so that an estimate is rather too high, in any script
 _TOKENS_PER_PICTURE = 1_600
-_TOKENS_PER_VIDEO = 60_000  # vlm.MOST_VIDEO_FRAMES frames, 258 each, and some more
+_TOKENS_PER_VIDEO = 60_000  # 200 frames of 258 each for Gemini, and some more
 _WRITING_THE_CACHE = 1.25  # dearer than reading uncached
 
 

@@ -13,7 +13,7 @@ from p2p.event_log import current_log, use_log
 from p2p.inference import prices
 from p2p.inference.agent_tools import ToolBudget, offered
 from p2p.inference.ledger import Ledger
-from p2p.inference.providers import PROVIDERS, choose_model, make_model, split_model
+from p2p.inference.providers import choose_model, make_model, split_model
 from p2p.inference.question import (
     Answer,
     AskAgain,
@@ -111,7 +111,7 @@ class LLMClient:
         try:
             async with model:
                 result = await self._agent(model, question).run(
-                    _prompt(question.prompt, self.model),
+                    _prompt(question.prompt),
                     message_history=question.after.messages if question.after else None,
                     usage_limits=UsageLimits(request_limit=requests),
                 )
@@ -170,16 +170,15 @@ def _answers_in_json(model: str) -> bool:
     return split_model(model)[0] in ("ollama", "vllm")
 
 
-def _prompt(prompt: Any, model: str) -> Any:
+def _prompt(prompt: Any) -> Any:
     from pydantic_ai import BinaryContent
 
     if isinstance(prompt, str):
         return _text(prompt)
-    sees_video = PROVIDERS[split_model(model)[0]].sees_video
     parts: list[Any] = []
     for part in prompt:
         if isinstance(part, Media):
-            details = {"fps": part.fps} if part.fps and sees_video else None
+            details = {"fps": part.fps} if part.fps else None
             parts.append(
                 BinaryContent(part.data, media_type=part.media_type, vendor_metadata=details)
             )

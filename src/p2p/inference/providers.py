@@ -35,7 +35,8 @@ class Provider:
     """Its name in genai-prices; a provider without one has prices only from the override file."""
     local: bool = False
     """Costs nothing, is not told how long an answer may be, and answers in JSON, not by a tool."""
-    sees_video: bool = False
+    video_frames: int = 0
+    """The most frames of a video that its models look at; 0: they take no videos."""
     optional_key: str = ""
     """The setting of a key that it may ask for."""
     address: Callable[[Settings], str | None] = lambda _: None
@@ -54,7 +55,7 @@ PROVIDERS: dict[str, Provider] = {
         address=lambda settings: settings.openai_base_url,
     ),
     "google": Provider(
-        "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", sees_video=True,
+        "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", video_frames=200,
         address=lambda settings: settings.google_gemini_base_url,
     ),
     "openrouter": Provider(
@@ -69,7 +70,7 @@ PROVIDERS: dict[str, Provider] = {
         address=lambda settings: f"{settings.ollama_url.rstrip('/')}/v1",
     ),
     "vllm": Provider(
-        optional_key="vllm_api_key", local=True, prefix="vllm-",
+        optional_key="vllm_api_key", local=True, prefix="vllm-", video_frames=32,
         address=lambda settings: f"http://{settings.vllm_host}:{settings.vllm_port}/v1",
     ),
     BUILTIN: Provider(guess=r"builtin$", local=True),
@@ -134,6 +135,10 @@ def make_model(name: str, builtin: FunctionDef | None = None) -> Model:
 
         return FunctionModel(builtin, model_name=BUILTIN)
     connection = _connection(provider, model)
+    if provider == "vllm":
+        from p2p.inference.vllm_model import VLLMModel
+
+        return VLLMModel(model, provider=connection)
     spoken = "openai-chat" if provider == "openai-compatible" else provider
     try:
         return infer_model(f"{spoken}:{model}", lambda _: connection)

@@ -6,49 +6,43 @@ The asking itself goes through LLMClient, like any question.
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
 from p2p.inference.question import Media, RequestRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from PIL import Image
 
 MOST_INLINE_BYTES = 15_000_000
 """A video over this goes as frames: a Gemini request may have 20 MB, a third more in base64."""
-MOST_VIDEO_FRAMES = 200
-"""That a model looks at in a video; each has its price."""
 LONGEST_SIDE = 768
 JPEG_QUALITY = 85
 
 
-def media_for(model: str, video: Path, *, max_frames: int, fps: float) -> list[Media]:
-    """What to show this model of a video: the video itself, or up to `max_frames` JPEGs.
+def whole_video(model: str, video: Path, fps: float) -> Media | None:
+    """The video itself with how closely this model looks at it; None: it takes frames only.
 
     Raises RequestRejected for a model that cannot see, or a video that cannot be read.
     """
     provider, _ = split_model(model)
     if provider == BUILTIN:
         raise RequestRejected("the built-in author cannot see: choose another model to look")
-    if PROVIDERS[provider].sees_video and _size(video) <= MOST_INLINE_BYTES:
-        looked_at = min(fps, MOST_VIDEO_FRAMES / seconds_of(video))
-        return [Media(video.read_bytes(), "video/mp4", round(looked_at, 3))]
-    return [
-        Media(jpeg, "image/jpeg") for _, jpeg in frames_of(video, max_frames=max_frames, fps=fps)
-    ]
+    most, size = PROVIDERS[provider].video_frames, _size(video)
+    if not most or size > MOST_INLINE_BYTES:
+        return None
+    return Media(video.read_bytes(), "video/mp4", round(min(fps, most / seconds_of(video)), 3))
 
 
-def frames_of(video: Path, *, max_frames: int, fps: float) -> list[tuple[float, bytes]]:
-    """Seconds and JPEGs from the middle of equal intervals of a video, at most `fps` a second."""
-    if max_frames < 1 or fps <= 0:
-        raise ValueError(f"no frames can be taken: {max_frames=}, {fps=}")
-    times = _times(video)
-    count = max(1, min(max_frames, round(len(times) * _step(times) * fps), len(times)))
-    chosen = {int((i + 0.5) * len(times) / count) for i in range(count)}
-    return [(times[i], _jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in chosen]
+def frames_at(video: Path, times: Sequence[float]) -> list[tuple[float, bytes]]:
+    """Seconds and JPEGs of the frames that are shown at these times, each once, in their order."""
+    shown = _times(video)
+    chosen = {max(0, bisect_right(shown, seconds + 1e-6) - 1) for seconds in times}
+    return [(shown[i], jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in chosen]
 
 
 def seconds_of(video: Path) -> float:
@@ -86,8 +80,9 @@ def _pictures(video: Path) -> Iterator[Image.Image]:
             yield Image.fromarray(frame.to_ndarray(format="rgb24"))
 
 
-def _jpeg(picture: Image.Image) -> bytes:
-    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+def jpeg(picture: Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
+    """The picture as a JPEG, made smaller in place where a side is longer than this."""
+    picture.thumbnail((longest_side, longest_side))
     stream = io.BytesIO()
     picture.save(stream, "JPEG", quality=JPEG_QUALITY)
     return stream.getvalue()

@@ -34,7 +34,7 @@ def question(
     output: type[Output],
     sections: Mapping[str, str],
     *,
-    media: Sequence[Media] = (),
+    media: Sequence[str | Media] = (),
     tools: Sequence[Tool] = (),
     max_tool_calls: int = 0,
     check: Callable[[Output], None] = lambda _: None,

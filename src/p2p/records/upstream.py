@@ -23,8 +23,8 @@ WITHOUT_EFFECT_THERE = frozenset({
 })  # fmt: skip
 """It writes them and trains as if they were not there; here they do something."""
 OF_ITS_LOOP = frozenset({
-    "refined_initial_frame", "runs_dir", "cores_pool", "gpu_pool", "no_cpu_affinity",
-    "criteria_diagnosis", "motion_trail_dual", "skip_vram_scaling", "elaborated_intent",
+    "runs_dir", "cores_pool", "gpu_pool", "no_cpu_affinity",
+    "criteria_diagnosis", "skip_vram_scaling", "elaborated_intent",
 })  # fmt: skip
 
 

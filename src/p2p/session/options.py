@@ -111,6 +111,26 @@ OPTIONS = (
         "Have each judge reviewed.",
         kind=bool,
     ),
+    Option(
+        "refined_initial_frame",
+        "--refined-initial-frame/--no-refined-initial-frame",
+        "Show the VLM the first frame with the bodies named.",
+        kind=bool,
+    ),
+    Option(
+        "motion_trail",
+        "--motion-trail/--no-motion-trail",
+        "Show the VLM the poses of the whole episode in one picture.",
+        kind=bool,
+        older=("--motion-trail-dual",),
+    ),
+    Option(
+        "visual_criteria",
+        "--visual-criteria",
+        "What the VLM must see; repeatable. @FILE: one on each line.",
+        "TEXT|@FILE",
+        list,
+    ),
     Option("judge_episodes", "--judge-episodes", "Episodes a run is judged on.", "N", int),
     Option(
         "confirm_episodes",
@@ -123,7 +143,11 @@ OPTIONS = (
     Option("budget_usd", "--budget-usd", "Maximum spent on models.", "USD", float),
     Option("max_minutes", "--max-minutes", "Maximum working time, in total.", "MINUTES", float),
     Option(
-        "settings", "--set", "Set a TrainConfig or LoopConfig field; repeatable.", "FIELD=VALUE"
+        "settings",
+        "--set",
+        "Set a TrainConfig or LoopConfig field; repeatable.",
+        "FIELD=VALUE",
+        list,
     ),
     Option("videos", "--videos/--no-videos", "Render evaluation episodes.", kind=bool),
 )
@@ -135,3 +159,5 @@ ALIASES = {
     if option.field not in ("env_id", "settings")
 }
 """Other names of fields, as flags have them: `steps` is `total_timesteps`."""
+REPEATABLE = frozenset(option.field for option in OPTIONS if option.kind is list)
+"""Fields whose flag is given once for each of their values."""

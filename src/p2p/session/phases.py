@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from p2p.agents.criteria_text import with_criteria
+from p2p.agents.criteria_text import with_criteria, with_visual_criteria
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import emit, span
@@ -65,12 +65,14 @@ def propose_intent(context: SessionContext) -> Intent:
     """The rubric: the user's own criteria, or what the model reads off the prompt."""
 
     def produce() -> Intent:
-        config = context.config
+        config, texts = context.config, context.loop.visual_criteria
         if config.criteria is not None:
-            return Intent(
+            own = Intent(
                 prompt=config.prompt, env_id=config.env_id, criteria=config.criteria, author="user"
             )
-        return context.review_intent(context.agents.elicit(config.prompt, config.env_id))
+            return with_visual_criteria(own, texts)
+        proposed = context.agents.elicit(config.prompt, config.env_id)
+        return context.review_intent(with_visual_criteria(proposed, texts))
 
     return load_or_run(context.session.intent, produce, event="intent")
 
@@ -224,7 +226,7 @@ def _best_policy(context: SessionContext, number: int) -> Path | None:
 def _judge(
     context: SessionContext, number: int, intent: Intent, config: TrainConfig
 ) -> AuthoredCode | None:
-    if not context.loop.use_code_judge:
+    if not context.loop.use_code_judge or not intent.measured:
         return None
     since = rubric_since(context, number)
     owner = context.session if since == 1 else context.session.iteration(since)

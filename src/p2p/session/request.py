@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from p2p.config import LoopConfig, TrainConfig
+from p2p.config import LoopConfig, TrainConfig, VisualCriterion
 from p2p.contracts import Criterion, Record, RunConfigEntry, did_you_mean, field_error
-from p2p.session.options import ALIASES, OPTIONS
+from p2p.session.options import ALIASES, OPTIONS, REPEATABLE
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ class SessionOptions(Record):
     use_code_judge: bool | None = None
     review_reward: bool | None = None
     review_judge: bool | None = None
+    refined_initial_frame: bool | None = None
+    motion_trail: bool | None = None
+    visual_criteria: Annotated[tuple[VisualCriterion, ...], Field(max_length=10)] | None = None
     judge_episodes: int | None = None
     confirm_episodes: int | None = None
     budget_usd: float | None = None
@@ -275,6 +278,8 @@ def command_line(config: SessionConfig, folder: Path) -> str:
 
 
 def _as_flag(flag: str | None, name: str, value: Any) -> list[str]:
+    if flag is not None and name in REPEATABLE:
+        return [word for each in value for word in (flag, each)]
     if flag is None or isinstance(value, list | dict):
         return [f"--set={name}={_as_setting(value)}"]
     if isinstance(value, bool):

@@ -218,6 +218,10 @@ export function AdvancedSettings({ request, onChange, settings, onSettings }: Se
           );
         })}
         <label className="field">
+          What the VLM must see, one criterion per line
+          <textarea rows={2} value={request.visual_criteria?.join("\n") ?? ""} placeholder={"the head stays up\nno foot drags over the ground"} onChange={(event) => onChange({ visual_criteria: event.target.value ? event.target.value.split("\n") : null })} />
+        </label>
+        <label className="field">
           Training settings, one name=value per line
           <textarea rows={3} className="mono" value={settings} placeholder={"learning_rate=0.0003\nnum_envs=16"} onChange={(event) => onSettings(event.target.value)} />
         </label>

@@ -246,6 +246,7 @@ def synthesise(request: SynthesisRequest) -> Synthesis:
         criteria.append(SeenCriterion(id=criterion.id, score=score, evidence=evidence.strip()))
     texts = (request.code.diagnosis, request.vlm.diagnosis)
     return Synthesis(
+        analysis=f"{len(gaps)} criteria were both measured and seen; measured ones count more.",
         criteria=tuple(criteria),
         diagnosis=" / ".join(filter(None, texts)) or "no judge said anything",
         failure_tags=tuple(dict.fromkeys((*request.code.failure_tags, *request.vlm.failure_tags))),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from p2p.agents.judging.frames import Film
 from p2p.training.env_spec import get_env_spec
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from p2p.contracts import TrainSummary
     from p2p.training.specs.records import EnvSpec
 
-MAX_FRAMES = 150
+FILM_FPS = 10.0
+MAX_FRAMES = 600
+"""Of a video for judges: a minute at FILM_FPS; a longer episode has fewer a second."""
 SUMMARY_KEYS: dict[str, str] = {
     "env_id": "the environment",
     "dt": "seconds between two steps",
@@ -116,20 +119,46 @@ def _env_return(trajectory: RecordedEpisode) -> float:
     return float(column.sum(dtype="float64")) * length / trajectory.length
 
 
-def film(env_id: str, trajectories: Sequence[Path], outputs: Sequence[Path]) -> list[str]:
-    """Render each trajectory to its output; "" for each that is there, else why it is not."""
+def film(
+    env_id: str,
+    trajectories: Sequence[Path],
+    *,
+    initial_frame: bool = False,
+    motion_trail: bool = False,
+) -> list[Film]:
+    """Draw each trajectory, as files beside it: `trajectory_x.npz` becomes `video_x.mp4`."""
     from p2p.training.video.rendering import RenderJob, render_async
 
-    jobs = [
-        RenderJob(env_id=env_id, trajectory=source, output=output, max_frames=MAX_FRAMES)
-        for source, output in zip(trajectories, outputs, strict=True)
-    ]
-    process = render_async(jobs)
+    def job(source: Path, name: str, **options: Any) -> RenderJob:
+        output = source.with_name(name.format(source.stem.removeprefix("trajectory_")))
+        return RenderJob(env_id=env_id, trajectory=source, output=output, **options)
+
+    groups: list[list[RenderJob]] = []
+    for source in trajectories:
+        jobs = [job(source, "video_{}.mp4", max_fps=FILM_FPS, max_frames=MAX_FRAMES)]
+        if initial_frame:
+            jobs.append(job(source, "initial_{}.png", view="initial_frame", width=640))
+        if motion_trail:
+            jobs.append(job(source, "trail_{}.png", view="motion_trail", width=1152, height=384))
+        groups.append(jobs)
+    process = render_async([job for jobs in groups for job in jobs])
     try:
-        outcomes = process.wait()
+        outcomes = {outcome.output: outcome for outcome in process.wait()}
     finally:
         process.cancel()  # nothing to cancel, unless the wait was interrupted
-    return ["" if outcome.ok else outcome.error or "no video" for outcome in outcomes]
+    films: list[Film] = []
+    for jobs in groups:
+        video, *stills = (outcomes[job.output.absolute()] for job in jobs)
+        drawn = {job.view: o.output for job, o in zip(jobs[1:], stills, strict=True) if o.ok}
+        films.append(
+            Film(
+                video=video.output,
+                initial_frame=drawn.get("initial_frame"),
+                motion_trail=drawn.get("motion_trail"),
+                problem="" if video.ok else video.error or "no video",
+            )
+        )
+    return films
 
 
 def cut(trajectory: RecordedEpisode, start_s: float, end_s: float) -> RecordedEpisode:

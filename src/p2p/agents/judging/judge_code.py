@@ -47,7 +47,7 @@ def run_judge(
     `seconds` is what one episode may take. Raises SandboxUnavailable where there is no sandbox and
     `unsafe_local` is not given; never because of what the judge does.
     """
-    ids = [criterion.id for criterion in criteria]
+    ids = [criterion.id for criterion in criteria if not criterion.visual]
     replies = _run(code, "judge_fn", ids, trajectories, summaries, unsafe_local, seconds)
     return [code_opinion(reply, criteria) for reply in replies]
 

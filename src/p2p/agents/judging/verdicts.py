@@ -86,16 +86,34 @@ def code_opinion(reply: Mapping[str, Any] | str, criteria: Sequence[Criterion]) 
     return _opinion("code", scores, criteria, reply["diagnosis"], reply["failure_tags"])
 
 
-def visual_opinion(verdict: VisualVerdict, criteria: Sequence[Criterion]) -> JudgeOpinion:
+def visual_opinion(
+    verdict: VisualVerdict, criteria: Sequence[Criterion], shown: str = ""
+) -> JudgeOpinion:
     """The opinion of the judge that looks; one that could tell nothing is not available."""
     if all(each.score is None for each in verdict.criteria):
         reason = f"nothing could be told from the pictures: {verdict.diagnosis}"
         return unavailable_opinion("vlm", reason)
-    scores = tuple(
-        CriterionScore(id=each.id, score=each.score, evidence=each.evidence[:500])
-        for each in verdict.criteria
+    scores = seen_scores(verdict.criteria, criteria)
+    opinion = _opinion("vlm", scores, criteria, verdict.diagnosis, verdict.failure_tags)
+    return opinion.model_copy(update={"shown": shown})
+
+
+def seen_scores(
+    seen: Iterable[SeenCriterion],
+    criteria: Sequence[Criterion],
+    measured: Mapping[str, float | None] | None = None,
+) -> tuple[CriterionScore, ...]:
+    """What was seen as scores; the value of a visual criterion is its score."""
+    visual = {criterion.id for criterion in criteria if criterion.visual}
+    return tuple(
+        CriterionScore(
+            id=each.id,
+            score=each.score,
+            value=each.score if each.id in visual else (measured or {}).get(each.id),
+            evidence=each.evidence[:500],
+        )
+        for each in seen
     )
-    return _opinion("vlm", scores, criteria, verdict.diagnosis, verdict.failure_tags)
 
 
 def unavailable_opinion(judge: JudgeName, reason: str) -> JudgeOpinion:
@@ -166,10 +184,10 @@ def merged(code: JudgeOpinion, vlm: JudgeOpinion, *, confidence: float | None = 
     if confidence is None:
         confidence = CONFIDENCE["code"] if near is None else near
     seen = {each.id: each for each in vlm.criteria}
+    told = tuple(seen.get(each.id, each) if each.score is None else each for each in code.criteria)
+    ids = {each.id for each in told}
     return Verdict(
-        criteria=tuple(
-            seen.get(each.id, each) if each.score is None else each for each in code.criteria
-        ),
+        criteria=(*told, *(each for each in vlm.criteria if each.id not in ids)),
         diagnosis=" ".join(filter(None, (code.diagnosis, vlm.diagnosis))),
         failure_tags=tuple(dict.fromkeys((*code.failure_tags, *vlm.failure_tags))),
         confidence=confidence,

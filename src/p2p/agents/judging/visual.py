@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from p2p.agents.judging.episodes import cut, film, trajectory_columns
+from p2p.agents.judging.frames import Film, Pictures, pictures
 from p2p.agents.judging.judge_code import run_check
-from p2p.agents.judging.verdicts import JudgedEpisode, Verdict, with_other_tags
+from p2p.agents.judging.verdicts import (
+    JudgedEpisode,
+    Verdict,
+    seen_scores,
+    with_other_tags,
+)
 from p2p.agents.requests import (
     SeenCriterion,
     Synthesis,
@@ -16,37 +22,57 @@ from p2p.agents.requests import (
     VisualRequest,
     VisualVerdict,
 )
-from p2p.contracts import Criterion, CriterionScore, Intent
+from p2p.contracts import Criterion, Intent
+from p2p.event_log import emit
 from p2p.inference.llm_client import LLMClient
-from p2p.inference.question import AskAgain, BudgetExhausted, InferenceError, Tool
-from p2p.inference.vlm import media_for
+from p2p.inference.question import (
+    AskAgain,
+    BudgetExhausted,
+    InferenceError,
+    RequestRejected,
+    Tool,
+)
 from p2p.prompts import question
 from p2p.prompts.env_facts import body_facts, listing, overview, tags_text
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import camera_text
 from p2p.training.trajectory import RecordedEpisode
 
-MAX_FRAMES = 24
-FPS = 4.0
-"""Pictures for each second of an episode, up to MAX_FRAMES of them over the whole."""
 MAX_CALLS = 3
 """Of tools, in all, for one episode."""
 
 
 def look(
-    vlm: LLMClient, intent: Intent, video: Path, *, seconds: float, look_at: str = ""
+    vlm: LLMClient, intent: Intent, film: Film, trajectory: RecordedEpisode, *, look_at: str = ""
+) -> tuple[VisualVerdict, str]:
+    """What the model sees in an episode, asked about `look_at`, and what it was shown.
+
+    Who refuses the video gets frames of it. Raises InferenceError.
+    """
+    shown = pictures(vlm.model, film, trajectory, intent.criteria)
+    try:
+        return _ask(vlm, intent, shown, trajectory, look_at), shown.summary
+    except RequestRejected as error:
+        if not shown.video:
+            raise
+        emit("vlm.video_refused", model=vlm.model, reason=str(error))
+        frames = pictures(vlm.model, film, trajectory, intent.criteria, as_frames=True)
+        note = f"{frames.summary}; the video was refused ({error})"
+        return _ask(vlm, intent, frames, trajectory, look_at), note[:1000]
+
+
+def _ask(
+    vlm: LLMClient, intent: Intent, shown: Pictures, trajectory: RecordedEpisode, look_at: str
 ) -> VisualVerdict:
-    """What the model sees in a video, asked about `look_at`. Raises InferenceError."""
     spec = get_env_spec(intent.env_id)
-    media = media_for(vlm.model, video, max_frames=MAX_FRAMES, fps=FPS)
-    pictures = sum(each.media_type.startswith("image/") for each in media)
+    times = trajectory["timestamp"]
     request = VisualRequest(
         prompt=intent.prompt,
         env_id=intent.env_id,
         criteria=intent.criteria,
         camera=camera_text(spec),
-        seconds=round(seconds, 2),
-        frames=pictures or max(1, min(MAX_FRAMES, round(seconds * FPS))),
+        seconds=round(float(times[-1] - times[0]), 2),
+        frames=shown.frames,
         question=look_at,
     )
     asked = question(
@@ -54,7 +80,7 @@ def look(
         request,
         VisualVerdict,
         {"environment": overview(spec), "tags": tags_text()},
-        media=media,
+        media=shown.parts,
         check=lambda verdict: check_ids(verdict.criteria, intent.criteria),
     )
     return vlm.ask(asked).value
@@ -112,15 +138,7 @@ def synthesise(
     measured = {each.id: each.value for each in episode.code.criteria}
     diagnosis, tags = with_other_tags(answer.diagnosis, answer.failure_tags)
     return Verdict(
-        criteria=tuple(
-            CriterionScore(
-                id=each.id,
-                score=each.score,
-                value=measured.get(each.id),
-                evidence=each.evidence[:500],
-            )
-            for each in answer.criteria
-        ),
+        criteria=seen_scores(answer.criteria, intent.criteria, measured),
         diagnosis=diagnosis,
         failure_tags=tags,
         confidence=answer.confidence,
@@ -167,10 +185,10 @@ def _look_again(
     whole = RecordedEpisode.load(trajectory)
     part = cut(whole, min(start_s, end_s), max(start_s, end_s))
     with tempfile.TemporaryDirectory(prefix="p2p-look-") as name:
-        source, video = Path(name) / "part.npz", Path(name) / "part.mp4"
+        source = Path(name) / "trajectory_part.npz"
         part.save(source)
-        if problem := film(intent.env_id, [source], [video])[0]:
-            return f"It cannot be shown: {problem}"
-        seconds = float(part["timestamp"][-1] - part["timestamp"][0])
-        verdict = look(vlm, intent, video, seconds=seconds, look_at=look_at)
+        [filmed] = film(intent.env_id, [source])
+        if filmed.problem:
+            return f"It cannot be shown: {filmed.problem}"
+        verdict, _ = look(vlm, intent, filmed, part, look_at=look_at)
     return verdict.model_dump_json()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, TypeAdapter
@@ -38,11 +38,13 @@ SECONDS_PER_JOB = 300.0
 
 
 class RenderJob(Record):
-    """One video to make."""
+    """One video, or picture, to make."""
 
     env_id: str
     trajectory: Path
     output: Path
+    view: Literal["video", "initial_frame", "motion_trail"] = "video"
+    """The others are single pictures, in the format that the output's name ends with."""
     title: str = ""
     max_fps: Annotated[float, Field(gt=0, le=240)] = 30.0
     max_frames: Annotated[int, Field(ge=1)] | None = None
@@ -171,12 +173,28 @@ def render_here(job: RenderJob) -> int:
     from p2p.training.video.scene import pictures
 
     trajectory = RecordedEpisode.load(job.trajectory)
+    if job.view != "video":
+        return _still(job, trajectory)
     times = trajectory["timestamp"].astype(np.float64)
     dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / job.max_fps
     rows, fps = sampled_steps(trajectory.length, dt, job.max_fps, job.max_frames)
     job.output.parent.mkdir(parents=True, exist_ok=True)
     plain = pictures(job.env_id, trajectory, rows, job.width, job.height)
     return write_video(job.output, _with_text(plain, job.title, trajectory, rows), fps)
+
+
+def _still(job: RenderJob, trajectory: RecordedEpisode) -> int:
+    from PIL import Image
+
+    from p2p.training.video import stills
+
+    draw = {"initial_frame": stills.initial_frame, "motion_trail": stills.motion_trail}[job.view]
+    picture = Image.fromarray(draw(job.env_id, trajectory, job.width, job.height))
+    job.output.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_path(job.output).with_suffix(job.output.suffix)
+    picture.save(partial)
+    partial.replace(job.output)
+    return 1
 
 
 def _with_text(

@@ -185,7 +185,9 @@ def place(model: mujoco.MjModel, data: mujoco.MjData) -> None:
 class Scene:
     """Draws one model off screen. Use as a context manager."""
 
-    def __init__(self, model: mujoco.MjModel, camera: Camera, width: int, height: int) -> None:
+    def __init__(
+        self, model: mujoco.MjModel, camera: Camera, width: int, height: int, max_geoms: int = 1000
+    ) -> None:
         model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
         model.vis.global_.offheight = max(height, model.vis.global_.offheight)
         model.vis.quality.offsamples = 0  # antialiasing in software costs more than the picture
@@ -198,7 +200,7 @@ class Scene:
         self._context.make_current()
         self._draw = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._draw)
-        self._scene = mujoco.MjvScene(model, maxgeom=max(1000, 2 * model.ngeom))
+        self._scene = mujoco.MjvScene(model, maxgeom=max(max_geoms, 2 * model.ngeom))
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[flag] = 0
         self._options, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
@@ -207,15 +209,15 @@ class Scene:
 
     def picture(self, data: mujoco.MjData) -> Frame:
         """What the camera sees of this state, as an array of its own."""
+        self._update(data, self._camera.at(data), mujoco.mjtCatBit.mjCAT_ALL)
+        return self._drawn()
+
+    def _update(self, data: mujoco.MjData, view: mujoco.MjvCamera, kinds: mujoco.mjtCatBit) -> None:
         mujoco.mjv_updateScene(
-            self._model,
-            data,
-            self._options,
-            self._perturb,
-            self._camera.at(data),
-            mujoco.mjtCatBit.mjCAT_ALL.value,
-            self._scene,
+            self._model, data, self._options, self._perturb, view, kinds.value, self._scene
         )
+
+    def _drawn(self) -> Frame:
         mujoco.mjr_render(self._viewport, self._scene, self._draw)
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._draw)
         frame = np.ascontiguousarray(self._pixels[::-1])  # OpenGL counts rows from below
@@ -257,6 +259,20 @@ def pictures(
     env_id: str, trajectory: RecordedEpisode, rows: list[int], width: int, height: int
 ) -> Iterator[Frame]:
     """A picture of each row; NotRenderableError where the trajectory is not of such a model."""
+    model, data, camera = open_episode(env_id, trajectory)
+    with Scene(model, camera, width, height) as scene:
+        for row in rows:
+            show_state(model, data, trajectory, row)
+            yield scene.picture(data)
+
+
+def open_episode(
+    env_id: str, trajectory: RecordedEpisode
+) -> tuple[mujoco.MjModel, mujoco.MjData, Camera]:
+    """The model with the episode's first row in its data, and a camera for it.
+
+    Raises NotRenderableError where the trajectory is not of such a model.
+    """
     model, camera_config = open_model(env_id)
     recorded = trajectory.columns.get("qpos")
     if recorded is None or recorded.shape[1:] != (model.nq,):
@@ -264,8 +280,4 @@ def pictures(
         raise NotRenderableError(f"{env_id} has {model.nq} positions; the trajectory has {shape}")
     data = mujoco.MjData(model)
     show_state(model, data, trajectory, 0)
-    camera = choose_camera(model, data, camera_config)
-    with Scene(model, camera, width, height) as scene:
-        for row in rows:
-            show_state(model, data, trajectory, row)
-            yield scene.picture(data)
+    return model, data, choose_camera(model, data, camera_config)
