@@ -25,7 +25,8 @@ EVERY_OPTION: dict[str, Any] = {
     "use_zoo_preset": True, "hp_tuning": False, "thinking_effort": "high", "use_code_judge": False,
     "review_reward": False, "review_judge": False, "judge_episodes": 4, "confirm_episodes": 6,
     "refined_initial_frame": False, "motion_trail": True,
-    "visual_criteria": ["the foot's toe points \"up\"", "no wobble"], "cores_per_run": 2, "budget_usd": 1.5, "max_minutes": 30.0, "videos": False,
+    "visual_criteria": ["the foot's toe points \"up\"", "no wobble"],
+    "cores_per_run": 2, "budget_usd": 1.5, "max_minutes": 30.0, "videos": False,
     "settings": {"net_arch": [32, 16], "device": "cpu", "normalize_obs": False},
 }  # fmt: skip
 
