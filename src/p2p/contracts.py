@@ -625,16 +625,31 @@ class MeanStdSeries(Record):
     std: tuple[float | None, ...]
 
 
+class SeedCurves(Record):
+    """One run of a configuration, on the grid of all of them."""
+
+    run_id: str
+    series: dict[str, tuple[float | None, ...]]
+    evaluation: tuple[float | None, ...] = ()
+
+
 class AggregatedMetrics(Record):
     """The curves of the seeds of a configuration, as bands."""
 
     config_id: str
     run_ids: tuple[str, ...]
     steps: tuple[int, ...]
+    """The grid; empty where it is one of time."""
     series: dict[str, MeanStdSeries]
     evaluation_steps: tuple[int, ...]
     evaluation: MeanStdSeries
     """Mean returns of the evaluations."""
+    seconds: tuple[float, ...] = ()
+    """The grid, where it is one of time since the start of training."""
+    evaluation_seconds: tuple[float | None, ...] = ()
+    """When the evaluations were, on average over the runs."""
+    seeds: tuple[SeedCurves, ...] = ()
+    """Each run by itself."""
 
 
 # --- what the sandboxed trainer tells the process that started it -----------------------------

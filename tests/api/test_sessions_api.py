@@ -257,6 +257,58 @@ def test_seeds_become_a_band_on_a_common_grid(client: TestClient, runs: Path) ->
     assert at[500] == pytest.approx((4.0, 0.0)), "only one of them has got so far"
 
 
+def test_configurations_share_one_grid_of_steps_or_of_time(client: TestClient, runs: Path) -> None:
+    from small_runs import make_run
+
+    iteration = SessionRecord(runs / "session_a").iteration(1)
+    first, other = iteration.runs()[0], make_run(iteration.path / "fast_seed_1")
+    write_curve(first, [line(100 * i, float(i), elapsed_time=2.0 * i) for i in range(1, 6)])
+    evaluation = {"type": "eval", "global_step": 300, "mean_return": 7.0, "all_returns": [7.0],
+                  "std_return": 0, "min_return": 7, "max_return": 7, "median_return": 7,
+                  "p10_return": 7, "p90_return": 7, "episode_length": 9, "episode_lengths": [9],
+                  "total_reward": 7}  # fmt: skip
+    lines = [line(150 * i, float(i), elapsed_time=1.0 * i) for i in range(1, 11)]
+    write_curve(other, [*lines, evaluation])
+    there = "/api/sessions/session_a/iterations/1/metrics"
+    base, fast = client.get(there).json()
+    assert base["steps"] == fast["steps"]
+    assert (base["steps"][0], base["steps"][-1]) == (100, 1500)
+    assert base["series"]["episodic_return"]["mean"][-1] is None, "it has not got so far"
+    assert (fast["evaluation_seconds"], fast["evaluation"]["mean"]) == ([2.0], [7.0])
+    base, fast = client.get(there, params={"axis": "time"}).json()
+    assert (base["steps"], base["seconds"]) == ([], fast["seconds"])
+    assert (base["seconds"][0], base["seconds"][-1]) == (1.0, 10.0)
+    (seed,) = fast["seeds"]
+    assert seed["run_id"] == "fast_seed_1"
+    assert seed["series"]["episodic_return"] == fast["series"]["episodic_return"]["mean"]
+    assert client.get(there, params={"axis": "moons"}).status_code == 422
+
+
+def test_a_session_is_shown_by_the_median_clip_of_its_best_policy(
+    client: TestClient, runs: Path
+) -> None:
+    (row,) = client.get("/api/sessions").json()
+    assert row["video"]["url"] == f"{RUN.replace('/1/', '/iter_1/')}/videos/eval_100_median.mp4"
+    session = SessionRecord(runs / "session_a")
+    videos = session.iteration(1).runs()[0].videos_dir
+    for name in ("eval_200_p10.mp4", "eval_200_median.mp4", "eval_90_median.mp4"):
+        (videos / name).write_bytes(b"newer")
+    session.result.path.unlink()
+    shown = client.get("/api/sessions/session_a").json()
+    assert shown["video"]["name"] == "eval_200_median.mp4", "the newest where there is no result"
+
+
+def test_an_iteration_says_in_a_sentence_what_was_measured(client: TestClient) -> None:
+    (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
+    assert iteration["verdict"] == "passed with 0.90"
+
+
+def test_the_hyperparameters_of_all_runs_are_listed(client: TestClient) -> None:
+    (run,) = client.get("/api/sessions/session_a/hyperparameters").json()
+    assert (run["iteration"], run["run_id"]) == (1, "base_seed_1")
+    assert run["config"]["env_id"] == "HalfCheetah-v5"
+
+
 def test_torn_and_foreign_files_are_no_server_error(client: TestClient, runs: Path) -> None:
     folder = runs / "session_a"
     for path in folder.rglob("*.json"):

@@ -19,7 +19,7 @@ from p2p.commands.criteria_editor import apply
 from p2p.commands.session_progress import BARS, SessionProgress, sparkline
 from p2p.contracts import AuthoredCode, Revision, SessionResult
 from p2p.files import save_model
-from p2p.records.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
 from p2p.session.steering import all_feedback, pending_feedback
 from session_folder import INTENT, SessionFolder, judgment
@@ -342,3 +342,23 @@ def test_what_nobody_checked_stands_beside_the_verdict(
     verdict = lines.index("passed")
     assert lines[verdict + 1] == "not checked: on, [ice] (no criterion measures it)"
     assert p2p("show", "last", "--json").json["unchecked_words"] == ["on", "[ice]"]
+
+
+@pytest.mark.parametrize("command", ["show", "label", "steer"])
+def test_best_is_a_pass_then_the_score_then_the_newest(
+    p2p: Cli, tmp_path: Path, command: str
+) -> None:
+    runs = tmp_path / "runs"
+    none = p2p(command, "best", *(("--remark", "x") if command == "steer" else ()))
+    assert "there is no session best" in none.error
+    scores = {"a": (0.85,), "b": (0.9,), "c": (0.9,), "d": (0.95,), "e": ()}
+    for name, judged in scores.items():
+        made = SessionFolder.create(runs / "x")
+        for score in judged:
+            made.iterate(1, score)
+        made.record.path.rename(runs / f"session_{name}")
+    shutil.rmtree(runs / "x")
+    refuted = SessionFolder(SessionRecord(runs / "session_d")).record.iteration(1)
+    save_model(refuted.judgment_path, judgment(0.95).model_copy(update={"passed": False}))
+    asked = p2p(command, "best", *(("--remark", "x") if command == "steer" else ()))
+    assert "best: session_c, passed with 0.90: run forward fast" in asked.err

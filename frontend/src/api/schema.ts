@@ -490,9 +490,29 @@ export interface paths {
         };
         /**
          * Show Bands
-         * @description The curves of an iteration: its seeds as a band for each configuration.
+         * @description The curves of an iteration: each configuration with its seeds, as a band and one by one.
          */
         get: operations["show_bands_api_sessions__session_id__iterations__iter_num__metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/hyperparameters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Hyperparameters
+         * @description What each run of a session was trained with.
+         */
+        get: operations["list_hyperparameters_api_sessions__session_id__hyperparameters_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1383,6 +1403,21 @@ export interface components {
             /** Evaluation Steps */
             evaluation_steps: number[];
             evaluation: components["schemas"]["MeanStdSeries"];
+            /**
+             * Seconds
+             * @default []
+             */
+            seconds: number[];
+            /**
+             * Evaluation Seconds
+             * @default []
+             */
+            evaluation_seconds: (number | null)[];
+            /**
+             * Seeds
+             * @default []
+             */
+            seeds: components["schemas"]["SeedCurves"][];
         };
         /**
          * Agreement
@@ -2973,6 +3008,11 @@ export interface components {
              * @default []
              */
             notes: string[];
+            /**
+             * Verdict
+             * @default
+             */
+            verdict: string;
             /** Intent Score */
             intent_score?: number | null;
             /** Score Std */
@@ -3499,6 +3539,17 @@ export interface components {
             };
         };
         /**
+         * RunHyperparameters
+         * @description What a run was trained with.
+         */
+        RunHyperparameters: {
+            /** Iteration */
+            iteration: number;
+            /** Run Id */
+            run_id: string;
+            config: components["schemas"]["TrainConfig"];
+        };
+        /**
          * RunMetricsDetail
          * @description The curves of one run.
          */
@@ -3513,6 +3564,23 @@ export interface components {
             };
             /** Evaluation */
             evaluation: components["schemas"]["EvalResult"][];
+        };
+        /**
+         * SeedCurves
+         * @description One run of a configuration, on the grid of all of them.
+         */
+        SeedCurves: {
+            /** Run Id */
+            run_id: string;
+            /** Series */
+            series: {
+                [key: string]: (number | null)[];
+            };
+            /**
+             * Evaluation
+             * @default []
+             */
+            evaluation: (number | null)[];
         };
         /**
          * SeedResult
@@ -3649,6 +3717,7 @@ export interface components {
             unchecked_words: string[];
             /** Best Iteration */
             best_iteration?: number | null;
+            video?: components["schemas"]["Video"] | null;
             /**
              * Iterations
              * @default 0
@@ -3850,6 +3919,7 @@ export interface components {
             unchecked_words: string[];
             /** Best Iteration */
             best_iteration?: number | null;
+            video?: components["schemas"]["Video"] | null;
             /**
              * Iterations
              * @default 0
@@ -5862,7 +5932,10 @@ export interface operations {
     };
     show_bands_api_sessions__session_id__iterations__iter_num__metrics_get: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description the grid: of steps, or of seconds */
+                axis?: "steps" | "time";
+            };
             header?: never;
             path: {
                 session_id: string;
@@ -5879,6 +5952,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AggregatedMetrics"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_hyperparameters_api_sessions__session_id__hyperparameters_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunHyperparameters"][];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

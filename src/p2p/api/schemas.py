@@ -71,6 +71,17 @@ Tag = Annotated[str, Field(min_length=1, max_length=50)]
 # --- sessions and iterations ----------------------------------------------------------------------
 
 
+class Video(Record):
+    """A video of an evaluation episode."""
+
+    run_id: str
+    name: str
+    step: int | None = None
+    label: str = ""
+    """p10, median or p90."""
+    url: str
+
+
 class SessionRow(EntityMetadata):
     """A session in a list."""
 
@@ -84,6 +95,8 @@ class SessionRow(EntityMetadata):
     unchecked_words: tuple[str, ...] = ()
     """What the prompt asks and no criterion measures; a pass says nothing about it."""
     best_iteration: int | None = None
+    video: Video | None = None
+    """What stands for it: the median episode of its best policy, or of its newest checkpoint."""
     iterations: int = 0
     max_iterations: int | None = None
     model: str = ""
@@ -123,17 +136,6 @@ class SessionDetail(SessionRow):
     """The same on a command line."""
 
 
-class Video(Record):
-    """A video of an evaluation episode."""
-
-    run_id: str
-    name: str
-    step: int | None = None
-    label: str = ""
-    """p10, median or p90."""
-    url: str
-
-
 class LoopIterationSummary(Record):
     """One iteration of the loop."""
 
@@ -148,6 +150,8 @@ class LoopIterationSummary(Record):
     train: TrainConfig | None = None
     """What every run of it begins from; configurations and seeds vary it."""
     notes: tuple[str, ...] = ()
+    verdict: str = ""
+    """In a sentence: what was measured, and what is missing. Empty: not judged yet."""
     intent_score: Score | None = None
     score_std: float | None = None
     passed: bool = False
@@ -169,6 +173,14 @@ class LoopIterationSummary(Record):
     """What the next iteration does differently."""
     steering: SteeringTaken | None = None
     videos: tuple[Video, ...] = ()
+
+
+class RunHyperparameters(Record):
+    """What a run was trained with."""
+
+    iteration: int
+    run_id: str
+    config: TrainConfig
 
 
 class IterationSummary(Record):
