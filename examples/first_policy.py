@@ -1,28 +1,27 @@
-"""From a sentence to a policy, in Python, with criteria of one's own: `python examples/session.py`.
+"""From a prompt to a policy, in Python: `python examples/first_policy.py [CRITERIA]`.
 
-It needs no key. Keys of model providers would come from the environment or `.env`.
+It needs no key. CRITERIA is a file such as examples/criteria/balance.toml; without it, the criteria
+are derived from the prompt.
 """
 
+import sys
 from pathlib import Path
 
 from p2p.agents.criteria_text import parse_criteria
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, run
 
-CRITERIA = Path(__file__).parent / "criteria" / "balance.toml"
-
 
 def main() -> None:
-    # Fields of LoopConfig and of TrainConfig alike; what is not said has its default.
+    criteria = parse_criteria(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else None
+    # Fields of LoopConfig and of TrainConfig alike; what is not given has its default.
     loop = loop_config(
         "InvertedPendulum-v5", model="builtin", max_iterations=2, judge_episodes=4, num_evals=2
     )
-    session = create_session(
-        "balance the pole", loop, criteria=parse_criteria(CRITERIA.read_text())
-    )
+    session = create_session("balance the pole", loop, criteria=criteria)
     print(f"session: {session.path}")
 
-    # Ends in a status, also when it is cancelled; `run(session, resume=True)` then goes on.
+    # Ends in a status, also when it is cancelled; `run(session, resume=True)` then continues.
     result = run(session)
 
     print(f"{result.status}: {result.message}")

@@ -1,4 +1,4 @@
-"""The speed table of the README, from results/ppo_throughput.json."""
+"""The speed table of docs/speed.md, from results/ppo_throughput.json."""
 
 from __future__ import annotations
 
