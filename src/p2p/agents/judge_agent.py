@@ -177,6 +177,7 @@ class EpisodeJudge:
         films = film(
             self.intent.env_id,
             [each.file for each in episodes],
+            self.intent.criteria,
             initial_frame=self.loop.refined_initial_frame,
             motion_trail=self.loop.motion_trail,
         )

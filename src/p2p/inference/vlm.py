@@ -6,14 +6,13 @@ The asking itself goes through LLMClient, like any question.
 from __future__ import annotations
 
 import io
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
 from p2p.inference.question import Media, RequestRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from PIL import Image
@@ -38,11 +37,10 @@ def whole_video(model: str, video: Path, fps: float) -> Media | None:
     return Media(video.read_bytes(), "video/mp4", round(min(fps, most / seconds_of(video)), 3))
 
 
-def frames_at(video: Path, times: Sequence[float]) -> list[tuple[float, bytes]]:
-    """Seconds and JPEGs of the frames that are shown at these times, each once, in their order."""
-    shown = _times(video)
-    chosen = {max(0, bisect_right(shown, seconds + 1e-6) - 1) for seconds in times}
-    return [(shown[i], jpeg(picture)) for i, picture in enumerate(_pictures(video)) if i in chosen]
+def frames_of(video: Path) -> list[bytes]:
+    """Every frame of a video as a JPEG; raises RequestRejected for one that cannot be read."""
+    _times(video)
+    return [jpeg(picture) for picture in _pictures(video)]
 
 
 def seconds_of(video: Path) -> float:

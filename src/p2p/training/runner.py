@@ -41,6 +41,7 @@ from p2p.training.checkpoints import (
     forget_checkpoints,
     forget_leftovers,
     publish_checkpoint,
+    published_bytes,
 )
 from p2p.training.envs.registry import own_folders
 from p2p.training.metrics import RunMetrics
@@ -316,7 +317,7 @@ class _Run:
                     after_step=message.start_step,
                 )
                 forget_checkpoints(self.record, after=message.start_step)
-                self.published = _published_bytes(self.record)
+                self.published = published_bytes(self.record)
                 for step in checkpoint_steps(self.record):
                     renders.add(step, ON_THE_WAY)  # of before a restart
             case ScalarsReady() if self.metrics is not None:
@@ -375,16 +376,6 @@ class _Run:
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
-
-
-def _published_bytes(record: IterationRecord) -> int:
-    """What lies in a run's folder from before, besides its videos and the sandbox's own folder."""
-    own = (record.work_dir, record.videos_dir)
-    return sum(
-        path.stat().st_size
-        for path in record.path.rglob("*")
-        if path.is_file() and not any(folder in path.parents for folder in own)
-    )
 
 
 def select_checkpoint(

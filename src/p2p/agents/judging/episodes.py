@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p2p.agents.judging.frames import Film
+from p2p.agents.judging.frames import Film, frame_groups
 from p2p.training.env_spec import get_env_spec
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
@@ -20,12 +20,11 @@ from p2p.training.trajectory import (
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
-    from p2p.contracts import TrainSummary
+    from p2p.contracts import Criterion, TrainSummary
     from p2p.training.specs.records import EnvSpec
 
-FILM_FPS = 10.0
-MAX_FRAMES = 600
-"""Of a video for judges: a minute at FILM_FPS; a longer episode has fewer a second."""
+MAX_FRAMES = 200
+"""Of a video for judges; a longer episode has fewer a second."""
 SUMMARY_KEYS: dict[str, str] = {
     "env_id": "the environment",
     "dt": "seconds between two steps",
@@ -122,40 +121,50 @@ def _env_return(trajectory: RecordedEpisode) -> float:
 def film(
     env_id: str,
     trajectories: Sequence[Path],
+    criteria: Sequence[Criterion],
     *,
     initial_frame: bool = False,
     motion_trail: bool = False,
 ) -> list[Film]:
-    """Draw each trajectory, as files beside it: `trajectory_x.npz` becomes `video_x.mp4`."""
+    """Draw each trajectory, as files beside it: `trajectory_x.npz` becomes `video_x.mp4`.
+
+    The criteria say which frames are worth a look.
+    """
     from p2p.training.video.rendering import RenderJob, render_async
 
     def job(source: Path, name: str, **options: Any) -> RenderJob:
         output = source.with_name(name.format(source.stem.removeprefix("trajectory_")))
         return RenderJob(env_id=env_id, trajectory=source, output=output, **options)
 
-    groups: list[list[RenderJob]] = []
+    by_episode: list[list[RenderJob]] = []
     for source in trajectories:
-        jobs = [job(source, "video_{}.mp4", max_fps=FILM_FPS, max_frames=MAX_FRAMES)]
+        groups = frame_groups(RecordedEpisode.load(source), criteria)
+        rows = tuple(row for group in groups for row in group.rows)
+        jobs = [
+            job(source, "video_{}.mp4", max_frames=MAX_FRAMES),
+            job(source, "frames_{}.mp4", rows=rows),
+        ]
         if initial_frame:
-            jobs.append(job(source, "initial_{}.png", view="initial_frame", width=640))
+            jobs.append(job(source, "initial_{}.png", view="initial_frame", width=640, height=480))
         if motion_trail:
             jobs.append(job(source, "trail_{}.png", view="motion_trail", width=1152, height=384))
-        groups.append(jobs)
-    process = render_async([job for jobs in groups for job in jobs])
+        by_episode.append(jobs)
+    process = render_async([job for jobs in by_episode for job in jobs])
     try:
         outcomes = {outcome.output: outcome for outcome in process.wait()}
     finally:
         process.cancel()  # nothing to cancel, unless the wait was interrupted
     films: list[Film] = []
-    for jobs in groups:
-        video, *stills = (outcomes[job.output.absolute()] for job in jobs)
-        drawn = {job.view: o.output for job, o in zip(jobs[1:], stills, strict=True) if o.ok}
+    for jobs in by_episode:
+        made = [outcomes[job.output.absolute()] for job in jobs]
+        stills = {j.view: o.output for j, o in zip(jobs[2:], made[2:], strict=True) if o.ok}
         films.append(
             Film(
-                video=video.output,
-                initial_frame=drawn.get("initial_frame"),
-                motion_trail=drawn.get("motion_trail"),
-                problem="" if video.ok else video.error or "no video",
+                video=made[0].output,
+                frames=made[1].output,
+                initial_frame=stills.get("initial_frame"),
+                motion_trail=stills.get("motion_trail"),
+                problem=next((o.error or "no video" for o in made[:2] if not o.ok), ""),
             )
         )
     return films

@@ -6,7 +6,6 @@ where the episode changes most and where it is most like itself.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.inference.question import Media
-from p2p.inference.vlm import frames_at, jpeg, seconds_of, whole_video
+from p2p.inference.vlm import frames_of, jpeg, whole_video
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,9 +40,11 @@ MOTION_TRAIL = (
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """The files that were drawn of an episode; with a `problem` there is no video."""
+    """The files that were drawn of an episode; with a `problem` they are not all there."""
 
     video: Path
+    frames: Path
+    """A video of the frames of `frame_groups` alone, in their order."""
     initial_frame: Path | None = None
     motion_trail: Path | None = None
     problem: str = ""
@@ -55,8 +56,9 @@ class Pictures:
 
     parts: tuple[str | Media, ...]
     summary: str
-    """The same for people: `12 frames, 24 of them ...`."""
+    """The same for people: `12 frames of the whole episode; ...`."""
     video: bool
+    """Whether the whole video is among them."""
 
     @property
     def frames(self) -> int:
@@ -72,6 +74,43 @@ class Stretch:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class FrameGroup:
+    """Frames that belong together."""
+
+    title: str
+    rows: tuple[int, ...]
+    """Of the trajectory."""
+
+
+def frame_groups(
+    trajectory: RecordedEpisode, criteria: Sequence[Criterion]
+) -> tuple[FrameGroup, ...]:
+    """The whole episode, then its bursts; a short one is dense enough without."""
+    times = trajectory["timestamp"].astype(np.float64)
+    dense = _rows(times, float(times[0]), float(times[-1]), BURST_FPS)
+    if len(dense) <= MAX_FRAMES:
+        return (FrameGroup("The whole episode", dense),)
+    whole = ((np.arange(STRIP) + 0.5) * len(times) / STRIP).astype(int)
+    strip = FrameGroup("The whole episode", tuple(whole.tolist()))
+    bursts = (
+        FrameGroup(
+            f"From {each.start_s:.2f} to {each.end_s:.2f} s at {BURST_FPS:g} frames a second, "
+            f"{each.reason}",
+            _rows(times, each.start_s, each.end_s, BURST_FPS),
+        )
+        for each in stretches(trajectory, criteria)
+    )
+    return (strip, *bursts)
+
+
+def _rows(times: NDArray[np.float64], start_s: float, end_s: float, fps: float) -> tuple[int, ...]:
+    """The rows nearest to the middles of equal intervals, each once."""
+    count = max(1, round((end_s - start_s) * fps))
+    wanted = start_s + (np.arange(count) + 0.5) * (end_s - start_s) / count
+    return tuple(sorted({int(np.abs(times - at).argmin()) for at in wanted}))
+
+
 def pictures(
     model: str,
     film: Film,
@@ -82,38 +121,28 @@ def pictures(
 ) -> Pictures:
     """What to show this model: the video where it takes one, unless `as_frames`; else frames.
 
+    A video that the model looks at less closely than that comes with the bursts.
     Raises RequestRejected for a model that cannot see, or a video that cannot be read.
     """
-    parts = [*_still(INITIAL_FRAME, film.initial_frame), *_still(MOTION_TRAIL, film.motion_trail)]
-    extra = [name for name, path in (("initial frame", film.initial_frame),
-                                     ("motion trail", film.motion_trail)) if path]  # fmt: skip
-    video = whole_video(model, film.video, BURST_FPS)
-    bursts = stretches(trajectory, criteria)
-    # The first frame shows the state after the first step.
-    begin = float(trajectory["timestamp"][0])
-    if video is not None and not as_frames:
+    stills = {INITIAL_FRAME: film.initial_frame, MOTION_TRAIL: film.motion_trail}
+    parts = [part for text, path in stills.items() if path for part in (text, _still(path))]
+    told = [path.stem.partition("_")[0] for path in stills.values() if path]
+    video = None if as_frames else whole_video(model, film.video, BURST_FPS)
+    groups = frame_groups(trajectory, criteria)
+    if video is not None:
         parts += ["The whole episode as a video:", video]
-        summary = "the whole video"
-        if video.fps is not None and video.fps >= BURST_FPS:
-            bursts = []
-    else:
-        seconds = seconds_of(film.video)
-        fits = seconds * BURST_FPS <= MAX_FRAMES
-        count = max(1, round(seconds * BURST_FPS)) if fits else STRIP
-        strip = [(i + 0.5) * seconds / count for i in range(count)]
-        parts += ["The whole episode:", *_frames(film.video, strip, begin)]
-        summary = f"{count} frames of the whole episode"
-        bursts = [] if fits else bursts
-    for burst in bursts:
-        count = round((burst.end_s - burst.start_s) * BURST_FPS)
-        times = [burst.start_s - begin + (i + 0.5) / BURST_FPS for i in range(count)]
-        shown = f"{burst.start_s:.2f} to {burst.end_s:.2f} s"
-        parts += [
-            f"From {shown} at {BURST_FPS:g} frames a second, {burst.reason}:",
-            *_frames(film.video, times, begin),
-        ]
-        summary += f"; {count} from {shown}, {burst.reason}"
-    return Pictures(tuple(parts), "; ".join((summary, *extra)), video is not None and not as_frames)
+        told.append("the whole video")
+    left = frames_of(film.frames)
+    for i, group in enumerate(groups):
+        shown, left = left[: len(group.rows)], left[len(group.rows) :]
+        dense = len(groups) == 1 or bool(video and video.fps and video.fps >= BURST_FPS)
+        if video is not None and (i == 0 or dense):
+            continue
+        parts.append(f"{group.title}:")
+        for row, data in zip(group.rows, shown, strict=True):
+            parts += [f"{trajectory['timestamp'][row]:.2f} s", Media(data, "image/jpeg")]
+        told.append(f"{group.title[0].lower()}{group.title[1:]} ({len(shown)} frames)")
+    return Pictures(tuple(parts), "; ".join(told), video is not None)
 
 
 def stretches(trajectory: RecordedEpisode, criteria: Sequence[Criterion]) -> list[Stretch]:
@@ -175,19 +204,8 @@ def _tilts(trajectory: RecordedEpisode) -> NDArray[np.float64]:
     return up
 
 
-def _frames(video: Path, times: Sequence[float], begin: float) -> list[str | Media]:
-    """The frames at these times of a video, each after its time in the episode."""
-    return [
-        part
-        for seconds, data in frames_at(video, times)
-        for part in (f"{begin + seconds:.2f} s", Media(data, "image/jpeg"))
-    ]
-
-
-def _still(text: str, path: Path | None) -> list[str | Media]:
+def _still(path: Path) -> Media:
     from PIL import Image
 
-    if path is None:
-        return []
-    with Image.open(io.BytesIO(path.read_bytes())) as picture:
-        return [text, Media(jpeg(picture.convert("RGB"), picture.width), "image/jpeg")]
+    with Image.open(path) as picture:
+        return Media(jpeg(picture.convert("RGB"), picture.width), "image/jpeg")

@@ -187,7 +187,7 @@ def _look_again(
     with tempfile.TemporaryDirectory(prefix="p2p-look-") as name:
         source = Path(name) / "trajectory_part.npz"
         part.save(source)
-        [filmed] = film(intent.env_id, [source])
+        [filmed] = film(intent.env_id, [source], intent.criteria)
         if filmed.problem:
             return f"It cannot be shown: {filmed.problem}"
         verdict, _ = look(vlm, intent, filmed, part, look_at=look_at)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.training.specs.spec_text import image_axes
-from p2p.training.video.scene import Camera, Scene, open_episode, show_state
+from p2p.training.video.scene import Camera, Scene, open_episode, place, show_state
 
 if TYPE_CHECKING:
     from PIL import ImageDraw, ImageFont
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POSES = 12
 """Of a motion trail, at equal times from the first step to the last."""
-FARTHEST = 2.0
+FARTHEST = 4.0
 """The most a motion trail is seen from farther away than a video is; then travel is shortened."""
 FIRST, LAST = np.array((0.20, 0.45, 1.0)), np.array((1.0, 0.25, 0.15))
 """Tints of a trail's first and last pose."""
@@ -44,32 +44,26 @@ def motion_trail(env_id: str, trajectory: RecordedEpisode, width: int, height: i
 
     model, data, camera = open_episode(env_id, trajectory)
     rows = trail_rows(trajectory.length)
-    travel = np.zeros((len(rows), 3))
+    path = np.zeros((len(rows), 3))
     if camera.tracked_body is not None:
         for i, row in enumerate(rows):
             show_state(model, data, trajectory, row)
-            travel[i] = data.subtree_com[camera.tracked_body]
-        travel -= travel[0]
+            path[i] = data.subtree_com[camera.tracked_body]
     fovy = float(model.vis.global_.fovy)
-    start = np.array(camera.lookat)
-    camera, kept = _fitted(camera, travel, fovy, width / height)
-    shifts = travel * (kept - 1)
-    shifts[:, 2] = 0.0
-    spacing = float(np.linalg.norm(np.diff(travel * kept, axis=0), axis=1).mean()) if kept else 0.0
-    size = float(np.linalg.norm(model.stat.extent)) or 1.0
-    alpha = float(np.clip(2 * spacing / size, FAINTEST, 1.0))
-    geoms = (len(rows) + 2) * model.ngeom
-    with _PoseScene(model, camera, width, height, max_geoms=geoms) as scene:
-        scene.begin(data)
+    camera, drawn = _fitted(camera, path, fovy, width / height)
+    spacing = np.linalg.norm(np.diff(drawn, axis=0), axis=1).mean() if len(rows) > 1 else 0.0
+    alpha = float(np.clip(4 * spacing / camera.distance, FAINTEST, 1.0))
+    with _PoseScene(model, width, height) as scene:
+        scene.begin(data, camera.towards(None))
         for i, row in enumerate(rows):
             show_state(model, data, trajectory, row)
             share = i / max(1, len(rows) - 1)
             tint = (1 - share) * FIRST + share * LAST
-            scene.add(data, shifts[i], tint, 1.0 if i == len(rows) - 1 else alpha)
+            scene.add(data, drawn[i] - path[i], tint, 1.0 if i == len(rows) - 1 else alpha)
         frame = scene.end()
     picture = Image.fromarray(frame)
     pen = ImageDraw.Draw(picture)
-    places = projected(start + travel * kept, camera, fovy, width, height)
+    places = projected(drawn, camera, fovy, width, height)
     written: list[float] = []
     for i in sorted(range(len(rows)), key=lambda i: i not in (0, len(rows) - 1)):
         text = f"{trajectory['timestamp'][rows[i]]:.2f} s"
@@ -86,26 +80,28 @@ def trail_rows(length: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, length - 1, min(POSES, length))})
 
 
-def _fitted(camera: Camera, travel: Points, fovy: float, aspect: float) -> tuple[Camera, float]:
-    """A still camera that has all poses in view, and the share of the travel that is drawn."""
+def _fitted(camera: Camera, path: Points, fovy: float, aspect: float) -> tuple[Camera, Points]:
+    """A still camera that has all poses in view, and where on the way to draw each of them."""
     across = np.array(list(image_axes(camera.azimuth, camera.elevation).values()))
-    extent = np.ptp(travel @ across, axis=0)  # right, up, away
     high = 2 * camera.distance * np.tan(np.radians(fovy) / 2)
-    room = np.array((high * (aspect - 0.6), 0.5 * high, 2 * high))
-    # At `far` times the distance there is so much more room than the agent itself takes.
-    need = (extent + 0.5 * high) / (room + 0.5 * high)
-    far = float(np.clip(need.max(), 1.0, FARTHEST))
-    space = far * (room + 0.5 * high) - 0.5 * high
-    kept = float(min(1.0, (space / np.maximum(extent, 1e-9)).min()))
-    centre = (travel * kept).min(axis=0) / 2 + (travel * kept).max(axis=0) / 2
-    middle = np.array(camera.lookat) + centre
+    room = high * np.array((aspect, 1.0, 3.0))  # to the right, upwards, away
+    itself = high * np.array((1.1, 0.75, 0.0))
+    extent = np.ptp(path @ across, axis=0)
+    far = float(np.clip(((extent + itself) / room).max(), 1.0, FARTHEST))
+    kept = min(1.0, float(((far * room - itself) / np.maximum(extent, 1e-9)).min()))
+    drawn = path.copy()
+    drawn[:, :2] *= kept
+    rise = np.array((0.0, 0.0, camera.lookat[2] - path[0, 2] if camera.start_height else 0.0))
+    middle = (drawn.min(axis=0) + drawn.max(axis=0)) / 2 + rise
+    if camera.tracked_body is None:
+        middle = np.array(camera.lookat)
     still = replace(
         camera,
         distance=far * camera.distance,
-        lookat=(float(middle[0]), float(middle[1]), float(camera.lookat[2] + centre[2])),
+        lookat=(float(middle[0]), float(middle[1]), float(middle[2])),
         tracked_body=None,
     )
-    return still, kept
+    return still, drawn
 
 
 def initial_frame(env_id: str, trajectory: RecordedEpisode, width: int, height: int) -> Frame:
@@ -116,9 +112,10 @@ def initial_frame(env_id: str, trajectory: RecordedEpisode, width: int, height: 
     from PIL import Image, ImageDraw
 
     model, data, camera = open_episode(env_id, trajectory)
-    with Scene(model, camera, width, height) as scene:
-        picture = Image.fromarray(scene.picture(data))
+    show_state(model, data, trajectory, 0)
     view = camera.at(data)
+    with Scene(model, width, height) as scene:
+        picture = Image.fromarray(scene.picture(data, view))
     looking = replace(camera, lookat=(view.lookat[0], view.lookat[1], view.lookat[2]))
     fovy = float(model.vis.global_.fovy)
     pen = ImageDraw.Draw(picture)
@@ -146,9 +143,10 @@ def projected(points: Points, camera: Camera, fovy: float, width: int, height: i
 class _PoseScene(Scene):
     """Several states of one model in one picture."""
 
-    def begin(self, data: mujoco.MjData) -> None:
+    def begin(self, data: mujoco.MjData, view: mujoco.MjvCamera) -> None:
         """What does not move: the ground and the lights."""
-        self._update(data, self._camera.at(data), mujoco.mjtCatBit.mjCAT_STATIC)
+        place(self._model, data)
+        self._update(data, view, mujoco.mjtCatBit.mjCAT_STATIC)
 
     def add(self, data: mujoco.MjData, shift: Points, tint: Points, alpha: float) -> None:
         before = self._scene.ngeom
@@ -166,6 +164,7 @@ class _PoseScene(Scene):
             geom.rgba[3] *= alpha
 
     def end(self) -> Frame:
+        mujoco.mjr_render(self._viewport, self._scene, self._draw)
         return self._drawn()
 
 
