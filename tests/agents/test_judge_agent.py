@@ -15,7 +15,7 @@ from scripted_client import ScriptedClient, blocks, hopper_intent, media_of, pro
 
 from p2p.agents import judge_agent
 from p2p.agents.judge_agent import judge_run, judge_trajectories
-from p2p.agents.judging import episodes, frames, visual
+from p2p.agents.judging import episodes, visual
 from p2p.agents.judging.frames import MAX_FRAMES, Film
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
@@ -63,7 +63,7 @@ def one_film(tmp_path_factory: pytest.TempPathFactory) -> Film:
     folder = tmp_path_factory.mktemp("video")
     record_episodes(CONFIG, "zero", episodes=1, seed=1)[0].save(folder / "zero.npz")
     [film] = episodes.film("Hopper-v5", [folder / "zero.npz"], ())
-    assert film == Film(folder / "video_zero.mp4", folder / "frames_zero.mp4")
+    assert (film.video, film.problem) == (folder / "video_zero.mp4", "")
     return film
 
 
@@ -73,10 +73,6 @@ def quick_film(monkeypatch: pytest.MonkeyPatch, one_film: Film) -> None:
 
     def film(env_id: str, sources: Sequence[Path], _: Any, **options: bool) -> list[Film]:
         return [one_film] * len(sources)
-
-    # Each episode has as many frames as that one, whatever its own length.
-    groups = frames.frame_groups(RecordedEpisode.load(one_film.video.parent / "zero.npz"), ())
-    monkeypatch.setattr(frames, "frame_groups", lambda *_: groups)
 
     monkeypatch.setattr(judge_agent, "film", film)
 
@@ -359,7 +355,7 @@ def test_no_picture_without_a_renderer(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_driver(env_id: str, files: Sequence[Path], _: Any, **options: bool) -> list[Film]:
-        return [Film(file, file, problem="no driver") for file in files]
+        return [Film(file, file, (), problem="no driver") for file in files]
 
     monkeypatch.setattr(judge_agent, "film", no_driver)
     result = run(tmp_path, policy, BOTH, vlm=eyes(seen(1.0)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from p2p.agents.judging.frames import Film, frame_groups
+from p2p.agents.judging.frames import Film, FrameGroup, frame_groups
 from p2p.training.env_spec import get_env_spec
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
@@ -136,7 +136,7 @@ def film(
         output = source.with_name(name.format(source.stem.removeprefix("trajectory_")))
         return RenderJob(env_id=env_id, trajectory=source, output=output, **options)
 
-    by_episode: list[list[RenderJob]] = []
+    by_episode: list[tuple[tuple[FrameGroup, ...], list[RenderJob]]] = []
     for source in trajectories:
         groups = frame_groups(RecordedEpisode.load(source), criteria)
         rows = tuple(row for group in groups for row in group.rows)
@@ -148,20 +148,21 @@ def film(
             jobs.append(job(source, "initial_{}.png", view="initial_frame", width=640, height=480))
         if motion_trail:
             jobs.append(job(source, "trail_{}.png", view="motion_trail", width=1152, height=384))
-        by_episode.append(jobs)
-    process = render_async([job for jobs in by_episode for job in jobs])
+        by_episode.append((groups, jobs))
+    process = render_async([job for _, jobs in by_episode for job in jobs])
     try:
         outcomes = {outcome.output: outcome for outcome in process.wait()}
     finally:
         process.cancel()  # nothing to cancel, unless the wait was interrupted
     films: list[Film] = []
-    for jobs in by_episode:
+    for groups, jobs in by_episode:
         made = [outcomes[job.output.absolute()] for job in jobs]
         stills = {j.view: o.output for j, o in zip(jobs[2:], made[2:], strict=True) if o.ok}
         films.append(
             Film(
                 video=made[0].output,
                 frames=made[1].output,
+                groups=groups,
                 initial_frame=stills.get("initial_frame"),
                 motion_trail=stills.get("motion_trail"),
                 problem=next((o.error or "no video" for o in made[:2] if not o.ok), ""),

@@ -29,6 +29,7 @@ BURST_S = 1.5
 MAX_FRAMES = 36
 """An episode that has no more at BURST_FPS is shown whole at that rate."""
 
+WHOLE = "The whole episode"
 INITIAL_FRAME = (
     "The first frame, with the names of the robot's bodies and the directions of the world's axes:"
 )
@@ -39,12 +40,24 @@ MOTION_TRAIL = (
 
 
 @dataclass(frozen=True, slots=True)
+class FrameGroup:
+    """Frames that belong together."""
+
+    title: str
+    rows: tuple[int, ...]
+    """Of the trajectory."""
+    times: tuple[float, ...]
+    """Of these rows, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Film:
     """The files that were drawn of an episode; with a `problem` they are not all there."""
 
     video: Path
     frames: Path
-    """A video of the frames of `frame_groups` alone, in their order."""
+    """A video of the frames of the groups alone, in their order."""
+    groups: tuple[FrameGroup, ...]
     initial_frame: Path | None = None
     motion_trail: Path | None = None
     problem: str = ""
@@ -74,15 +87,6 @@ class Stretch:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FrameGroup:
-    """Frames that belong together."""
-
-    title: str
-    rows: tuple[int, ...]
-    """Of the trajectory."""
-
-
 def frame_groups(
     trajectory: RecordedEpisode, criteria: Sequence[Criterion]
 ) -> tuple[FrameGroup, ...]:
@@ -90,18 +94,15 @@ def frame_groups(
     times = trajectory["timestamp"].astype(np.float64)
     dense = _rows(times, float(times[0]), float(times[-1]), BURST_FPS)
     if len(dense) <= MAX_FRAMES:
-        return (FrameGroup("The whole episode", dense),)
-    whole = ((np.arange(STRIP) + 0.5) * len(times) / STRIP).astype(int)
-    strip = FrameGroup("The whole episode", tuple(whole.tolist()))
-    bursts = (
-        FrameGroup(
-            f"From {each.start_s:.2f} to {each.end_s:.2f} s at {BURST_FPS:g} frames a second, "
-            f"{each.reason}",
-            _rows(times, each.start_s, each.end_s, BURST_FPS),
-        )
-        for each in stretches(trajectory, criteria)
-    )
-    return (strip, *bursts)
+        groups = [(WHOLE, dense)]
+    else:
+        whole = ((np.arange(STRIP) + 0.5) * len(times) / STRIP).astype(int)
+        groups = [(WHOLE, tuple(whole.tolist()))]
+        for each in stretches(trajectory, criteria):
+            span = f"From {each.start_s:.2f} to {each.end_s:.2f} s"
+            title = f"{span} at {BURST_FPS:g} frames a second, {each.reason}"
+            groups.append((title, _rows(times, each.start_s, each.end_s, BURST_FPS)))
+    return tuple(FrameGroup(title, rows, tuple(times[list(rows)])) for title, rows in groups)
 
 
 def _rows(times: NDArray[np.float64], start_s: float, end_s: float, fps: float) -> tuple[int, ...]:
@@ -111,36 +112,27 @@ def _rows(times: NDArray[np.float64], start_s: float, end_s: float, fps: float) 
     return tuple(sorted({int(np.abs(times - at).argmin()) for at in wanted}))
 
 
-def pictures(
-    model: str,
-    film: Film,
-    trajectory: RecordedEpisode,
-    criteria: Sequence[Criterion],
-    *,
-    as_frames: bool = False,
-) -> Pictures:
+def pictures(model: str, film: Film, *, as_frames: bool = False) -> Pictures:
     """What to show this model: the video where it takes one, unless `as_frames`; else frames.
 
-    A video that the model looks at less closely than that comes with the bursts.
+    A video that the model looks at less closely than a burst comes with the bursts.
     Raises RequestRejected for a model that cannot see, or a video that cannot be read.
     """
     stills = {INITIAL_FRAME: film.initial_frame, MOTION_TRAIL: film.motion_trail}
     parts = [part for text, path in stills.items() if path for part in (text, _still(path))]
     told = [path.stem.partition("_")[0] for path in stills.values() if path]
     video = None if as_frames else whole_video(model, film.video, BURST_FPS)
-    groups = frame_groups(trajectory, criteria)
+    groups, left = film.groups, frames_of(film.frames)
     if video is not None:
         parts += ["The whole episode as a video:", video]
         told.append("the whole video")
-    left = frames_of(film.frames)
-    for i, group in enumerate(groups):
+        dense = video.fps is not None and video.fps >= BURST_FPS
+        left, groups = left[len(groups[0].rows) :], () if dense else groups[1:]
+    for group in groups:
         shown, left = left[: len(group.rows)], left[len(group.rows) :]
-        dense = len(groups) == 1 or bool(video and video.fps and video.fps >= BURST_FPS)
-        if video is not None and (i == 0 or dense):
-            continue
         parts.append(f"{group.title}:")
-        for row, data in zip(group.rows, shown, strict=True):
-            parts += [f"{trajectory['timestamp'][row]:.2f} s", Media(data, "image/jpeg")]
+        for seconds, data in zip(group.times, shown, strict=True):
+            parts += [f"{seconds:.2f} s", Media(data, "image/jpeg")]
         told.append(f"{group.title[0].lower()}{group.title[1:]} ({len(shown)} frames)")
     return Pictures(tuple(parts), "; ".join(told), video is not None)
 

@@ -49,14 +49,14 @@ def look(
 
     Who refuses the video gets frames of it. Raises InferenceError.
     """
-    shown = pictures(vlm.model, film, trajectory, intent.criteria)
+    shown = pictures(vlm.model, film)
     try:
         return _ask(vlm, intent, shown, trajectory, look_at), shown.summary
     except RequestRejected as error:
         if not shown.video:
             raise
         emit("vlm.video_refused", model=vlm.model, reason=str(error))
-        frames = pictures(vlm.model, film, trajectory, intent.criteria, as_frames=True)
+        frames = pictures(vlm.model, film, as_frames=True)
         note = f"{frames.summary}; the video was refused ({error})"
         return _ask(vlm, intent, frames, trajectory, look_at), note[:1000]
 
