@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
 from p2p.agents.builtin.grammar import Parsed, parse
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.motions import (
-    CriteriaBuilder,
-    Limit,
-    Row,
-    apply_goal,
-    lasts,
-    not_fallen,
-    upright,
-)
+from p2p.agents.builtin.motions import apply_goal, lasts, not_fallen, upright
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import (
     EnvironmentChoice,

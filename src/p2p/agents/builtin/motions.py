@@ -1,202 +1,20 @@
-"""What each motion and style asks for, as a table of criteria, and the builder that collects them.
-
-A threshold is a number, or a share of something that scales with the environment's morphology.
-"""
+"""What each motion and style asks for, as a table of criteria."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import combinations
-from math import inf
-from typing import Literal
+from dataclasses import dataclass
 
+from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
 from p2p.agents.builtin.grammar import Goal
 from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
-from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window
-from p2p.agents.builtin.morphology import Morphology
-from p2p.agents.builtin.quantities import Quantity, rise_key
-from p2p.contracts import Category, Criterion
-
-Comparison = Literal["at_least", "at_most"]
-Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
-UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns"}
+from p2p.agents.builtin.quantities import rise_key
+from p2p.contracts import Category
 
 PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
-SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
-    "pace": lambda model, share: share * model.pace,
-    "length": lambda model, share: share * model.length,
-    "height": lambda model, share: share * model.standing_height,
-    # Within what does not end the episode.
-    "allowed": lambda model, share: model.allowed_height(share * model.standing_height),
-    # Of the height at which one that starts lying is clearly off the ground.
-    "clear": lambda model, share: (
-        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
-    ),
-}
-"""What a share in a threshold is a share of."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One criterion of a motion."""
-
-    title: str
-    stat: Stat
-    quantity: str
-    threshold: Scaled
-    category: Category = "task"
-    weight: float = 1.0
-    low: Scaled | None = None
-    high: Scaled | None = None
-    whole: bool = False
-    """Over the whole episode, in whichever part of a sequence it stands."""
-    comparison: Comparison = "at_least"
-
-
-Limit = partial(Row, comparison="at_most")
-
-
-@dataclass(slots=True)
-class CriteriaBuilder:
-    """The criteria that goals add up to in one environment."""
-
-    model: Morphology
-    quantities: Mapping[str, Quantity]
-    window: Window = WHOLE
-    turning: bool = False
-    """Whether it is to turn as it goes: then no direction of the world is the right one."""
-    travelling: bool = False
-    """Whether it is to get somewhere: then what it does besides need not be done in place."""
-    criteria: list[Criterion] = field(default_factory=list)
-    measures: list[Measure] = field(default_factory=list)
-    """Of the criteria, in their order."""
-    cannot: list[str] = field(default_factory=list)
-    """What was asked for and cannot be measured here."""
-    served: bool = False
-    """Whether the goal at hand is measured."""
-    uncovered: list[str] = field(default_factory=list)
-    """Words of the goals that no criterion measures."""
-
-    @property
-    def has_task(self) -> bool:
-        return any(criterion.category == "task" for criterion in self.criteria)
-
-    def add(self, *rows: Row) -> None:
-        """Add those that can be measured and are not asked for already.
-
-        What went without saying and is then asked for in so many words belongs to the task.
-        """
-        for row in rows:
-            lasting = row.stat == "lasting"
-            if self.model.may_end_early if lasting else row.quantity in self.quantities:
-                self._add(row)
-                self.served = True
-
-    def _add(self, row: Row) -> None:
-        window = WHOLE if row.whole else self.window
-        low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
-        measure = Measure(row.stat, row.quantity, low, high, window)
-        title = row.title + (f" ({WINDOWS[window]})" if window in WINDOWS else "")
-        for place, known in enumerate(self.criteria):
-            same = self.measures[place] == measure
-            if same and row.category == "task":
-                update = {"category": "task", "weight": max(known.weight, row.weight)}
-                self.criteria[place] = known.model_copy(update=update)
-            if same or title == known.title:
-                return
-        text, unit = measure.text(self.quantities), UNITS.get(row.stat)
-        self.measures.append(measure)
-        self.criteria.append(
-            Criterion(
-                id=self._unused_id(title),
-                title=title,
-                description=f"{title}: {text}.",
-                measure=text,
-                comparison=row.comparison,
-                threshold=self._number(row.threshold),
-                unit=self.quantities[row.quantity].unit if unit is None else unit,
-                weight=row.weight,
-                category=row.category,
-            )
-        )
-
-    def _number(self, value: Scaled) -> float:
-        if isinstance(value, tuple):
-            value = SCALES[value[1]](self.model, value[0])
-        return float(f"{value:.3g}")
-
-    def _unused_id(self, title: str) -> str:
-        letters = "".join(c if c.isalnum() else " " for c in title.lower())
-        name = "_".join(letters.split())[:40] or "criterion"
-        used = {criterion.id for criterion in self.criteria}
-        names = (name, *(f"{name[:37]}_{number}" for number in range(2, 99)))
-        return next(unused for unused in names if unused not in used)
-
-    def resolve(self) -> list[tuple[str, str]]:
-        """Drop what goes without saying where it excludes what is asked for.
-
-        Returns the pairs of titles, both asked for, that exclude each other.
-        """
-        pairs = []
-        seconds = self.model.horizon * self.model.spec.dt
-        for one, other in combinations(list(zip(self.criteria, self.measures, strict=True)), 2):
-            if not _exclude_each_other(one, other, seconds):
-                continue
-            if one[0].category == other[0].category == "task":
-                pairs.append((one[0].title, other[0].title))
-            else:
-                self._drop(one[0] if other[0].category == "task" else other[0])
-        return pairs
-
-    def _drop(self, criterion: Criterion) -> None:
-        if criterion in self.criteria:
-            place = self.criteria.index(criterion)
-            del self.criteria[place], self.measures[place]
-
-
-_Judged = tuple[Criterion, Measure]
-_AGAINST = {"forward_speed": "backward_speed", "left_speed": "right_speed",
-            "turn_left_rate": "turn_right_rate"}  # fmt: skip
-_AGAINST |= {other: one for one, other in _AGAINST.items()}
-
-
-def _exclude_each_other(one: _Judged, other: _Judged, seconds: float) -> bool:
-    """Whether no episode of this length can meet both."""
-    start, end = zip(one[1].window, other[1].window, strict=True)
-    if max(start) >= min(end):
-        return False
-    first, second = _bounds(*one, seconds), _bounds(*other, seconds)
-    return any(
-        max(first[name][0], second[name][0]) > min(first[name][1], second[name][1])
-        for name in first.keys() & second.keys()
-    )
-
-
-def _bounds(
-    criterion: Criterion, measure: Measure, seconds: float
-) -> dict[str, tuple[float, float]]:
-    """Between what a quantity is for most of the time, or on average, if the criterion is met."""
-    value, low, high = criterion.threshold, -inf, inf
-    if measure.stat == "share" and value > 0.5:
-        low = low if measure.low is None else measure.low
-        high = high if measure.high is None else measure.high
-    elif measure.stat == "miss" and measure.low is not None:
-        low, high = measure.low - value, measure.low + value
-    elif measure.stat in ("mean", "final"):
-        low, high = (value, inf) if criterion.comparison == "at_least" else (-inf, value)
-    bounds = {measure.quantity: (low, high)}
-    if low > 0 and measure.quantity in _AGAINST:
-        bounds[_AGAINST[measure.quantity]] = (-inf, -low)
-        if measure.quantity.endswith("_speed"):
-            bounds["ground_speed"] = (low, inf)
-            # Half of what a steady pace makes of it.
-            bounds["drift"] = (low * seconds * (measure.window[1] - measure.window[0]) / 4, inf)
-    return bounds
 
 
 Rule = Callable[[CriteriaBuilder, Goal], None]
