@@ -19,6 +19,7 @@ from p2p.agents.builtin.measures import Measure, read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import IntentProposal, IntentRequest
+from p2p.benchmark.suite import load_suite
 from p2p.contracts import Criterion
 
 PARAPHRASES = Path(__file__).with_name("paraphrases.toml")
@@ -132,6 +133,19 @@ def table(key: str) -> str:
             if row.outcome != "same":
                 lines += [f"    gives: {'; '.join(row.task)}", f"    meant: {'; '.join(wanted)}"]
     return "\n".join(lines)
+
+
+def test_four_of_five_paraphrases_give_the_task_criteria_of_the_prompt_they_mean() -> None:
+    for key, least in (("first", 0.9), ("held_out", 0.8)):
+        outcomes = Counter(row.outcome for row in readings(key))
+        assert outcomes["same"] >= least * outcomes.total(), table(key)
+        assert outcomes["contradictory"] == 0, table(key)
+
+
+def test_every_original_is_a_prompt_of_the_shipped_suite() -> None:
+    shipped = {(case.env_id, case.instruction) for case in load_suite("mujoco_prompts")}
+    for groups in tomllib.loads(PARAPHRASES.read_text()).values():
+        assert {(group["env_id"], group["original"]) for group in groups} <= shipped
 
 
 if __name__ == "__main__":

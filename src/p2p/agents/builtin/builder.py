@@ -19,7 +19,7 @@ from p2p.contracts import Category, Criterion
 
 Comparison = Literal["at_least", "at_most"]
 Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
-UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns"}
+UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns", "swings": "swings"}
 
 SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
     "pace": lambda model, share: share * model.pace,
@@ -64,6 +64,8 @@ class CriteriaBuilder:
     window: Window = WHOLE
     turning: bool = False
     """Whether it is to turn as it goes: then no direction of the world is the right one."""
+    sideways: bool = False
+    """Whether it goes to a side of the world, so that forward is off its line."""
     travelling: bool = False
     """Whether it is to get somewhere: then what it does besides need not be done in place."""
     criteria: list[Criterion] = field(default_factory=list)
