@@ -1,4 +1,5 @@
 import type { Criterion, CriterionScore, Iteration, SessionDetail } from "../api/types";
+import { target } from "../lib/feedback";
 import { number, score } from "../lib/format";
 import { gauge, isMet } from "../lib/gauge";
 
@@ -44,11 +45,6 @@ function CriterionGauge({ criterion, result }: { criterion: Criterion; result: C
       </p>
     </li>
   );
-}
-
-function target(criterion: Criterion): string {
-  const sign = criterion.comparison === "at_least" ? "≥" : "≤";
-  return `${criterion.measure} ${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
 }
 
 const CATEGORIES = ["task", "gait", "posture", "dynamics", "stability", "efficiency"] as const;

@@ -7,6 +7,7 @@ import { dollars, duration, number, percent } from "../../lib/format";
 import { nowAndNext, PHASES } from "../../lib/phase";
 import { Menu } from "../../ui/Menu";
 import { Meter, PageHeading, Problem, Status, Unchecked } from "../../ui/basics";
+import { SessionTools } from "./SessionTools";
 
 const ACTIVE = ["running", "queued", "pending"];
 
@@ -72,6 +73,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
         {session.result && <Link to={`/e2e/${session.session_id}/label`}>score the videos</Link>}
         <span className="mono">{session.session_id}</span>
       </div>
+      <SessionTools session={session} />
     </div>
   );
 }

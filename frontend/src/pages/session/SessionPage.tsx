@@ -57,7 +57,7 @@ export default function SessionPage() {
       )}
       <Problem what="Could not load the iterations" error={iterations.error} />
       {current && <IterationView session={session.data} iterations={all} current={current} onChoose={choose} />}
-      {session.data.config && session.data.status !== "passed" && <Steering session={session.data} />}
+      {session.data.config && <Steering session={session.data} />}
     </>
   );
 }
