@@ -19,9 +19,9 @@ from p2p.commands.criteria_editor import apply
 from p2p.commands.session_progress import BARS, SessionProgress, sparkline
 from p2p.contracts import AuthoredCode, Revision, SessionResult
 from p2p.files import save_model
-from p2p.records.iteration_record import IterationRecord
+from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
-from p2p.session.steering import all_feedback
+from p2p.session.steering import all_feedback, pending_feedback
 from session_folder import INTENT, SessionFolder, judgment
 
 
@@ -133,6 +133,7 @@ def test_a_word_to_a_session_is_kept_whole(p2p: Cli, folder: SessionFolder, tmp_
         ((), "say what to change"),
         (("--remark", "  "), "say what to change"),
         (("--set", "env_id=Ant-v5"), "--set env_id: only learning_rate"),
+        (("--set", "gamma=7"), "--set gamma=7: Input should be less than or equal to 1"),
         (("--set", "lerning_rate=1"), "did you mean learning_rate"),
         (("--reward", "nowhere.py"), "--reward: nowhere.py does not exist"),
         (("--criteria", "bad.toml"), "bad.toml: criterion 1 (speed): weight"),
@@ -147,6 +148,16 @@ def test_an_order_that_makes_no_sense_is_not_given(
     assert outcome.status == 2
     assert told in outcome.err
     assert not all_feedback(folder.record.path / "steering")
+
+
+def test_feedback_is_withdrawn_by_its_number(p2p: Cli, folder: SessionFolder) -> None:
+    assert "feedback 1: saved" in p2p("steer", "last", "--remark", "lower").out
+    both = p2p("steer", "last", "--withdraw", 1, "--remark", "x")
+    assert (both.status, "--withdraw: not with other feedback" in both.err) == (2, True)
+    assert "withdrew feedback 1" in p2p("steer", "last", "--withdraw", 1).out
+    assert pending_feedback(folder.record) == {}
+    again = p2p("steer", "last", "--withdraw", 1)
+    assert (again.status, "withdrawn already" in again.err) == (1, True)
 
 
 def test_stop_waits_until_the_process_has_ended(p2p: Cli, folder: SessionFolder) -> None:
@@ -331,3 +342,23 @@ def test_what_nobody_checked_stands_beside_the_verdict(
     verdict = lines.index("passed")
     assert lines[verdict + 1] == "not checked: on, [ice] (no criterion measures it)"
     assert p2p("show", "last", "--json").json["unchecked_words"] == ["on", "[ice]"]
+
+
+@pytest.mark.parametrize("command", ["show", "label", "steer"])
+def test_best_is_a_pass_then_the_score_then_the_newest(
+    p2p: Cli, tmp_path: Path, command: str
+) -> None:
+    runs = tmp_path / "runs"
+    none = p2p(command, "best", *(("--remark", "x") if command == "steer" else ()))
+    assert "there is no session best" in none.error
+    scores = {"a": (0.85,), "b": (0.9,), "c": (0.9,), "d": (0.95,), "e": ()}
+    for name, judged in scores.items():
+        made = SessionFolder.create(runs / "x")
+        for score in judged:
+            made.iterate(1, score)
+        made.record.path.rename(runs / f"session_{name}")
+    shutil.rmtree(runs / "x")
+    refuted = SessionFolder(SessionRecord(runs / "session_d")).record.iteration(1)
+    save_model(refuted.judgment_path, judgment(0.95).model_copy(update={"passed": False}))
+    asked = p2p(command, "best", *(("--remark", "x") if command == "steer" else ()))
+    assert "best: session_c, passed with 0.90: run forward fast" in asked.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,7 +185,7 @@ def report(record: SessionRecord, now: SessionView) -> None:
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
         out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=True)
-    best = _best(now)
+    best = now.best
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
     if now.iterations:
@@ -196,12 +195,6 @@ def report(record: SessionRecord, now: SessionView) -> None:
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
-
-
-def _best(now: SessionView) -> IterationView | None:
-    if now.result is not None and now.result.best_iteration is not None:
-        return now.iterations.get(now.result.best_iteration)
-    return now.current
 
 
 def _line(iteration: IterationView, best: IterationView | None) -> str:
@@ -220,6 +213,7 @@ def _line(iteration: IterationView, best: IterationView | None) -> str:
 
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.publishing import spent_text
+    from p2p.session.stopping import command_name
 
     folder = shown(record.path)
     lines = [("session", folder)]
@@ -228,12 +222,14 @@ def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
         return lines
     if result.policy is not None:
         lines.append(("policy", f"{folder}/{result.policy}"))
-    lines += [("video", f"{folder}/{video}") for video in result.videos]
+    if result.videos:  # the others, of a bad and a good episode, lie beside it
+        video = next((name for name in result.videos if "median" in name), result.videos[0])
+        lines.append(("video", f"{folder}/{video}"))
     if (record.path / "report.md").is_file():
         lines.append(("report", f"{folder}/report.md"))
     if result.best_iteration is not None and result.run_id is not None:
-        run = f"{folder}/iter_{result.best_iteration}/{result.run_id}"
-        lines.append(("watch", f"p2p play {shlex.quote(run)}"))
+        lines.append(("watch", f"p2p play {command_name(record)}"))
+        lines.append(("share", f"p2p export {command_name(record)} --to FOLDER"))
     if result.cost_usd or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines

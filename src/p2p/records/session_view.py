@@ -341,6 +341,12 @@ class SessionView:
     def current(self) -> IterationView | None:
         return next(reversed(self.iterations.values()), None)
 
+    @property
+    def best(self) -> IterationView | None:
+        """The iteration that stands for it: by its result, else the last one."""
+        number = self.result.best_iteration if self.result else None
+        return self.iterations.get(number) if number is not None else self.current
+
     @cached_property
     def lineage(self) -> Lineage:
         """The tree of iterations; raises UnreadableError if lineage.json is torn or foreign."""
