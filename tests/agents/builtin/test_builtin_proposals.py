@@ -431,9 +431,7 @@ def test_what_is_asked_for_is_what_the_task_measures(
     assert proposal.unused_words == ()
 
 
-def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> (
-    None
-):
+def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> None:
     env_id, prompt = "InvertedPendulum-v5", "swing the cart from side to side"
     criteria = propose(prompt, env_id).criteria
     judge_names: dict[str, Any] = {}
