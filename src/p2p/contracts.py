@@ -403,9 +403,13 @@ class SteeringOrder(Record):
     remark: str = ""
     score: Score | None = None
     """The user's own score of the last judged iteration; it counts instead of the judges'."""
+    scored_iteration: int | None = None
+    """Where it is set, the score counts for this iteration alone: the user has seen no other."""
     criteria: tuple[Criterion, ...] | None = None
     reward_code: str | None = None
     hp_changes: dict[str, Any] = Field(default_factory=dict)
+    withdraws: tuple[int, ...] = ()
+    """Numbers of earlier feedback that is taken back, unless it was taken up before."""
     given_at: datetime
 
 

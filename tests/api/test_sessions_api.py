@@ -148,6 +148,68 @@ def test_orders_reach_the_session(client: TestClient, runs: Path) -> None:
         assert client.post(there, json=bad).status_code == 422, bad
 
 
+def test_pending_feedback_is_listed_and_can_be_withdrawn(client: TestClient) -> None:
+    there = "/api/sessions/session_a"
+    client.post(f"{there}/steer", json={"remark": "lower", "hp_changes": {"gamma": 0.9}})
+    client.post(f"{there}/steer", json={"remark": "faster"})
+    assert client.get(there).json()["resumable"] is True
+    assert client.delete(f"{there}/steer/1").json()["hp_changes"] == {"gamma": 0.9}
+    (left,) = client.get(there).json()["orders"]
+    assert (left["number"], left["remark"]) == (2, "faster")
+    again = client.delete(f"{there}/steer/1")
+    assert again.status_code == 409
+    assert "withdrawn already; pending: 2" in again.json()["detail"]
+    client.delete(f"{there}/steer/2")
+    assert client.get(there).json()["orders"] == []
+    assert client.get(there).json()["resumable"] is False
+
+
+def test_a_score_waits_for_the_judgement_of_what_it_scores(client: TestClient, runs: Path) -> None:
+    there = "/api/sessions/session_a/steer"
+    assert client.post(there, json={"score": 0.3, "scored_iteration": 1}).status_code == 201
+    assert client.get("/api/sessions/session_a").json()["resumable"] is True
+    SessionRecord(runs / "session_a").create_iteration()
+    late = client.post(there, json={"score": 0.3, "scored_iteration": 1})
+    assert (late.status_code, late.json()["detail"]) == (
+        409, "iteration 1 cannot be scored any more: the last one is 2",
+    )  # fmt: skip
+    early = client.post(there, json={"score": 0.3, "scored_iteration": 2})
+    assert (early.status_code, "not judged yet" in early.json()["detail"]) == (409, True)
+
+
+def test_settings_are_listed_with_what_they_are_and_their_bounds(client: TestClient) -> None:
+    settings = client.get("/api/sessions/session_a/settings").json()
+    train = client.get("/api/sessions/session_a").json()["config"]["train"]
+    listed = {each["name"]: each for each in settings}
+    assert {name: each["value"] for name, each in listed.items()}.items() <= train.items()
+    assert listed["learning_rate"] == {
+        "name": "learning_rate", "kind": "number", "value": train["learning_rate"],
+        "low": 1e-6, "high": 3e-3,
+    }  # fmt: skip
+    kinds = {name: each["kind"] for name, each in listed.items()}
+    assert (kinds["net_arch"], kinds["normalize_obs"]) == ("layers", "boolean")
+    assert (kinds["total_timesteps"], kinds["max_episode_steps"]) == ("integer", "integer")
+    assert kinds["target_kl"] == "number"
+    refused = client.post("/api/sessions/session_a/steer", json={"hp_changes": {"gamma": 7}})
+    assert refused.status_code == 422
+    assert "hp_changes.gamma=7" in refused.json()["detail"]
+
+
+def test_a_reward_is_checked_in_the_sandbox_on_the_sessions_environment(client: TestClient) -> None:
+    there = "/api/sessions/session_a/check-reward"
+    code = "def reward_fn(obs, action, next_obs, info):\n    v = info['x_velocity']\n"
+    good = client.post(there, json={"reward_code": f"{code}    return v, {{'speed': v}}"}).json()
+    assert good["fit"] is True
+    assert [term["name"] for term in good["result"]["terms"]] == ["speed"]
+    assert good["env_id"] == "HalfCheetah-v5"
+    bad = client.post(there, json={"reward_code": "def reward_fn(:"}).json()
+    assert (bad["fit"], bad["findings"][0]["line"]) == (False, 1)
+    # The name of a file is no way to read it.
+    named = client.post(there, json={"reward_code": "/etc/passwd"}).json()
+    assert named["fit"] is False
+    assert "root" not in json.dumps(named)
+
+
 def test_events_are_paged_and_shortened_and_one_is_whole(client: TestClient) -> None:
     there = "/api/sessions/session_a/events"
     first, second = client.get(there, params={"limit": 2}).json()

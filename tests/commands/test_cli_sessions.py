@@ -28,7 +28,7 @@ from p2p.contracts import AuthoredCode, Revision, SessionResult, TrainScalars
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
-from p2p.session.steering import all_feedback
+from p2p.session.steering import all_feedback, pending_feedback
 from p2p.training.metrics import to_line
 from session_folder import INTENT, TRAIN, SessionFolder, judgment
 
@@ -143,6 +143,7 @@ def test_a_word_to_a_session_is_kept_whole(p2p: Cli, folder: SessionFolder, tmp_
         ((), "say what to change"),
         (("--remark", "  "), "say what to change"),
         (("--set", "env_id=Ant-v5"), "--set env_id: only learning_rate"),
+        (("--set", "gamma=7"), "--set gamma=7: Input should be less than or equal to 1"),
         (("--set", "lerning_rate=1"), "did you mean learning_rate"),
         (("--reward", "nowhere.py"), "--reward: nowhere.py does not exist"),
         (("--criteria", "bad.toml"), "bad.toml: criterion 1 (speed): weight"),
@@ -157,6 +158,16 @@ def test_an_order_that_makes_no_sense_is_not_given(
     assert outcome.status == 2
     assert told in outcome.err
     assert not all_feedback(folder.record.path / "steering")
+
+
+def test_feedback_is_withdrawn_by_its_number(p2p: Cli, folder: SessionFolder) -> None:
+    assert "feedback 1: saved" in p2p("steer", "last", "--remark", "lower").out
+    both = p2p("steer", "last", "--withdraw", 1, "--remark", "x")
+    assert (both.status, "--withdraw: not with other feedback" in both.err) == (2, True)
+    assert "withdrew feedback 1" in p2p("steer", "last", "--withdraw", 1).out
+    assert pending_feedback(folder.record) == {}
+    again = p2p("steer", "last", "--withdraw", 1)
+    assert (again.status, "withdrawn already" in again.err) == (1, True)
 
 
 def test_stop_waits_until_the_process_has_ended(p2p: Cli, folder: SessionFolder) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from visiting import Visitor
 
 SESSION_PAGE = f"/e2e/{SESSION}"
+COMPARED = f"/compare?of={SESSION}&of={SESSION}:1"
 PAGES = {
     "/e2e": "Sessions",
     "/e2e/new": "New session",
@@ -21,6 +22,8 @@ PAGES = {
     f"{SESSION_PAGE}?tab=lessons": "run forward fast",
     f"{SESSION_PAGE}?tab=events": "run forward fast",
     f"{SESSION_PAGE}/label": "Score the videos",
+    "/compare": "Compare",
+    COMPARED: "Compare",
     "/benchmark": "Benchmark",
     f"/benchmark/{BENCHMARK}": "tests.csv, 3 prompts",
     f"/benchmark/job/{BENCHMARK}/case/1": "reach fast",

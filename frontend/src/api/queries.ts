@@ -3,7 +3,7 @@ import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
   AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources,
-  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem,
+  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
 } from "./types";
 
 const session = (id: string) => `/api/sessions/${encodeURIComponent(id)}`;
@@ -25,6 +25,10 @@ export const iterationsQuery = (id: string) =>
     queryKey: ["iterations", id],
     queryFn: () => get<Iteration[]>(`${session(id)}/loop-iterations`),
   });
+
+/** The hyperparameters that feedback may set. */
+export const settingsQuery = (id: string) =>
+  queryOptions({ queryKey: ["session", id, "settings"], queryFn: () => get<TunableSetting[]>(`${session(id)}/settings`) });
 
 export const labelsQuery = (id: string, annotator: string) =>
   queryOptions({

@@ -139,6 +139,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{session_id}/steer/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Withdraw
+         * @description Withdraw feedback, by its number among `orders`; 409 once the session has taken it up.
+         */
+        delete: operations["withdraw_api_sessions__session_id__steer__number__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Settings
+         * @description The hyperparameters that feedback may set, and what they are now.
+         */
+        get: operations["list_settings_api_sessions__session_id__settings_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/check-reward": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Session Reward
+         * @description Run a reward in the sandbox on the session's environment, as `p2p check` does.
+         */
+        post: operations["check_session_reward_api_sessions__session_id__check_reward_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{session_id}/events": {
         parameters: {
             query?: never;
@@ -1806,6 +1866,56 @@ export interface components {
             runs: number;
         };
         /**
+         * CheckFinding
+         * @description One thing about a reward. An error means that it cannot be trained on.
+         */
+        CheckFinding: {
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "error" | "warning" | "info";
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
+            /** Line */
+            line?: number | null;
+            /** Term */
+            term?: string | null;
+        };
+        /**
+         * CheckResult
+         * @description What was measured of a reward that ran through.
+         */
+        CheckResult: {
+            spec: components["schemas"]["RewardSpec"];
+            /** Stateful */
+            stateful: boolean;
+            /** Batched */
+            batched: boolean;
+            /**
+             * Batch Reason
+             * @default
+             */
+            batch_reason: string;
+            total: components["schemas"]["TermRange"];
+            /** Terms */
+            terms: components["schemas"]["TermRange"][];
+            /** Steps */
+            steps: number;
+            /** Num Envs */
+            num_envs: number;
+            /** Us Per Step */
+            us_per_step: number;
+            /** Us Single */
+            us_single: number;
+            /** Us Batched */
+            us_batched: number | null;
+            /** Memory Mb */
+            memory_mb: number;
+        };
+        /**
          * CheckpointInfo
          * @description An evaluated checkpoint: its step and what its episodes returned.
          */
@@ -3124,6 +3234,43 @@ export interface components {
             value: number;
         };
         /**
+         * PendingFeedback
+         * @description Feedback that a session has not taken up yet.
+         */
+        PendingFeedback: {
+            /** Pause */
+            pause?: boolean | null;
+            /**
+             * Remark
+             * @default
+             */
+            remark: string;
+            /** Score */
+            score?: number | null;
+            /** Scored Iteration */
+            scored_iteration?: number | null;
+            /** Criteria */
+            criteria?: components["schemas"]["Criterion"][] | null;
+            /** Reward Code */
+            reward_code?: string | null;
+            /** Hp Changes */
+            hp_changes?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Withdraws
+             * @default []
+             */
+            withdraws: number[];
+            /**
+             * Given At
+             * Format: date-time
+             */
+            given_at: string;
+            /** Number */
+            number: number;
+        };
+        /**
          * ProposalRequest
          * @description A prompt whose criteria are wanted; without `env_id` the environment is chosen.
          */
@@ -3285,6 +3432,31 @@ export interface components {
             notes: string[];
             /** Author */
             author: string;
+        };
+        /**
+         * RewardCheckRequest
+         * @description A reward to try on a session's environment.
+         */
+        RewardCheckRequest: {
+            /** Reward Code */
+            reward_code: string;
+        };
+        /**
+         * RewardCheckResponse
+         * @description What `p2p check` says of it.
+         */
+        RewardCheckResponse: {
+            /** Env Id */
+            env_id: string;
+            /** Name */
+            name: string;
+            /** Findings */
+            findings: components["schemas"]["CheckFinding"][];
+            result: components["schemas"]["CheckResult"] | null;
+            /** Seconds */
+            seconds: number;
+            /** Fit */
+            fit: boolean;
         };
         /**
          * RewardSpec
@@ -3605,7 +3777,8 @@ export interface components {
              * Orders
              * @default []
              */
-            orders: components["schemas"]["SteeringOrder"][];
+            orders: components["schemas"]["PendingFeedback"][];
+            analysis?: components["schemas"]["SessionAnalysis"] | null;
             /**
              * Resumable
              * @default false
@@ -3986,6 +4159,8 @@ export interface components {
             remark: string;
             /** Score */
             score?: number | null;
+            /** Scored Iteration */
+            scored_iteration?: number | null;
             /** Criteria */
             criteria?: components["schemas"]["Criterion"][] | null;
             /** Reward Code */
@@ -4009,6 +4184,8 @@ export interface components {
             remark: string;
             /** Score */
             score?: number | null;
+            /** Scored Iteration */
+            scored_iteration?: number | null;
             /** Criteria */
             criteria?: components["schemas"]["Criterion"][] | null;
             /** Reward Code */
@@ -4017,6 +4194,11 @@ export interface components {
             hp_changes?: {
                 [key: string]: unknown;
             };
+            /**
+             * Withdraws
+             * @default []
+             */
+            withdraws: number[];
             /**
              * Given At
              * Format: date-time
@@ -4085,6 +4267,20 @@ export interface components {
             name: string;
             /** Cases */
             cases: components["schemas"]["Case"][];
+        };
+        /**
+         * TermRange
+         * @description What values a term took under random and zero actions.
+         */
+        TermRange: {
+            /** Name */
+            name: string;
+            /** Minimum */
+            minimum: number;
+            /** Mean */
+            mean: number;
+            /** Maximum */
+            maximum: number;
         };
         /** Throughput */
         Throughput: {
@@ -4398,6 +4594,25 @@ export interface components {
             seeds: number[];
             /** Policy */
             policy: string;
+        };
+        /**
+         * TunableSetting
+         * @description A hyperparameter that feedback may set.
+         */
+        TunableSetting: {
+            /** Name */
+            name: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "number" | "integer" | "boolean" | "layers";
+            /** Value */
+            value?: unknown;
+            /** Low */
+            low?: number | null;
+            /** High */
+            high?: number | null;
         };
         /**
          * UpdateMetadataRequest
@@ -5032,6 +5247,122 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SteeringOrder"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    withdraw_api_sessions__session_id__steer__number__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SteeringOrder"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_settings_api_sessions__session_id__settings_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TunableSetting"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    check_session_reward_api_sessions__session_id__check_reward_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RewardCheckRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RewardCheckResponse"];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

@@ -1,4 +1,5 @@
 import type { Criterion, Iteration, SessionDetail } from "../api/types";
+import { target } from "../lib/feedback";
 import { number, score } from "../lib/format";
 import { Card, Meter } from "../ui/basics";
 
@@ -40,11 +41,6 @@ export function Criteria({ session, iteration }: { session: SessionDetail; itera
       {session.env_reason && <p className="small-text muted">{session.env_reason}</p>}
     </Card>
   );
-}
-
-export function target(criterion: Criterion): string {
-  const sign = criterion.comparison === "at_least" ? "≥" : "≤";
-  return `${criterion.measure} ${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
 }
 
 export function toneOf(value: number | null | undefined): "good" | "warn" | "bad" {

@@ -45,6 +45,7 @@ from p2p.records.loop_files import SteeringTaken
 from p2p.records.statuses import Outcome
 from p2p.scheduler.records import BackendName, Id, NodeConfig
 from p2p.session.request import SessionOptions, SessionRequest
+from p2p.training.reward.check import CheckReport
 
 RunMetricsResponse = RunMetricsDetail
 MetricsResponse = RunMetricsDetail
@@ -106,6 +107,13 @@ class SessionRow(EntityMetadata):
     updated_at: datetime
 
 
+class PendingFeedback(SteeringOrder):
+    """Feedback that a session has not taken up yet."""
+
+    number: int
+    """Withdraws it."""
+
+
 class SessionDetail(SessionRow):
     """A session, with all that its page shows at once."""
 
@@ -119,8 +127,10 @@ class SessionDetail(SessionRow):
     ground_truth: TruthResult | None = None
     """Of a case of a benchmark: what was measured on the simulator, which no agent is shown."""
     lineage: LineageData | None = None
-    orders: tuple[SteeringOrder, ...] = ()
+    orders: tuple[PendingFeedback, ...] = ()
     """Feedback that the session has not taken up yet."""
+    analysis: SessionAnalysis | None = None
+    """The latest look back at it."""
     resumable: bool = False
     minutes_to_go_on: float | None = None
     """The time limit, in all, with which it resumes unless the request sets one."""
@@ -245,12 +255,39 @@ class ResumeRequest(Record):
     vlm_model: str | None = None
 
 
+class TunableSetting(Record):
+    """A hyperparameter that feedback may set."""
+
+    name: str
+    kind: Literal["number", "integer", "boolean", "layers"]
+    value: Any = None
+    """As the last iteration was trained with, or the first one will be."""
+    low: float | None = None
+    high: float | None = None
+    """What revisions keep it within; feedback may go beyond."""
+
+
+class RewardCheckRequest(Record):
+    """A reward to try on a session's environment."""
+
+    reward_code: Annotated[str, Field(min_length=1, max_length=200_000)]
+
+
+class RewardCheckResponse(CheckReport):
+    """What `p2p check` says of it."""
+
+    fit: bool
+    """Whether it can be trained on."""
+
+
 class SteerRequest(Record):
     """Feedback to take up before the next iteration; see `p2p steer`."""
 
     pause: bool | None = None
     remark: Annotated[str, Field(max_length=4000)] = ""
     score: Score | None = None
+    scored_iteration: Annotated[int, Field(ge=1)] | None = None
+    """Which iteration the score is for: refused unless it is the last one and judged."""
     criteria: tuple[Criterion, ...] | None = None
     reward_code: Annotated[str, Field(max_length=200_000)] | None = None
     hp_changes: dict[str, Any] = Field(default_factory=dict)

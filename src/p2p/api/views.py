@@ -15,18 +15,20 @@ from p2p.api.schemas import (
     IterationRunEntry,
     IterationSummary,
     LoopIterationSummary,
+    PendingFeedback,
     SessionDetail,
     SessionRow,
     Video,
 )
 from p2p.benchmark.measuring import ground_truth
-from p2p.contracts import EvalResult
+from p2p.contracts import EvalResult, SessionAnalysis
+from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.records.statuses import RESUMABLE
 from p2p.session.request import command_line, minutes_to_resume
-from p2p.session.steering import merge, not_taken
+from p2p.session.steering import merge, pending_feedback
 from p2p.session.stopping import worked_s
 from p2p.session.verdict import verdict_sentence
 
@@ -93,7 +95,11 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
         config=asked.loop if asked else None,
         ground_truth=ground_truth(record.path),
         lineage=record.lineage.read(),
-        orders=tuple(pending.values()),
+        orders=tuple(
+            PendingFeedback(number=number, **order.model_dump())
+            for number, order in pending.items()
+        ),
+        analysis=read_model(record.analysis_path, SessionAnalysis),
         resumable=asked is not None and is_resumable(view.status, pending),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked, record.path) if asked else "",
@@ -108,14 +114,9 @@ def _fields(source: object | None, *names: str) -> dict[str, Any]:
 def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:
     """Whether there is something left to do: after a pass, if feedback asks for more."""
     if status == "passed":
-        asked = merge(SteeringTaken(orders=()), pending)
-        return asked.wants_more or asked.score is not None
+        scored = any(order.score is not None for order in pending.values())
+        return scored or merge(SteeringTaken(), pending).wants_more
     return status in RESUMABLE
-
-
-def pending_feedback(record: SessionRecord) -> Mapping[int, SteeringOrder]:
-    """Feedback that the session has not taken up yet."""
-    return not_taken(record.steering_dir, SessionView(record).steering)
 
 
 def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIterationSummary]:

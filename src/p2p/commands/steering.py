@@ -113,23 +113,35 @@ def steer(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="A hyperparameter; repeatable."),
     ] = None,
+    withdraw: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Withdraw pending feedback, and nothing else."),
+    ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Give feedback; it takes effect when the current iteration ends.
 
     `p2p show SESSION --criteria > criteria.toml` writes the criteria to edit.
+    Feedback has a number, which is printed; `--withdraw` takes it back until then.
 
     [bold]Examples[/]
 
       p2p steer last --remark "keep the body lower"
       p2p steer last --pause
+      p2p steer last --withdraw 2
       p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
     """
     from p2p.session.steering import give_feedback
     from p2p.session.stopping import resume_command
 
     record = open_session(session, runs_dir)
+    if withdraw is not None:
+        parts = (remark.strip(), score, pause, criteria, reward, setting)
+        if any(part not in (None, "", []) for part in parts):
+            raise UsageError("--withdraw: not with other feedback; give that on its own")
+        _withdraw(record, withdraw, as_json=as_json)
+        return
     order = _order(
         remark=remark.strip(),
         score=score,
@@ -141,8 +153,24 @@ def steer(
     path = give_feedback(record.path, order)
     status = record.derive_status()
     then = "" if status == "running" else f"; it is {status}: {resume_command(record)}"
-    value = {"session_id": record.session_id, "order": order.model_dump(mode="json")}
-    answer(value, f"saved as {escape(shown(path))}{then}", as_json=as_json)
+    number = int(path.stem)
+    value = {
+        "session_id": record.session_id,
+        "number": number,
+        "order": order.model_dump(mode="json"),
+    }
+    answer(value, f"feedback {number}: saved as {escape(shown(path))}{then}", as_json=as_json)
+
+
+def _withdraw(record: SessionRecord, number: int, *, as_json: bool) -> None:
+    from p2p.session.steering import NotPending, withdraw_feedback
+
+    try:
+        order = withdraw_feedback(record, number)
+    except NotPending as error:
+        raise CommandError(f"--withdraw: {error}") from None
+    value = {"session_id": record.session_id, "withdrawn": order.model_dump(mode="json")}
+    answer(value, f"withdrew feedback {number}", as_json=as_json)
 
 
 def _order(**parts: Any) -> SteeringOrder:
@@ -163,10 +191,12 @@ def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
 
 
 def _hyperparameters(items: list[str]) -> dict[str, Any]:
-    from p2p.config import TUNABLE, TrainConfig
+    from p2p.config import TrainConfig
+    from p2p.session.steering import check_settings
 
     changes = parse_settings(items, TrainConfig.model_fields)
-    for name in changes:
-        if name not in TUNABLE:
-            raise UsageError(f"--set {name}: only {', '.join(TUNABLE)} can be changed on the way")
+    try:
+        check_settings(changes)
+    except ValueError as error:
+        raise UsageError(f"--set {error}") from None
     return changes

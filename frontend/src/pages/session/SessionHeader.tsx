@@ -6,6 +6,7 @@ import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../.
 import { dollars, duration, number, percent, score } from "../../lib/format";
 import { nowAndNext, PHASES } from "../../lib/phase";
 import { Meter, PageHeading, Problem, Status, Unchecked } from "../../ui/basics";
+import { SessionTools } from "./SessionTools";
 
 const ACTIVE = ["running", "queued", "pending"];
 
@@ -81,6 +82,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
         {session.result && <Link to={`/e2e/${session.session_id}/label`}>score the videos</Link>}
         <span className="mono">{session.session_id}</span>
       </div>
+      <SessionTools session={session} />
     </div>
   );
 }

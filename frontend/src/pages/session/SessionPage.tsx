@@ -52,7 +52,7 @@ export default function SessionPage() {
       {current && <IterationView session={session.data} iterations={all} current={current} onChoose={choose} />}
       <div className="columns">
         <Criteria session={session.data} iteration={current} />
-        {session.data.config && session.data.status !== "passed" && <Steering session={session.data} />}
+        {session.data.config && <Steering session={session.data} />}
       </div>
     </>
   );

@@ -1,0 +1,74 @@
+"""The documents as a site: every page is reached, every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from docs_site import AS_IT_IS, linked, map_links, pages_outside, read_page, site_path
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+PAGES = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")}
+
+
+def named(nav: object) -> list[str]:
+    """The pages of a navigation, from the top."""
+    if isinstance(nav, str):
+        return [nav]
+    entries = nav if isinstance(nav, list) else list(nav.values())  # type: ignore[attr-defined]
+    return [page for entry in entries for page in named(entry)]
+
+
+def test_every_document_is_in_the_navigation_once() -> None:
+    pages = named(SETTINGS["nav"])
+    assert len(pages) == len(set(pages))
+    own = {page for page in pages if not page.startswith("project/")}
+    assert own == {site_path(path) for path in (*PAGES, "README.md")}
+
+
+def test_every_link_leads_to_a_file_that_has_a_page_or_is_a_picture() -> None:
+    for path in (*PAGES, *(outside for outside in pages_outside() if outside.endswith(".md"))):
+        for target in linked(path, read_page(path)):
+            assert (ROOT / target).is_file(), f"{path}: {target}"
+
+
+def test_two_files_of_the_repository_have_two_pages() -> None:
+    paths = PAGES | pages_outside()
+    assert len({site_path(path) for path in paths}) == len(paths)
+    assert all(site_path(path).endswith((".md", *AS_IT_IS)) for path in paths)
+
+
+def test_links_in_code_and_to_other_hosts_stay_as_they_are() -> None:
+    text = "[a](b.md#c) `[a](b.md)` [h](https://example.org/)\n```\n[a](b.md)\n```\n![p](q.png)"
+    changed = map_links(text, lambda target: f"x/{target}")
+    assert changed == (
+        "[a](x/b.md#c) `[a](b.md)` [h](https://example.org/)\n```\n[a](b.md)\n```\n![p](x/q.png)"
+    )
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="`make docs` installs it")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    done = subprocess.run(
+        build, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(PAGES)
+    for page in pages:
+        loaded = re.findall(
+            r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"|<link[^>]*\shref="([^"]*)"',
+            page.read_text(),
+        )
+        foreign = [a or b for a, b in loaded if re.match(r"(?:https?:)?//", a or b)]
+        assert foreign == [], page
+    assert (tmp_path / "search" / "search_index.js").stat().st_size > 100_000
