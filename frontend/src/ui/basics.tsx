@@ -23,10 +23,10 @@ export function Card({ title, aside, children, className = "" }: CardProps) {
 }
 
 /** The heading of a page, and the title of the browser's tab. */
-export function PageHeading({ title }: { title: string }) {
+export function PageHeading({ title, tab = title }: { title: string; tab?: string }) {
   useEffect(() => {
-    document.title = `${title} · Prompt2Policy`;
-  }, [title]);
+    document.title = `${tab} · Prompt2Policy`;
+  }, [tab]);
   return <h1>{title}</h1>;
 }
 
