@@ -3778,6 +3778,7 @@ export interface components {
              * @default []
              */
             orders: components["schemas"]["PendingFeedback"][];
+            analysis?: components["schemas"]["SessionAnalysis"] | null;
             /**
              * Resumable
              * @default false

@@ -129,6 +129,8 @@ class SessionDetail(SessionRow):
     lineage: LineageData | None = None
     orders: tuple[PendingFeedback, ...] = ()
     """Feedback that the session has not taken up yet."""
+    analysis: SessionAnalysis | None = None
+    """The latest look back at it."""
     resumable: bool = False
     minutes_to_go_on: float | None = None
     """The time limit, in all, with which it resumes unless the request sets one."""

@@ -21,7 +21,8 @@ from p2p.api.schemas import (
     Video,
 )
 from p2p.benchmark.measuring import ground_truth
-from p2p.contracts import EvalResult
+from p2p.contracts import EvalResult, SessionAnalysis
+from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import IterationView, RunView, SessionView
@@ -98,6 +99,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
             PendingFeedback(number=number, **order.model_dump())
             for number, order in pending.items()
         ),
+        analysis=read_model(record.analysis_path, SessionAnalysis),
         resumable=asked is not None and is_resumable(view.status, pending),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked, record.path) if asked else "",
