@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +180,8 @@ def judge_fn(trajectory, summary):
 @pytest.fixture
 def quick_film(monkeypatch: pytest.MonkeyPatch, episode: tuple[Path, Film]) -> None:
     """Drawing takes seconds, and the episode is drawn already."""
-    monkeypatch.setattr(
-        judge_agent, "film", lambda *_, **__: [Film(episode[1].video, episode[1].frames)]
-    )
+    plain = replace(episode[1], initial_frame=None, motion_trail=None)
+    monkeypatch.setattr(judge_agent, "film", lambda *_, **__: [plain])
 
 
 def judged(served: Any, episode: tuple[Path, Film], score: float) -> Any:
