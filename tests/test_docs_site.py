@@ -52,6 +52,30 @@ def test_links_in_code_and_to_other_hosts_stay_as_they_are() -> None:
     )
 
 
+LONGEST = 40
+"""Words of a sentence. Aim for 25; beyond this nobody follows."""
+AVOIDED = re.compile(
+    r"\b(?:jail\w*|fresh starts?|attendants?|rivals?|mend(?:s|ed|ing)?|put away)\b", re.IGNORECASE
+)
+
+
+def prose(text: str) -> list[str]:
+    """The sentences outside of code, tables and headings; a clause after a colon is one too."""
+    plain = re.sub(r"^ *```.*?^ *```$|^\|.*?$|^#.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+    plain = re.sub(r"\]\([^)]*\)", "]", plain)
+    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", plain)
+    return [
+        part for block in blocks for part in re.split(r"(?<=[.:;!?])\s", " ".join(block.split()))
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(PAGES | {"README.md", "CONTRIBUTING.md"}))
+def test_sentences_are_short_and_words_are_those_of_the_field(path: str) -> None:
+    text = read_page(path)
+    assert [line for line in prose(text) if len(line.split()) > LONGEST] == []
+    assert AVOIDED.findall(text) == []
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="`make docs` installs it")

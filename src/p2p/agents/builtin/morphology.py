@@ -215,7 +215,8 @@ class Morphology:
     @cached_property
     def may_end_early(self) -> bool:
         spec = self.spec
-        return spec.terminate_when_unhealthy is not None or spec.name in TERMINATION_RULES
+        documented = spec.terminate_when_unhealthy is not None or spec.name in TERMINATION_RULES
+        return documented or ends_early(spec.env_id)
 
     # --- limbs ------------------------------------------------------------------------------------
 
@@ -307,6 +308,27 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
             if truncated:
                 break
         return data.xpos.copy(), data.xquat.copy()
+    finally:
+        env.close()
+
+
+@cache
+def ends_early(env_id: str) -> bool:
+    """Whether an episode of random actions is seen to terminate within some seconds."""
+    import gymnasium as gym
+
+    from p2p.training.envs.registry import quiet_loading
+
+    with quiet_loading():
+        env = gym.make(env_id)
+    try:
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        for _ in range(int(SETTLE_SECONDS / get_env_spec(env_id).dt)):
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                return bool(terminated)
+        return False
     finally:
         env.close()
 
