@@ -40,7 +40,6 @@ SESSIONS = (
     ("run forward fast", "HalfCheetah-v5"),
     ("reach the target", "Reacher-v5"),
     ("balance both poles", "InvertedDoublePendulum-v5"),
-    ("swim forward", "Swimmer-v5"),
 )
 """Prompts, environments and further options: what anyone can see to be right."""
 COMMANDS = {
@@ -158,8 +157,9 @@ def chosen(folder: Path) -> list[Path]:
     best = named_by_results(folder)
     of_cases = folder.name.startswith("bm_")
     best_runs = {
-        path.parent / json.loads(path.read_text("utf-8"))["run_id"]
+        path.parent / best["run_id"]: f"eval_{best['step']}_"
         for path in folder.rglob("best_run.json")
+        if (best := json.loads(path.read_text("utf-8")))
     }
     found = []
     for path in sorted(folder.rglob("*")):
@@ -169,11 +169,17 @@ def chosen(folder: Path) -> list[Path]:
         too_much = (
             path.suffix.lower() in LEFT_OUT
             or bool(FOLDERS_LEFT_OUT & {*inside.parts[:-1]})
-            or (path.suffix == ".mp4" and (of_cases or path.parents[1] not in best_runs))
+            or (path.suffix == ".mp4" and (of_cases or not best_video(path, best_runs)))
         )
         if path in best or not too_much:
             found.append(path)
     return found
+
+
+def best_video(path: Path, best_runs: dict[Path, str]) -> bool:
+    """Whether a video is of the checkpoint that stands for an iteration."""
+    begin = best_runs.get(path.parents[1])
+    return begin is not None and path.name.startswith(begin)
 
 
 def named_by_results(folder: Path) -> set[Path]:
