@@ -59,7 +59,7 @@ class Pictured:
 
 GALLERY = (
     Pictured("halfcheetah-run.webp", "run forward fast", "HalfCheetah-v5"),
-    Pictured("halfcheetah-backflip.webp", "do a backflip", "HalfCheetah-v5"),
+    Pictured("halfcheetah-backflip.webp", "do a backflip", "HalfCheetah-v5", begin_s=4.8),
     Pictured("hopper-hop.webp", "hop forward", "Hopper-v5"),
     Pictured("walker2d-walk.webp", "walk forward", "Walker2d-v5"),
     Pictured("reacher-reach.webp", "reach the target", "Reacher-v5", begin_s=0.0),
@@ -116,8 +116,16 @@ def picture(wanted: Pictured, sessions: list[Path]) -> dict[str, str | float] | 
         "prompt": wanted.prompt,
         "env": wanted.env_id,
         "score": round(result.confirmed_score or 0.0, 3),
-        "command": f"p2p run {shlex.quote(wanted.prompt)} --env {wanted.env_id}",
+        "command": f"p2p run {shlex.quote(wanted.prompt)} --env {wanted.env_id}{seeds_of(session)}",
     }
+
+
+def seeds_of(session: Path) -> str:
+    """The option that asks for the seeds of a session, if they are not what goes without saying."""
+    seeds = json.loads((session / "session.json").read_text("utf-8"))["loop"]["seeds"]
+    if seeds == [1]:
+        return ""
+    return f" --seeds {len(seeds) if seeds == [*range(1, len(seeds) + 1)] else seeds}"
 
 
 def passed_with(session: Path, wanted: Pictured) -> SessionResult | None:

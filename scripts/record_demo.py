@@ -67,7 +67,7 @@ COMMANDS = {
 KINDS = {"session": "runs/session_", "benchmark": "runs/bm_", "selfplay": "outputs/"}
 """Where in the archive each kind begins."""
 GAMES = 60
-SECONDS, CRF = 10, 30
+SECONDS, CRF = 10, 28
 LEFT_OUT = (".npz", ".lock", ".log", ".partial", ".txt", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 FOLDERS_LEFT_OUT = {"tensorboard", "work", "scheduler", "checkpoints", "judged", "logs", "states"}
 Entry = tuple[str, int, bytes]
@@ -157,9 +157,9 @@ def chosen(folder: Path) -> list[Path]:
     best = named_by_results(folder)
     of_cases = folder.name.startswith("bm_")
     best_runs = {
-        path.parent / best["run_id"]: f"eval_{best['step']}_"
+        path.parent / run["run_id"]: f"eval_{run['step']}_"
         for path in folder.rglob("best_run.json")
-        if (best := json.loads(path.read_text("utf-8")))
+        for run in [json.loads(path.read_text("utf-8"))]
     }
     found = []
     for path in sorted(folder.rglob("*")):
@@ -214,7 +214,7 @@ def small(video: Path) -> bytes:
             stream.width, stream.height, stream.pix_fmt = filmed.width, filmed.height, "yuv420p"
             stream.time_base = 1 / rate
             stream.codec_context.time_base = 1 / rate
-            stream.options = {"crf": str(CRF), "preset": "slow"}
+            stream.options = {"crf": str(CRF), "preset": "fast"}
             for number, frame in enumerate(islice(source.decode(filmed), round(SECONDS * rate))):
                 picture = frame.reformat(format="yuv420p")
                 # In units of the new rate; a frame without a time would be shown at once.
