@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import IterationRecord
 
 ROOT = Path(__file__).parent.parent
+os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
 settings.register_profile("p2p", deadline=None)  # how long an example takes is not what is tested
 settings.load_profile("p2p")

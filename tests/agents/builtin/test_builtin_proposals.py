@@ -414,6 +414,8 @@ RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
          "share of time with angle of the torso's nose above the horizontal at least 0.8 rad"),
         ("Walker2d-v5", "hop forward on your right leg",
          "share of time with height of the foot left over the ground at least 0.242 m"),
+        ("Humanoid-v5", "stand with both hands up",
+         "mean height of the left lower arm over the torso"),
         ("HalfCheetah-v5", "do two backflips", "full turns at the backward flipping rate"),
         ("Ant-v5", "walk forward and come back to where you started",
          "distance from where it began at the end"),
@@ -427,6 +429,35 @@ def test_what_is_asked_for_is_what_the_task_measures(
     proposal = propose(prompt, env_id)
     assert measures in {c.measure for c in proposal.criteria if c.category == "task"}
     assert proposal.unused_words == ()
+
+
+def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> None:
+    env_id, prompt = "InvertedPendulum-v5", "swing the cart from side to side"
+    criteria = propose(prompt, env_id).criteria
+    judge_names: dict[str, Any] = {}
+    request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns={})
+    exec(write_judge(request).code, judge_names)  # noqa: S102 - our own text
+    seconds = np.arange(1000) * 0.04
+
+    def judged(place: np.ndarray) -> tuple[float, float]:
+        """What it earns, and how often it swung."""
+        names: dict[str, Any] = {"RewardFunction": object}
+        exec(reward_for(prompt, env_id, criteria), names)  # noqa: S102 - our own text
+        reward = names["Sequence"]()
+        qpos, qvel = (np.stack([x, 0 * x], axis=-1) for x in (place, np.gradient(place, seconds)))
+        obs, action = np.concatenate([qpos, qvel], axis=-1), np.zeros((1000, 1))
+        total = sum(
+            float(reward.compute(obs[t], action[t], obs[t], {"_episode_start": t == 0})[0])
+            for t in range(1000)
+        )
+        trajectory = {"step": np.arange(1000), "qpos": qpos, "qvel": qvel, "action": action}
+        scores = judge_names["judge_fn"](trajectory, {"max_episode_steps": 1000, "dt": 0.04})
+        return total, scores["criteria"]["swings_from_side_to_side"]["value"]
+
+    swinging, trembling = 0.25 * np.sin(1.2 * seconds), 0.02 * np.sin(15 * seconds)
+    earned, swings = zip(*map(judged, (swinging, trembling, 0 * seconds)), strict=True)
+    assert earned[0] > earned[1] + 200 > earned[2] + 200
+    assert swings == (15.0, 0.0, 0.0)
 
 
 def test_a_count_is_the_threshold() -> None:
@@ -453,6 +484,8 @@ def test_a_count_is_the_threshold() -> None:
         ("Humanoid-v5", "walk forward with the nose up", "nose up"),
         ("Walker2d-v5", "walk forward on its hind legs", "on its hind legs"),
         ("Ant-v5", "jump three times", "3 times"),
+        ("Swimmer-v5", "swim forward in a zigzag", "in a zigzag"),
+        ("HumanoidStandup-v5", "lie on your back", "on your back"),
     ],
 )  # fmt: skip
 def test_words_that_no_criterion_measures_are_named(
@@ -489,6 +522,9 @@ def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
         ("Ant-v5", "don't run backward"),
         ("Ant-v5", "walk back and forth"),
         ("Humanoid-v5", "lie down"),  # which ends the episode
+        ("Humanoid-v5", "lie down upright"),
+        ("HalfCheetah-v5", "never raise the front leg"),
+        ("Pusher-v5", "move the puck away from the goal"),
         ("Pusher-v5", "push the object away from the goal"),
     ],
 )

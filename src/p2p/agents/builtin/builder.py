@@ -73,6 +73,8 @@ class CriteriaBuilder:
     """Of the criteria, in their order."""
     cannot: list[str] = field(default_factory=list)
     """What was asked for and cannot be measured here."""
+    moves: bool = True
+    """Whether a motion is measured, or none is asked for: a style alone is something else."""
     served: bool = False
     """Whether the goal at hand is measured."""
     uncovered: list[str] = field(default_factory=list)
@@ -80,7 +82,7 @@ class CriteriaBuilder:
 
     @property
     def has_task(self) -> bool:
-        return any(criterion.category == "task" for criterion in self.criteria)
+        return self.moves and any(criterion.category == "task" for criterion in self.criteria)
 
     def add(self, *rows: Row) -> None:
         """Add those that can be measured and are not asked for already.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
-from p2p.agents.builtin.grammar import Parsed, parse
+from p2p.agents.builtin.grammar import STYLES, Parsed, parse
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.motions import apply_goal, lasts, not_fallen, upright
@@ -95,6 +95,7 @@ _LATER = {"high": 1, "low": 2}
 def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
     """The criteria that the goals ask for, and the usual ones on top."""
     builder = CriteriaBuilder(model, quantities_of(model.spec.env_id))
+    motions_served: list[bool] = []
     windows = _WINDOWS[min(len(parsed.parts), len(_WINDOWS)) - 1]
     for part, window in zip(parsed.parts, windows, strict=False):
         builder.window = window
@@ -108,6 +109,9 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         for goal in sorted(part, key=lambda goal: _LATER.get(goal.motion, 0)):
             if not (manner and goal.motion in ("go", "run") and not goal.direction):
                 apply_goal(builder, goal)
+                if goal.motion not in STYLES:
+                    motions_served.append(builder.served)
+    builder.moves = any(motions_served) or not motions_served
     builder.window = WHOLE
     if builder.criteria and not builder.has_task and not builder.cannot:
         # "Do not fall": nothing else is asked for, so that is the task.

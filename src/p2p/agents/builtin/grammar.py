@@ -25,6 +25,7 @@ from p2p.agents.builtin.lexicon import (
     LIMBS,
     LONGEST_PHRASE,
     NUMBERS,
+    OBJECT_WORDS,
     OPPOSITE,
     OWNERS,
     REMARKS,
@@ -114,7 +115,7 @@ _UNIT_WORD = "|".join(f"(?:{spelled})" for spelled, _, _ in _UNITS.values())
 _NUMBERED = re.compile(rf"\b(?P<number>{_NUMBER_WORD})\s+(?=(?:{_UNIT_WORD}))")
 _COUNTED = re.compile(
     rf"\b(?P<number>\d+|{_NUMBER_WORD})\s+"
-    r"(?P<noun>(?:(?:full|complete|whole|big|high|quick|backwards?|forwards?|left|right)\s+)*"
+    r"(?P<noun>(?:(?:full|complete|whole|big|high|quick|backwards?|forwards?|front|back|left|right)\s+)*"
     rf"(?:{'|'.join(COUNTED)})s?)\b(?!\s*(?:/|per|a)\s)"
 )
 
@@ -204,6 +205,8 @@ class _Reader:
         if not noun:
             return 0
         sides, size = tuple(SIDES[word] for word in words[:count]), count + 1
+        if words[count] in ("arms", "hands") and not sides:
+            sides = ("both",)
         limb, self.limb_noun = (*sides, noun), noun
         carried_by = self._stands_on(limb)
         posture, taken = self._limb_posture(tokens[size:])
@@ -401,7 +404,7 @@ class _Reader:
         return next((place for place in places if wanted(self.goals[place])), None)
 
     def _is_style(self, motion: str) -> bool:
-        return motion in _STYLES or (motion in _COMPARED and self.lexicon is REMARKS)
+        return motion in STYLES or (motion in _COMPARED and self.lexicon is REMARKS)
 
     def _drop_negation(self) -> None:
         if self.negated:
@@ -429,7 +432,7 @@ def _merged(goal: Goal, change: Goal) -> Goal:
     )
 
 
-_STYLES = frozenset(entry.value for entry in LEXICON.values() if entry.slot == "quality")
+STYLES = frozenset(entry.value for entry in LEXICON.values() if entry.slot == "quality")
 _COMPARED = frozenset(entry.value for entry in REMARKS.values() if entry.slot == "comparative")
 
 
@@ -471,7 +474,10 @@ def parse(
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
     conflicts: list[str] = []
-    for piece in re.split(SEQUENCE, _normalised(prompt)):
+    text = _normalised(prompt)
+    if not OBJECT_WORDS.isdisjoint(subjects):
+        text = re.sub(rf"\b(?:white\s+)?(?:{'|'.join(OBJECT_WORDS)})\b", "object", text)
+    for piece in re.split(SEQUENCE, text):
         reader = _Reader(lexicon, limbs, whole)
         reader.read(piece)
         unused += [word for word in reader.unused if word not in STOP_WORDS]
@@ -504,7 +510,8 @@ def _divided(goals: Sequence[Goal]) -> list[list[Goal]]:
     """In parts, where something is asked for that can only come next: `run, stop`."""
     parts: list[list[Goal]] = [[]]
     for goal in goals:
-        dynamic = any(g.motion in _TRAVEL | _ON_THE_SPOT and not g.negated for g in parts[-1])
+        earlier = _TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
+        dynamic = any(g.motion in earlier and not g.negated for g in parts[-1])
         if goal.motion in FOLLOWING and not goal.negated and dynamic:
             turned = [g for g in parts[-1] if g.motion == "turn" and goal.motion == "return"]
             if len(turned) < len(parts[-1]):

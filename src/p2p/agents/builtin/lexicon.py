@@ -82,8 +82,11 @@ _MOTIONS = {
     "find the target,"
     "get to the target, go to the target, move to the target, go to the goal, aim for",
     "touch": "touch, reach the object, reach for the object, tap, poke, make contact with",
-    "push": "push, shove, shift the object, move the object, nudge, bump, knock",
-    "leave": "let go, let go of, release, withdraw, get out of the way",
+    "push": "push, shove, nudge, bump, knock, shift the object, move the object, get the object,"
+    "bring the object, take the object, put the object, place the object, carry the object,"
+    "slide the object, pull the object, guide the object, roll the object, drag the object",
+    "leave": "let go, let go of, let it go, let go of it, let go of the object,"
+    "release, withdraw, get out of the way",
     "return": "return, come back, go home, come home, get back to, retrace your steps,"
     "turn around and come back, turn round and come back, turn around and go back,"
     "turn around and return, turn round and return, turn back, head back, head home",
@@ -158,7 +161,7 @@ _SPEEDS = {
     "at once, immediately, promptly, without delay, briskly, hurriedly, with all your might,"
     "at full tilt, full tilt, at breakneck speed, really fast, super fast",
     "slow": "slow, slowly, at low speed, leisurely, gently and slowly, at a slow pace, low speed,"
-    "unhurriedly, sluggishly, at a snail's pace, in slow motion",
+    "unhurriedly, sluggishly, take your time, at a snail's pace, in slow motion",
     "medium": "moderately, steadily, at a moderate speed, at walking pace, at a steady pace,"
     "at a moderate pace, at medium speed, at a comfortable pace, at a normal pace,"
     "at normal speed, at an easy pace, comfortably, at a comfortable speed",
@@ -202,11 +205,12 @@ _QUALITIES = {
     "left of the middle, left of centre, left of center, to the left of the middle,"
     "to the left of centre, to the left of center, on the left hand side, on its left side,"
     "left half, left end, over on the left, near the left end, towards the left end",
-    "straight": "straight, in a straight line, straight line, without drifting, drift, veer,"
-    "veer off, swerve, stray, deviate, drift off, a straight course, straight course, swerve off,"
-    "on a straight line, in line, on course, go off course, off course, zigzag, weave, curve,"
-    "veer off to either side, veer to either side, drift to either side, stray to either side,"
-    "veer to the side, drift to the side, veer off to the side, veer left or right",
+    "straight": "straight, in a straight line, straight line, without drifting, a straight course,"
+    "straight course, on a straight line, in line, on course",
+    "crooked": "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
+    "go off course, zigzag, in a zigzag, weave, curve, in a curve, veer off to either side,"
+    "veer to either side, drift to either side, stray to either side, veer to the side,"
+    "drift to the side, veer off to the side, veer left or right",
     "on_back": "on its back, on your back, on the back, upside down, belly up",
     "reared": "on its hind legs, on your hind legs, on the hind legs, on hind legs, on two legs,"
     "on its back legs, on your back legs, on the back legs, on its rear legs, on your rear legs,"
@@ -309,7 +313,7 @@ STAYING = frozenset({"stay", "hold", "stand", "remain", "be"})
 """Before a quality they mean to keep it: `stay low` is not to stand still."""
 
 SIDES = {
-    **{side: side for side in ("left", "right", "front", "back", "upper", "lower")},
+    **{side: side for side in ("left", "right", "front", "back", "upper", "lower", "both")},
     "first": "first",
     "second": "second",
     "fore": "front",
@@ -352,7 +356,7 @@ ARM_WORDS = frozenset({"hand", "arm", "fingertip", "elbow"})
 """To whom an arm on a base belongs, these are the whole of it."""
 
 OBJECT_WORDS = frozenset(
-    ["cylinder", "puck", "thing", "item", "block", "cube", "box", "piece", "white"]
+    ["cylinder", "puck", "thing", "item", "block", "cube", "box", "piece", "ball"]
 )
 TARGET_WORDS = frozenset(["dot", "mark", "red", "spot", "point"])
 """What people call what is to be pushed and to be reached, where there is such a thing."""

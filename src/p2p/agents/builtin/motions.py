@@ -160,7 +160,7 @@ def _orbit(builder: CriteriaBuilder, quantity: str, rounds: float) -> None:
     length = builder.model.length
     builder.add(
         Row("Goes round the target", "turns", quantity, rounds),
-        Row("Keeps near the target, not on it", "share", "target_distance", 0.6, weight=0.6,
+        Row("Keeps near the target, not on it", "share", "target_distance", 0.5,
             low=0.1 * length, high=0.45 * length),
     )  # fmt: skip
 
@@ -369,6 +369,14 @@ def _high(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
+def _on_back(builder: CriteriaBuilder, _: Goal) -> None:
+    """Upside down; on which side one lies that stands tall, its tilt does not say."""
+    if "tilt" not in builder.quantities or builder.model.is_tall:
+        builder.cannot.append("turn over")
+    else:
+        builder.add(Row("Is on its back", "share", "tilt", 0.7, low=2.2))
+
+
 def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
     """Stay where it is; where it began is elsewhere once it has gone somewhere."""
     if builder.window[0] > 0:
@@ -391,6 +399,11 @@ def _straight(builder: CriteriaBuilder, _: Goal) -> None:
 
 def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
     """Hold a limb higher or lower than usual."""
+    if "both" in goal.limb:
+        for side in ("left", "right"):
+            sides = tuple(side if word == "both" else word for word in goal.limb)
+            _limb(builder, replace(goal, limb=sides))
+        return
     model, up = builder.model, goal.motion == "raise"
     part = model.limb(goal.limb)
     if part is None or rise_key(part) not in builder.quantities:
@@ -491,11 +504,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "straight": _straight,
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
-    "on_back": _rows(
-        Row("Is on its back", "share", "tilt", 0.7, low=2.2),
-        needs="tilt",
-        cannot="turn over",
-    ),
+    "crooked": lambda builder, _: builder.cannot.append("leave its line"),
+    "on_back": _on_back,
 }
 """What each motion and style of the lexicon asks for."""
 
@@ -503,7 +513,8 @@ OPPOSITES: Mapping[str, str] = {
     "go": "stand", "run": "go", "fall": "stable", "jump": "quiet", "hop": "quiet",
     "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
-    "straight": "straight", "crawl": "go", "stop": "go", "raise": "lower", "lower": "raise",
+    "straight": "straight", "crawl": "go", "stop": "go", "lower": "raise",
+    "crooked": "straight",
     "centred": "off_centre", "off_centre": "centred", "on_left": "on_right", "on_right": "on_left",
 }  # fmt: skip
 """What a forbidden motion asks for instead."""

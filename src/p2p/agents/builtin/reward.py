@@ -281,7 +281,7 @@ def _shape(
     elif aim is not None:
         scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
         if quantity.span is not None:  # from far away as well
-            scale = quantity.span / 2
+            scale = quantity.span / 3
         shape, numbers = "near", {"target": aim, "scale": scale}
     elif measure.low is not None or measure.high is not None:
         shape, numbers = _bounded_shape(measure, quantity)
@@ -303,7 +303,7 @@ def _bounded_shape(measure: Measure, quantity: Quantity) -> tuple[Shape, dict[st
     """For a share of time on one side of a bound, and for swings beyond one."""
     low, high = measure.low or 0.0, measure.high
     if measure.stat == "swings":  # turn a little beyond
-        return "swing", {"target": 1.3 * low, "scale": SWING_SPEED}
+        return "swing", {"target": 1.2 * low, "scale": SWING_SPEED}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
         return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
@@ -356,8 +356,10 @@ _FORMS: Mapping[Shape, _Form] = {
         "{words}, the less the better",
     ),
     "swing": _Form(
-        "{w} * np.clip(self._side * q_{rate} / {s}, -1.0, 1.0)",
-        "{w} [\\pm v / {s}]_{{-1}}^{{1}}",
+        # The wrong way costs less than the right way pays, or one that is as likely to go either
+        # way would learn to rest.
+        "{w} * np.clip(self._side * q_{rate} / {s}, -0.3, 1.0)",
+        r"{w} [\pm v / {s}]_{{-0.3}}^1",
         "{words}: towards {target:.3g}{unit} on the one side, then on the other",
     ),
     "under": _Form(
@@ -403,14 +405,12 @@ class Sequence(RewardFunction):
     """{title}."""
 
     def __init__(self):
-        self._step = 0
-        self._side = 1.0
+        self._step = 0{memory}
 
     def compute(self, obs, action, next_obs, info):
         start = np.asarray(info["_episode_start"])
         self._step = np.where(start, 0, self._step + 1)
         now = self._step / HORIZON
-        self._side = np.where(start, 1.0, self._side)
 {body}
 
     @property
@@ -432,6 +432,9 @@ def render(recipe: Recipe) -> str:
     used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
     used |= dict.fromkeys(quantities[t.quantity].rate for t in recipe.terms if t.shape == "swing")
     lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
+    swings = any(term.shape == "swing" for term in recipe.terms)
+    if swings:
+        lines.append("self._side = np.where(start, 1.0, self._side)")
     for term, form in zip(recipe.terms, forms, strict=True):
         if term.shape == "swing":
             there = f"np.where({{q}} < -{term.target:g}, 1.0, self._side)"
@@ -444,7 +447,7 @@ def render(recipe: Recipe) -> str:
     total = " + ".join(names) or "np.zeros(np.shape(action)[:-1])"
     by_name = ", ".join(f'"{name}": {name}' for name in names)
     lines += [f"terms = {{{by_name}}}", f"return {total}, terms"]
-    sequence = any(term.window != WHOLE or term.shape == "swing" for term in recipe.terms)
+    sequence = swings or any(term.window != WHOLE for term in recipe.terms)
     entry, indent = ('    "{}": "{}",', 8) if sequence else ("    {}: {}", 4)
     terms = [entry.format(name, form.text) for name, form in zip(names, forms, strict=True)]
     return (_CLASS if sequence else _FUNCTION).format(
@@ -452,6 +455,7 @@ def render(recipe: Recipe) -> str:
         env_id=recipe.env_id,
         horizon=morphology_of(recipe.env_id).horizon,
         recipe=recipe.line(),
+        memory="\n        self._side = 1.0" if swings else "",
         helpers=f"\n\n{ROTATED}" if any("turned(" in line for line in lines) else "",
         latex="r = " + (" + ".join(form.latex for form in forms) or "0"),
         terms=textwrap.indent("\n".join(terms), " " * indent),
