@@ -10,10 +10,10 @@ VLLM_BIN := $(VLLM_VENV)/bin
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo frontend test test-slow e2e test-vllm check format bench clean system test-system
+.PHONY: help demo frontend test test-slow e2e test-vllm check format bench docs docs-serve dist release-check clean system test-system
 
 help: ## show the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (set PYTHON=...)"; exit 1; }
@@ -28,6 +28,14 @@ $(VENV)/.dev: $(VENV)/.core
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[bench]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[docs]'
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[release]'
 	@touch $@
 
 system:
@@ -50,7 +58,7 @@ frontend: $(VENV)/.core ## build the dashboard into the package, its types from 
 test: $(VENV)/.dev test-system ## run the tests
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' --durations 12
 
-test-slow: $(VENV)/.dev test-system ## run the long tests too
+test-slow: $(VENV)/.dev $(VENV)/.docs test-system ## run the long tests too
 	$(BIN)/pytest -n 2 --dist worksteal
 
 e2e: $(VENV)/.dev system ## use the dashboard in a real browser, all of it
@@ -88,5 +96,20 @@ bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/res
 	$(BIN)/python benchmarks/scheduler.py --write
 	$(BIN)/python benchmarks/api_load.py --write
 
+docs: $(VENV)/.docs ## build the documentation into site/; a warning fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+docs-serve: $(VENV)/.docs ## serve the documentation at http://127.0.0.1:8000, and again at each change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
+
+dist: $(VENV)/.release ## build sdist and wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m build
+
+release-check: dist ## check dist/: metadata, contents, and the wheel installed and used in a clean environment
+	$(BIN)/twine check --strict dist/*
+	P2P_DIST=dist $(BIN)/pytest tests/test_wheel.py -rA --durations 0
+
 clean: ## remove the environments and caches
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site

@@ -23,6 +23,7 @@ const BenchmarkPage = lazy(() => import("./pages/benchmark/BenchmarkPage"));
 const CasePage = lazy(() => import("./pages/benchmark/CasePage"));
 const SelfPlaysPage = lazy(() => import("./pages/selfplay/SelfPlaysPage"));
 const SelfPlayPage = lazy(() => import("./pages/selfplay/SelfPlayPage"));
+const ComparePage = lazy(() => import("./pages/compare/ComparePage"));
 const JobPage = lazy(() => import("./pages/JobPage"));
 
 const client = new QueryClient({
@@ -48,6 +49,7 @@ createRoot(root).render(
             <Route path="e2e/new" element={<StartPage />} />
             <Route path="e2e/:id" element={<SessionPage />} />
             <Route path="e2e/:id/label" element={<LabelPage />} />
+            <Route path="compare" element={<ComparePage />} />
             <Route path="benchmark" element={<BenchmarksPage />} />
             <Route path="benchmark/:id" element={<BenchmarkPage />} />
             <Route path="benchmark/job/:id" element={<JobPage />} />

@@ -403,9 +403,13 @@ class SteeringOrder(Record):
     remark: str = ""
     score: Score | None = None
     """The user's own score of the last judged iteration; it counts instead of the judges'."""
+    scored_iteration: int | None = None
+    """Where it is set, the score counts for this iteration alone: the user has seen no other."""
     criteria: tuple[Criterion, ...] | None = None
     reward_code: str | None = None
     hp_changes: dict[str, Any] = Field(default_factory=dict)
+    withdraws: tuple[int, ...] = ()
+    """Numbers of earlier feedback that is taken back, unless it was taken up before."""
     given_at: datetime
 
 
@@ -621,16 +625,31 @@ class MeanStdSeries(Record):
     std: tuple[float | None, ...]
 
 
+class SeedCurves(Record):
+    """One run of a configuration, on the grid of all of them."""
+
+    run_id: str
+    series: dict[str, tuple[float | None, ...]]
+    evaluation: tuple[float | None, ...] = ()
+
+
 class AggregatedMetrics(Record):
     """The curves of the seeds of a configuration, as bands."""
 
     config_id: str
     run_ids: tuple[str, ...]
     steps: tuple[int, ...]
+    """The grid; empty where it is one of time."""
     series: dict[str, MeanStdSeries]
     evaluation_steps: tuple[int, ...]
     evaluation: MeanStdSeries
     """Mean returns of the evaluations."""
+    seconds: tuple[float, ...] = ()
+    """The grid, where it is one of time since the start of training."""
+    evaluation_seconds: tuple[float | None, ...] = ()
+    """When the evaluations were, on average over the runs."""
+    seeds: tuple[SeedCurves, ...] = ()
+    """Each run by itself."""
 
 
 # --- what the sandboxed trainer tells the process that started it -----------------------------

@@ -135,6 +135,9 @@ class VLLMActor:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
+        for request in self._queue:  # nobody hands them on any more
+            request.answer.cancel()
+        self._queue.clear()
         await self.engine.close()
         self._adapters.close()
 

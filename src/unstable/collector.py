@@ -13,6 +13,7 @@ from unstable.actor import VLLMActor
 from unstable.buffer import StepBuffer
 from unstable.collection.actors import ActorPool, Timeouts, start_actors
 from unstable.collection.episodes import learner_seats, play_episode
+from unstable.collection.exploitability import policy_exploitability
 from unstable.collection.jobs import Env, Episode, GamesInFlight, Job, Matchmaker
 from unstable.collection.players import PlayerFactory, tokenizer_of
 from unstable.core import EpisodeResult, PlaySpec, Trajectory
@@ -21,7 +22,6 @@ from unstable.evaluation import Evaluation
 from unstable.games.players import RANDOM_LEGAL, RandomLegal
 from unstable.games.rules import compact_view
 from unstable.games.runner import GameError
-from unstable.games.solve import exploitability, game_tree, is_solvable, positions
 from unstable.model_pool import ModelPool
 from unstable.trackers import Tracker
 from unstable.transcripts import transcript
@@ -201,33 +201,18 @@ class Collector:
         return rows
 
     async def _exploitability(self, uid: str, env: Env) -> float | None:
-        """What a best response gains against a checkpoint; None: it cannot be computed.
-
-        The game has to be small enough, and answers to short boards nothing but a move: then the
-        engine says how likely each is.
-        """
+        """Of a checkpoint's policy; None: it cannot be computed."""
         env_id, _, template = env
-        agent = await self.matches.agent(uid, template)
-        whole = self.compact_views and agent.action_extraction_fn == "bare"
-        if not whole or not is_solvable(env_id) or self.error_allowance:
+        if not self.compact_views or self.error_allowance:
             return None
         assert self._factory is not None
-        root = game_tree(env_id)
-        client, prompt = self._factory.actors.client(), self._factory.prompt
-
-        async def chances(position: str, moves: tuple[str, ...]) -> dict[str, float]:
-            answers = [move.strip("[]") for move in moves]
-            scores = await client.score(prompt(template, position), answers, agent.model)
-            return dict(zip(moves, scores, strict=True))
-
-        legal = positions(root)
+        agent = await self.matches.agent(uid, template)
         try:
-            asked = await asyncio.gather(*(chances(*position) for position in legal.items()))
+            gained = await policy_exploitability(env_id, agent, self._factory)
         except EngineError as error:
             _LOG.warning("no exploitability of %s in %s: %s", uid, env_id, error)
             return None
-        gained = exploitability(root, dict(zip(legal, asked, strict=True)))
-        if self._tracker is not None:
+        if gained is not None and self._tracker is not None:
             send(self._tracker.log_exploitability, uid, env_id, gained)
         return gained
 

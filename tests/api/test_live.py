@@ -115,6 +115,7 @@ def test_a_session_stream_says_which_part_has_changed(tmp_path: Path) -> None:
         changes = (
             lambda: EventLog(record.events_path).emit("something.happened"),
             lambda: run.scalars_path.write_text("{}\n"),
+            lambda: (run.videos_dir / "eval_200_median.mp4").write_bytes(b""),
             lambda: record.update_metadata(alias="x"),
             lambda: run.set_status("error"),
             lambda: shutil.rmtree(record.path),
@@ -130,7 +131,7 @@ def test_a_session_stream_says_which_part_has_changed(tmp_path: Path) -> None:
         return parts
 
     heard = asyncio.run(asyncio.wait_for(follow(), PATIENCE_S))
-    assert heard == ["session", "metrics", "event", "metrics", "session", "session"]
+    assert heard == ["session", "metrics", "event", "metrics", "metrics", "session", "session"]
 
 
 def test_a_stream_over_http_begins_after_the_last_event_seen(client: TestClient) -> None:

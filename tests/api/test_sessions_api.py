@@ -148,6 +148,68 @@ def test_orders_reach_the_session(client: TestClient, runs: Path) -> None:
         assert client.post(there, json=bad).status_code == 422, bad
 
 
+def test_pending_feedback_is_listed_and_can_be_withdrawn(client: TestClient) -> None:
+    there = "/api/sessions/session_a"
+    client.post(f"{there}/steer", json={"remark": "lower", "hp_changes": {"gamma": 0.9}})
+    client.post(f"{there}/steer", json={"remark": "faster"})
+    assert client.get(there).json()["resumable"] is True
+    assert client.delete(f"{there}/steer/1").json()["hp_changes"] == {"gamma": 0.9}
+    (left,) = client.get(there).json()["orders"]
+    assert (left["number"], left["remark"]) == (2, "faster")
+    again = client.delete(f"{there}/steer/1")
+    assert again.status_code == 409
+    assert "withdrawn already; pending: 2" in again.json()["detail"]
+    client.delete(f"{there}/steer/2")
+    assert client.get(there).json()["orders"] == []
+    assert client.get(there).json()["resumable"] is False
+
+
+def test_a_score_waits_for_the_judgement_of_what_it_scores(client: TestClient, runs: Path) -> None:
+    there = "/api/sessions/session_a/steer"
+    assert client.post(there, json={"score": 0.3, "scored_iteration": 1}).status_code == 201
+    assert client.get("/api/sessions/session_a").json()["resumable"] is True
+    SessionRecord(runs / "session_a").create_iteration()
+    late = client.post(there, json={"score": 0.3, "scored_iteration": 1})
+    assert (late.status_code, late.json()["detail"]) == (
+        409, "iteration 1 cannot be scored any more: the last one is 2",
+    )  # fmt: skip
+    early = client.post(there, json={"score": 0.3, "scored_iteration": 2})
+    assert (early.status_code, "not judged yet" in early.json()["detail"]) == (409, True)
+
+
+def test_settings_are_listed_with_what_they_are_and_their_bounds(client: TestClient) -> None:
+    settings = client.get("/api/sessions/session_a/settings").json()
+    train = client.get("/api/sessions/session_a").json()["config"]["train"]
+    listed = {each["name"]: each for each in settings}
+    assert {name: each["value"] for name, each in listed.items()}.items() <= train.items()
+    assert listed["learning_rate"] == {
+        "name": "learning_rate", "kind": "number", "value": train["learning_rate"],
+        "low": 1e-6, "high": 3e-3,
+    }  # fmt: skip
+    kinds = {name: each["kind"] for name, each in listed.items()}
+    assert (kinds["net_arch"], kinds["normalize_obs"]) == ("layers", "boolean")
+    assert (kinds["total_timesteps"], kinds["max_episode_steps"]) == ("integer", "integer")
+    assert kinds["target_kl"] == "number"
+    refused = client.post("/api/sessions/session_a/steer", json={"hp_changes": {"gamma": 7}})
+    assert refused.status_code == 422
+    assert "hp_changes.gamma=7" in refused.json()["detail"]
+
+
+def test_a_reward_is_checked_in_the_sandbox_on_the_sessions_environment(client: TestClient) -> None:
+    there = "/api/sessions/session_a/check-reward"
+    code = "def reward_fn(obs, action, next_obs, info):\n    v = info['x_velocity']\n"
+    good = client.post(there, json={"reward_code": f"{code}    return v, {{'speed': v}}"}).json()
+    assert good["fit"] is True
+    assert [term["name"] for term in good["result"]["terms"]] == ["speed"]
+    assert good["env_id"] == "HalfCheetah-v5"
+    bad = client.post(there, json={"reward_code": "def reward_fn(:"}).json()
+    assert (bad["fit"], bad["findings"][0]["line"]) == (False, 1)
+    # The name of a file is no way to read it.
+    named = client.post(there, json={"reward_code": "/etc/passwd"}).json()
+    assert named["fit"] is False
+    assert "root" not in json.dumps(named)
+
+
 def test_events_are_paged_and_shortened_and_one_is_whole(client: TestClient) -> None:
     there = "/api/sessions/session_a/events"
     first, second = client.get(there, params={"limit": 2}).json()
@@ -193,6 +255,58 @@ def test_seeds_become_a_band_on_a_common_grid(client: TestClient, runs: Path) ->
     assert band["run_ids"] == ["base_seed_1", "base_seed_2"]
     assert at[100] == pytest.approx((1.0, 1.0))
     assert at[500] == pytest.approx((4.0, 0.0)), "only one of them has got so far"
+
+
+def test_configurations_share_one_grid_of_steps_or_of_time(client: TestClient, runs: Path) -> None:
+    from small_runs import make_run
+
+    iteration = SessionRecord(runs / "session_a").iteration(1)
+    first, other = iteration.runs()[0], make_run(iteration.path / "fast_seed_1")
+    write_curve(first, [line(100 * i, float(i), elapsed_time=2.0 * i) for i in range(1, 6)])
+    evaluation = {"type": "eval", "global_step": 300, "mean_return": 7.0, "all_returns": [7.0],
+                  "std_return": 0, "min_return": 7, "max_return": 7, "median_return": 7,
+                  "p10_return": 7, "p90_return": 7, "episode_length": 9, "episode_lengths": [9],
+                  "total_reward": 7}  # fmt: skip
+    lines = [line(150 * i, float(i), elapsed_time=1.0 * i) for i in range(1, 11)]
+    write_curve(other, [*lines, evaluation])
+    there = "/api/sessions/session_a/iterations/1/metrics"
+    base, fast = client.get(there).json()
+    assert base["steps"] == fast["steps"]
+    assert (base["steps"][0], base["steps"][-1]) == (100, 1500)
+    assert base["series"]["episodic_return"]["mean"][-1] is None, "it has not got so far"
+    assert (fast["evaluation_seconds"], fast["evaluation"]["mean"]) == ([2.0], [7.0])
+    base, fast = client.get(there, params={"axis": "time"}).json()
+    assert (base["steps"], base["seconds"]) == ([], fast["seconds"])
+    assert (base["seconds"][0], base["seconds"][-1]) == (1.0, 10.0)
+    (seed,) = fast["seeds"]
+    assert seed["run_id"] == "fast_seed_1"
+    assert seed["series"]["episodic_return"] == fast["series"]["episodic_return"]["mean"]
+    assert client.get(there, params={"axis": "moons"}).status_code == 422
+
+
+def test_a_session_is_shown_by_the_median_clip_of_its_best_policy(
+    client: TestClient, runs: Path
+) -> None:
+    (row,) = client.get("/api/sessions").json()
+    assert row["video"]["url"] == f"{RUN.replace('/1/', '/iter_1/')}/videos/eval_100_median.mp4"
+    session = SessionRecord(runs / "session_a")
+    videos = session.iteration(1).runs()[0].videos_dir
+    for name in ("eval_200_p10.mp4", "eval_200_median.mp4", "eval_90_median.mp4"):
+        (videos / name).write_bytes(b"newer")
+    session.result.path.unlink()
+    shown = client.get("/api/sessions/session_a").json()
+    assert shown["video"]["name"] == "eval_200_median.mp4", "the newest where there is no result"
+
+
+def test_an_iteration_says_in_a_sentence_what_was_measured(client: TestClient) -> None:
+    (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
+    assert iteration["verdict"] == "passed with 0.90"
+
+
+def test_the_hyperparameters_of_all_runs_are_listed(client: TestClient) -> None:
+    (run,) = client.get("/api/sessions/session_a/hyperparameters").json()
+    assert (run["iteration"], run["run_id"]) == (1, "base_seed_1")
+    assert run["config"]["env_id"] == "HalfCheetah-v5"
 
 
 def test_torn_and_foreign_files_are_no_server_error(client: TestClient, runs: Path) -> None:

@@ -14,7 +14,71 @@ import pytest
 from cli_runner import Cli, start
 from PIL import ImageGrab
 
-from p2p.records.iteration_record import IterationRecord
+from p2p.commands.catalogue import reward_or_session
+from p2p.commands.runs import open_run
+from p2p.contracts import SessionResult
+from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.loop_files import BestRun
+from session_folder import SessionFolder, judgment
+
+EARLY = 512
+"""The step of `trained_run` that is judged in `session`; training itself selects the last one."""
+
+
+@pytest.fixture
+def session(tmp_path: Path, p2p: Cli, trained_run: IterationRecord) -> SessionRecord:
+    """A session whose best iteration is the first, by its second run and an early checkpoint."""
+    record = SessionFolder.create(tmp_path / "runs").record
+    for number, score, run_ids in ((1, 0.9, ("base_seed_1", "base_seed_2")), (2, 0.4, ("b",))):
+        iteration = record.iteration(number)
+        for run_id in run_ids:
+            (iteration.path / run_id).mkdir(parents=True)
+            for part in trained_run.path.iterdir():
+                (iteration.path / run_id / part.name).symlink_to(part)
+        iteration.best_run.save(BestRun(run_id=run_ids[-1], step=EARLY, score=score))
+        iteration.save_judgment(judgment(score))
+    result = SessionResult(
+        status="passed", best_iteration=1, run_id="base_seed_2", step=EARLY, score=0.9
+    )
+    record.result.save(result)
+    record.set_status("passed")
+    return record
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["last", "best", "00000000", "session_2026", "runs/session_20260101_000000_00000000",
+     "runs/session_20260101_000000_00000000/iter_1"],
+)  # fmt: skip
+def test_of_a_session_it_is_the_best_run_and_its_judged_checkpoint(
+    session: SessionRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    run, config, step = open_run(text)
+    assert run.path.resolve() == (session.path / "iter_1" / "base_seed_2").resolve()
+    assert (config.env_id, step) == ("HalfCheetah-v5", EARLY)
+
+
+def test_play_evaluate_export_and_check_take_a_session(
+    p2p: Cli, session: SessionRecord, tmp_path: Path
+) -> None:
+    run = "runs/session_20260101_000000_00000000/iter_1/base_seed_2"
+    evaluated = p2p("evaluate", "best", "--episodes", 1, "--json")
+    assert evaluated.json["global_step"] == EARLY
+    assert f"iteration 1, score 0.90: {run}" in evaluated.err
+    assert "--window: there is no display" in p2p("play", "last", "--window").error
+    assert p2p("export", "last", "--to", "it", "--json").status == 0
+    early = session.path / "iter_1/base_seed_2/checkpoints" / f"step_{EARLY}"
+    weights = "policy.safetensors"
+    assert (tmp_path / "it" / weights).read_bytes() == (early / weights).read_bytes()
+    reward, with_state = reward_or_session("last", None)
+    assert (reward.path.parent, reward.env_id) == (tmp_path / run, "HalfCheetah-v5")
+    assert not with_state
+
+
+def test_a_session_without_a_run_says_so(p2p: Cli, tmp_path: Path) -> None:
+    SessionFolder.create(tmp_path / "runs")
+    for command in ("play", "evaluate", "check"):
+        assert "has trained nothing yet" in p2p(command, "last").error
 
 
 def test_equal_seeds_give_equal_episodes_and_blocks_differ(
@@ -53,9 +117,9 @@ def test_play_writes_a_video_that_browsers_play(
     assert outcome.json["video"] == str(tmp_path / "new" / "watch.mp4")
     with av.open(outcome.json["video"]) as video:
         stream = video.streams.video[0]
-        assert (stream.codec_context.name, stream.width, stream.height) == ("h264", 96, 96)
+        assert (stream.codec_context.name, stream.width, stream.height) == ("h264", 128, 96)
         frames = [frame.to_ndarray() for frame in video.decode(video=0)]
-    assert len(frames) == outcome.json["frames"] == 40
+    assert len(frames) == outcome.json["frames"] == 50
     assert (frames[0] != frames[-1]).any()
 
 
@@ -111,9 +175,10 @@ def test_export_lists_what_it_wrote(p2p: Cli, tmp_path: Path, trained_run: Itera
 @pytest.mark.parametrize(
     ("run", "told"),
     [
-        ("nowhere", "run: nowhere does not exist"),
-        ("empty", "run: empty is not a run, it has no config.json"),
-        ("damaged", "run: damaged/config.json is damaged"),
+        ("nowhere", "there is no session nowhere in"),
+        ("no/where", "RUN: no/where does not exist; give a session (its name, the start of it"),
+        ("empty", "RUN: empty is neither a session nor a run; give a session (its name"),
+        ("damaged", "RUN: damaged/config.json is damaged"),
         ("unfinished", "unfinished has no checkpoint yet"),
         ("gutted", "missing"),
     ],

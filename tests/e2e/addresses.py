@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from visiting import Visitor
 
 SESSION_PAGE = f"/e2e/{SESSION}"
+COMPARED = f"/compare?of={SESSION}&of={SESSION}:1"
 PAGES = {
-    "/e2e": "Sessions",
+    "/e2e": "What should the agent do?",
     "/e2e/new": "New session",
     SESSION_PAGE: "run forward fast",
     f"{SESSION_PAGE}?tab=judgment": "run forward fast",
@@ -21,6 +22,8 @@ PAGES = {
     f"{SESSION_PAGE}?tab=lessons": "run forward fast",
     f"{SESSION_PAGE}?tab=events": "run forward fast",
     f"{SESSION_PAGE}/label": "Score the videos",
+    "/compare": "Compare",
+    COMPARED: "Compare",
     "/benchmark": "Benchmark",
     f"/benchmark/{BENCHMARK}": "tests.csv, 3 prompts",
     f"/benchmark/job/{BENCHMARK}/case/1": "reach fast",

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from p2p.config import LoopConfig
 from p2p.contracts import SteeringOrder, utc_now
+from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
-from p2p.session.steering import all_feedback, asks_to_pause, give_feedback, merge, not_taken
+from p2p.session.agents import SessionAgents
+from p2p.session.context import SessionContext
+from p2p.session.phases import take_feedback
+from p2p.session.run_session import create_session
+from p2p.session.steering import (
+    NotPending,
+    all_feedback,
+    asks_to_pause,
+    check_settings,
+    give_feedback,
+    merge,
+    not_taken,
+    pending_feedback,
+    withdraw_feedback,
+)
 
 GIVE = """
 import sys
@@ -59,3 +78,67 @@ def test_an_order_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "steering" / "0002.json").write_text("{")
     give_feedback(tmp_path, order(remark="b"))
     assert {n: o.remark for n, o in all_feedback(tmp_path / "steering").items()} == {1: "a", 3: "b"}
+
+
+def a_session(folder: Path) -> SessionRecord:
+    return create_session("run", LoopConfig(), session_id="session_a", runs_dir=folder)
+
+
+def test_withdrawn_feedback_is_neither_pending_nor_taken_up(tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    with pytest.raises(NotPending, match="no feedback"):
+        withdraw_feedback(session, 1)
+    for remark in ("lower", "faster"):
+        give_feedback(session.path, order(remark=remark))
+    assert withdraw_feedback(session, 1).remark == "lower"
+    assert list(pending_feedback(session)) == [2]
+    with pytest.raises(NotPending, match="feedback 1 is applied or withdrawn already; pending: 2"):
+        withdraw_feedback(session, 1)
+    with pytest.raises(NotPending, match="feedback 9 was not given"):
+        withdraw_feedback(session, 9)
+    assert give_feedback(session.path, order(remark="later")).name == "0004.json"
+    assert take_feedback(context(session), 0).remarks == ("faster", "later")
+    with pytest.raises(NotPending):
+        withdraw_feedback(session, 2)
+
+
+def context(session: SessionRecord) -> SessionContext:
+    config = session.config.read()
+    assert config is not None
+    return SessionContext(session, config, SessionAgents(session, config.loop))
+
+
+def test_what_is_withdrawn_while_the_session_takes_it_up_is_one_or_the_other(
+    tmp_path: Path,
+) -> None:
+    session = a_session(tmp_path)
+    for number in range(24):
+        give_feedback(session.path, order(remark=str(number + 1)))
+
+    def withdraw(number: int) -> bool:
+        try:
+            return bool(withdraw_feedback(session, number))
+        except NotPending:
+            return False
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = pool.map(withdraw, range(24, 0, -1))
+        taken = take_feedback(context(session), 0)
+        withdrawn = {number for number, said in zip(range(24, 0, -1), answers, strict=True) if said}
+    assert withdrawn | set(taken.orders) == set(range(1, 25))
+    assert not withdrawn & set(taken.orders)
+    assert set(taken.remarks) == {str(number) for number in taken.orders}
+
+
+def test_a_score_counts_only_for_the_iteration_that_was_seen() -> None:
+    new = {1: order(score=0.2, scored_iteration=3)}
+    assert merge(SteeringTaken(), new, 3).score == 0.2
+    assert merge(SteeringTaken(), new, 4).score is None
+    assert merge(SteeringTaken(), {1: order(score=0.2)}, 4).score == 0.2
+
+
+def test_settings_that_no_training_could_have_are_refused_by_name() -> None:
+    check_settings({"learning_rate": 1e-4, "net_arch": [64], "num_minibatches": 3, "target_kl": 1})
+    for name, value in (("gamma", 7), ("learning_rate", "much"), ("net_arch", [0]), ("seed", 1)):
+        with pytest.raises(ValueError, match=f"^{name}"):
+            check_settings({name: value})

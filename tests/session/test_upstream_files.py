@@ -142,6 +142,15 @@ def test_a_session_shows_its_scores(runs: Path) -> None:
     assert spec.terms == {"v": "x"}
 
 
+def test_a_step_of_thousands_of_digits_is_no_step(runs: Path) -> None:
+    (folder,) = runs.iterdir()
+    path = folder / "loop_history.json"
+    path.write_text(path.read_text().replace("125000", "1" * 5000))
+    second = SessionView(SessionRecord(folder)).iterations[2]
+    assert second.judgment is not None
+    assert (second.judgment.intent_score, second.judgment.step) == (0.85, None)
+
+
 def test_the_page_lists_and_shows_it(runs: Path) -> None:
     with TestClient(create_app(runs, token="t" * 32), base_url="http://localhost") as client:
         client.headers["Authorization"] = f"Bearer {'t' * 32}"

@@ -16,7 +16,7 @@ from processes import kill_process, wait_until
 from p2p.config import TrainConfig
 from p2p.contracts import StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
-from p2p.training.checkpoints import checkpoint_steps
+from p2p.training.checkpoints import checkpoint_steps, forget_checkpoints, published_bytes
 from p2p.training.policies.policy import Policy
 from p2p.training.runner import (
     RunOptions,
@@ -67,6 +67,21 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(trained_run: Itera
             assert stream.codec_context.name == "h264"
             assert sum(1 for _ in video.decode(stream)) >= 20
     assert not record.work_dir.exists()
+
+
+def test_folders_of_other_names_are_no_checkpoints_and_stay(tmp_path: Path) -> None:
+    record = IterationRecord(tmp_path)
+    for name in ("step_512", "step_1024", "step_x", "step_", f"step_{'9' * 5000}"[:200]):
+        (record.checkpoints_dir / name).mkdir(parents=True)
+        (record.checkpoints_dir / name / "policy.zip").write_bytes(b"12345")
+    record.trajectory_file(512, "median").parent.mkdir(parents=True, exist_ok=True)
+    record.trajectory_file(512, "median").write_bytes(b"123")
+    (tmp_path / "executor.log").write_bytes(b"x" * 999)
+    assert checkpoint_steps(record) == [512, 1024]
+    assert published_bytes(record) == 13
+    forget_checkpoints(record, after=512)
+    assert checkpoint_steps(record) == [512]
+    assert (record.checkpoints_dir / "step_x").exists()
 
 
 def files(record: IterationRecord) -> set[str]:

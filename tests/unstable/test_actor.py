@@ -134,6 +134,22 @@ def test_the_batch_loop_hands_on_what_is_queued_and_ends_with_the_actor(folder: 
     asyncio.run(ask())
 
 
+def test_who_still_waits_in_the_queue_is_told_when_the_actor_closes(folder: str):
+    async def ask() -> None:
+        actor = VLLMActor(config(folder))
+        await actor.generate("board", seed=0)
+        asked = asyncio.create_task(actor.generate("board", seed=1))
+        await asyncio.sleep(0)
+        assert actor.stats()["queued"] == 1
+        assert actor._batch_task is not None
+        actor._batch_task.cancel()  # as close() does, before it came to hand the request on
+        await actor.close()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asked, 10)
+
+    asyncio.run(ask())
+
+
 def test_a_run_shorter_than_a_report_has_its_throughput_too(folder: str, tmp_path: Path):
     tracker = Tracker("run", run_dir=tmp_path / "run")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from unstable.config import ConfigError
 from unstable.dashboard.drawing import headline
 from unstable.dashboard.sources import RunFiles, Tail
 from unstable.dashboard.view import SourceError, make_view
@@ -86,6 +89,18 @@ def test_a_torn_line_is_read_when_it_is_whole(tmp_path):
     assert tail.read() == (True, [])
 
 
+def test_lines_that_lack_fields_are_passed_over(tmp_path):
+    made = run(tmp_path)
+    made.log_exploitability("ckpt-1", "A", 0.25)
+    for name in ("games", "exploitability"):
+        with (tmp_path / "run" / "eval_data" / f"{name}.jsonl").open("a") as file:
+            file.write('{"ckpt_uid": "ckpt-2"}\n[]\n')
+    view = RunFiles(tmp_path / "run").fetch()
+    first, *others = view.win_rates[0].history
+    assert first.exploitability == 0.25
+    assert [one.exploitability for one in others] == [None, None]
+
+
 def test_a_folder_that_is_no_run_is_said(tmp_path):
     with pytest.raises(SourceError, match=r"interface\.json"):
         RunFiles(tmp_path)
@@ -121,3 +136,12 @@ def test_a_run_whose_process_is_gone_has_failed(tmp_path: Path) -> None:
     assert f"unstable resume {tmp_path}" in view.message
     folder.write_status(replace(running, host="another-machine"))
     assert RunFiles(tmp_path).fetch().status == "running"
+
+
+def test_who_looks_whether_a_run_is_held_keeps_nobody_from_running_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with (tmp_path / "run.lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.2, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with folder.held(), pytest.raises(ConfigError, match="another process"), folder.held():
+            pass

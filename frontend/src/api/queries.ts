@@ -2,8 +2,8 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
-  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources,
-  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem,
+  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources, RunHyperparameters,
+  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
 } from "./types";
 
 const session = (id: string) => `/api/sessions/${encodeURIComponent(id)}`;
@@ -25,6 +25,10 @@ export const iterationsQuery = (id: string) =>
     queryKey: ["iterations", id],
     queryFn: () => get<Iteration[]>(`${session(id)}/loop-iterations`),
   });
+
+/** The hyperparameters that feedback may set. */
+export const settingsQuery = (id: string) =>
+  queryOptions({ queryKey: ["session", id, "settings"], queryFn: () => get<TunableSetting[]>(`${session(id)}/settings`) });
 
 export const labelsQuery = (id: string, annotator: string) =>
   queryOptions({
@@ -49,10 +53,16 @@ export const eventsQuery = (id: string) =>
     },
   });
 
-export const bandsQuery = (id: string, iteration: string) =>
+export const bandsQuery = (id: string, iteration: string, axis: "steps" | "time" = "steps") =>
   queryOptions({
-    queryKey: ["bands", id, iteration],
-    queryFn: () => get<AggregatedMetrics[]>(`${session(id)}/iterations/${iteration}/metrics`),
+    queryKey: ["bands", id, iteration, axis],
+    queryFn: () => get<AggregatedMetrics[]>(`${session(id)}/iterations/${iteration}/metrics?axis=${axis}`),
+  });
+
+export const hyperparametersQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["hyperparameters", id],
+    queryFn: () => get<RunHyperparameters[]>(`${session(id)}/hyperparameters`),
   });
 
 export const envsQuery = queryOptions({

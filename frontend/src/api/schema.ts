@@ -139,6 +139,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sessions/{session_id}/steer/{number}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Withdraw
+         * @description Withdraw feedback, by its number among `orders`; 409 once the session has taken it up.
+         */
+        delete: operations["withdraw_api_sessions__session_id__steer__number__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/settings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Settings
+         * @description The hyperparameters that feedback may set, and what they are now.
+         */
+        get: operations["list_settings_api_sessions__session_id__settings_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/check-reward": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Session Reward
+         * @description Run a reward in the sandbox on the session's environment, as `p2p check` does.
+         */
+        post: operations["check_session_reward_api_sessions__session_id__check_reward_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{session_id}/events": {
         parameters: {
             query?: never;
@@ -430,9 +490,29 @@ export interface paths {
         };
         /**
          * Show Bands
-         * @description The curves of an iteration: its seeds as a band for each configuration.
+         * @description The curves of an iteration: each configuration with its seeds, as a band and one by one.
          */
         get: operations["show_bands_api_sessions__session_id__iterations__iter_num__metrics_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{session_id}/hyperparameters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Hyperparameters
+         * @description What each run of a session was trained with.
+         */
+        get: operations["list_hyperparameters_api_sessions__session_id__hyperparameters_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1323,6 +1403,21 @@ export interface components {
             /** Evaluation Steps */
             evaluation_steps: number[];
             evaluation: components["schemas"]["MeanStdSeries"];
+            /**
+             * Seconds
+             * @default []
+             */
+            seconds: number[];
+            /**
+             * Evaluation Seconds
+             * @default []
+             */
+            evaluation_seconds: (number | null)[];
+            /**
+             * Seeds
+             * @default []
+             */
+            seeds: components["schemas"]["SeedCurves"][];
         };
         /**
          * Agreement
@@ -1769,6 +1864,56 @@ export interface components {
             job_id: string;
             /** Runs */
             runs: number;
+        };
+        /**
+         * CheckFinding
+         * @description One thing about a reward. An error means that it cannot be trained on.
+         */
+        CheckFinding: {
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "error" | "warning" | "info";
+            /** Code */
+            code: string;
+            /** Message */
+            message: string;
+            /** Line */
+            line?: number | null;
+            /** Term */
+            term?: string | null;
+        };
+        /**
+         * CheckResult
+         * @description What was measured of a reward that ran through.
+         */
+        CheckResult: {
+            spec: components["schemas"]["RewardSpec"];
+            /** Stateful */
+            stateful: boolean;
+            /** Batched */
+            batched: boolean;
+            /**
+             * Batch Reason
+             * @default
+             */
+            batch_reason: string;
+            total: components["schemas"]["TermRange"];
+            /** Terms */
+            terms: components["schemas"]["TermRange"][];
+            /** Steps */
+            steps: number;
+            /** Num Envs */
+            num_envs: number;
+            /** Us Per Step */
+            us_per_step: number;
+            /** Us Single */
+            us_single: number;
+            /** Us Batched */
+            us_batched: number | null;
+            /** Memory Mb */
+            memory_mb: number;
         };
         /**
          * CheckpointInfo
@@ -2863,6 +3008,11 @@ export interface components {
              * @default []
              */
             notes: string[];
+            /**
+             * Verdict
+             * @default
+             */
+            verdict: string;
             /** Intent Score */
             intent_score?: number | null;
             /** Score Std */
@@ -3084,6 +3234,43 @@ export interface components {
             value: number;
         };
         /**
+         * PendingFeedback
+         * @description Feedback that a session has not taken up yet.
+         */
+        PendingFeedback: {
+            /** Pause */
+            pause?: boolean | null;
+            /**
+             * Remark
+             * @default
+             */
+            remark: string;
+            /** Score */
+            score?: number | null;
+            /** Scored Iteration */
+            scored_iteration?: number | null;
+            /** Criteria */
+            criteria?: components["schemas"]["Criterion"][] | null;
+            /** Reward Code */
+            reward_code?: string | null;
+            /** Hp Changes */
+            hp_changes?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Withdraws
+             * @default []
+             */
+            withdraws: number[];
+            /**
+             * Given At
+             * Format: date-time
+             */
+            given_at: string;
+            /** Number */
+            number: number;
+        };
+        /**
          * ProposalRequest
          * @description A prompt whose criteria are wanted; without `env_id` the environment is chosen.
          */
@@ -3247,6 +3434,31 @@ export interface components {
             author: string;
         };
         /**
+         * RewardCheckRequest
+         * @description A reward to try on a session's environment.
+         */
+        RewardCheckRequest: {
+            /** Reward Code */
+            reward_code: string;
+        };
+        /**
+         * RewardCheckResponse
+         * @description What `p2p check` says of it.
+         */
+        RewardCheckResponse: {
+            /** Env Id */
+            env_id: string;
+            /** Name */
+            name: string;
+            /** Findings */
+            findings: components["schemas"]["CheckFinding"][];
+            result: components["schemas"]["CheckResult"] | null;
+            /** Seconds */
+            seconds: number;
+            /** Fit */
+            fit: boolean;
+        };
+        /**
          * RewardSpec
          * @description reward_spec.json: a reward function, described.
          */
@@ -3327,6 +3539,17 @@ export interface components {
             };
         };
         /**
+         * RunHyperparameters
+         * @description What a run was trained with.
+         */
+        RunHyperparameters: {
+            /** Iteration */
+            iteration: number;
+            /** Run Id */
+            run_id: string;
+            config: components["schemas"]["TrainConfig"];
+        };
+        /**
          * RunMetricsDetail
          * @description The curves of one run.
          */
@@ -3341,6 +3564,23 @@ export interface components {
             };
             /** Evaluation */
             evaluation: components["schemas"]["EvalResult"][];
+        };
+        /**
+         * SeedCurves
+         * @description One run of a configuration, on the grid of all of them.
+         */
+        SeedCurves: {
+            /** Run Id */
+            run_id: string;
+            /** Series */
+            series: {
+                [key: string]: (number | null)[];
+            };
+            /**
+             * Evaluation
+             * @default []
+             */
+            evaluation: (number | null)[];
         };
         /**
          * SeedResult
@@ -3477,6 +3717,7 @@ export interface components {
             unchecked_words: string[];
             /** Best Iteration */
             best_iteration?: number | null;
+            video?: components["schemas"]["Video"] | null;
             /**
              * Iterations
              * @default 0
@@ -3536,7 +3777,8 @@ export interface components {
              * Orders
              * @default []
              */
-            orders: components["schemas"]["SteeringOrder"][];
+            orders: components["schemas"]["PendingFeedback"][];
+            analysis?: components["schemas"]["SessionAnalysis"] | null;
             /**
              * Resumable
              * @default false
@@ -3678,6 +3920,7 @@ export interface components {
             unchecked_words: string[];
             /** Best Iteration */
             best_iteration?: number | null;
+            video?: components["schemas"]["Video"] | null;
             /**
              * Iterations
              * @default 0
@@ -3916,6 +4159,8 @@ export interface components {
             remark: string;
             /** Score */
             score?: number | null;
+            /** Scored Iteration */
+            scored_iteration?: number | null;
             /** Criteria */
             criteria?: components["schemas"]["Criterion"][] | null;
             /** Reward Code */
@@ -3939,6 +4184,8 @@ export interface components {
             remark: string;
             /** Score */
             score?: number | null;
+            /** Scored Iteration */
+            scored_iteration?: number | null;
             /** Criteria */
             criteria?: components["schemas"]["Criterion"][] | null;
             /** Reward Code */
@@ -3947,6 +4194,11 @@ export interface components {
             hp_changes?: {
                 [key: string]: unknown;
             };
+            /**
+             * Withdraws
+             * @default []
+             */
+            withdraws: number[];
             /**
              * Given At
              * Format: date-time
@@ -4015,6 +4267,20 @@ export interface components {
             name: string;
             /** Cases */
             cases: components["schemas"]["Case"][];
+        };
+        /**
+         * TermRange
+         * @description What values a term took under random and zero actions.
+         */
+        TermRange: {
+            /** Name */
+            name: string;
+            /** Minimum */
+            minimum: number;
+            /** Mean */
+            mean: number;
+            /** Maximum */
+            maximum: number;
         };
         /** Throughput */
         Throughput: {
@@ -4328,6 +4594,25 @@ export interface components {
             seeds: number[];
             /** Policy */
             policy: string;
+        };
+        /**
+         * TunableSetting
+         * @description A hyperparameter that feedback may set.
+         */
+        TunableSetting: {
+            /** Name */
+            name: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "number" | "integer" | "boolean" | "layers";
+            /** Value */
+            value?: unknown;
+            /** Low */
+            low?: number | null;
+            /** High */
+            high?: number | null;
         };
         /**
          * UpdateMetadataRequest
@@ -4981,6 +5266,122 @@ export interface operations {
             };
         };
     };
+    withdraw_api_sessions__session_id__steer__number__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                number: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SteeringOrder"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_settings_api_sessions__session_id__settings_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TunableSetting"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    check_session_reward_api_sessions__session_id__check_reward_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RewardCheckRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RewardCheckResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
     list_events_api_sessions__session_id__events_get: {
         parameters: {
             query?: {
@@ -5532,7 +5933,10 @@ export interface operations {
     };
     show_bands_api_sessions__session_id__iterations__iter_num__metrics_get: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description the grid: of steps, or of seconds */
+                axis?: "steps" | "time";
+            };
             header?: never;
             path: {
                 session_id: string;
@@ -5549,6 +5953,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AggregatedMetrics"][];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    list_hyperparameters_api_sessions__session_id__hyperparameters_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunHyperparameters"][];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

@@ -45,6 +45,7 @@ PAGES = (
     "/e2e",
     "/e2e/{session}",
     "/e2e/{session}/label",
+    "/compare",
     "/benchmark",
     "/benchmark/{benchmark}",
     "/benchmark/job/{job}",

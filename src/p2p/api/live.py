@@ -125,7 +125,7 @@ def _message(part: str, stamp: object) -> Message:
 
 
 def session_stamps(record: SessionRecord) -> Stamps:
-    """A session's own files, the last of its events, and the curves of its last iteration."""
+    """A session's own files, its last event, and the curves and videos of its last iteration."""
     if not record.path.is_dir():
         raise NotFound(f"{record.path.name} is gone")
     iterations = [(iteration, iteration.runs()) for iteration in record.iteration_records()]
@@ -139,7 +139,7 @@ def session_stamps(record: SessionRecord) -> Stamps:
         # changes the status alone.
         "session": (record.derive_status(), [_stamp(folder) for folder in folders]),
         "event": last.seq if last else 0,
-        "metrics": [_stamp(run.scalars_path) for run in training],
+        "metrics": [_stamp(at) for run in training for at in (run.scalars_path, run.videos_dir)],
     }
 
 

@@ -7,7 +7,7 @@ import threading
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -17,6 +17,7 @@ from p2p.contracts import (
     EvalResult,
     MeanStdSeries,
     RunMetricsDetail,
+    SeedCurves,
     Series,
 )
 from p2p.files import parse_line, read_from
@@ -32,6 +33,9 @@ POINTS = 400
 GRID_POINTS = 200
 KEPT_RUNS = 64
 MOST_STEPS = 1 << 60
+CLOCK = "elapsed_time"
+"""The metric that says how long a run has been training, in seconds."""
+Axis = Literal["steps", "time"]
 _META = frozenset({"type", "global_step", "iteration"})
 _EVALUATION: TypeAdapter[EvalResult] = TypeAdapter(EvalResult)
 
@@ -47,6 +51,15 @@ class _Curve:
     steps: array[int] = field(default_factory=lambda: array("q"))
     columns: dict[str, array[float]] = field(default_factory=dict)
     evaluations: list[EvalResult] = field(default_factory=list)
+
+    def positions(self, axis: Axis) -> NDArray[np.float64]:
+        """Where its lines stand on an axis; empty where it does not say."""
+        # Copies: an array that numpy looks into cannot grow.
+        if axis == "steps":
+            return np.array(self.steps, dtype=np.float64)
+        clock = np.array(self.columns.get(CLOCK, ()), dtype=np.float64)
+        # A run that was resumed begins to count again; time does not go back.
+        return np.maximum.accumulate(np.nan_to_num(clock)) if len(clock) else clock
 
     def add(self, line: dict[str, Any]) -> None:
         """Take a line over; a resumed run repeats steps, and its later line counts."""
@@ -124,24 +137,60 @@ class MetricsReader:
                 evaluation=tuple(curve.evaluations),
             )
 
-    def seeds(self, config_id: str, paths: Mapping[str, Path]) -> AggregatedMetrics:
-        """The runs of one configuration on a common grid; a run counts as far as it has got."""
+    def bands(
+        self, configs: Mapping[str, Mapping[str, Path]], axis: Axis = "steps"
+    ) -> list[AggregatedMetrics]:
+        """The runs of each configuration, all on one grid; a run counts as far as it has got."""
         with self._lock:
-            curves = [self._curve(path) for path in paths.values()]
-            begun = [curve for curve in curves if curve.steps]
-            last = max((curve.steps[-1] for curve in begun), default=0)
-            first = min((curve.steps[0] for curve in begun), default=0)
-            grid = np.unique(np.linspace(first, last, GRID_POINTS if begun else 0).round())
-            names = sorted({name for curve in begun for name in curve.columns})
-            evaluated = sorted({e.global_step for curve in curves for e in curve.evaluations})
-            return AggregatedMetrics(
-                config_id=config_id,
-                run_ids=tuple(paths),
-                steps=tuple(int(step) for step in grid),
-                series={name: _band([_on_grid(c, name, grid) for c in begun]) for name in names},
-                evaluation_steps=tuple(evaluated),
-                evaluation=_band([_evaluations(curve, evaluated) for curve in curves]),
+            curves = {
+                config_id: {run_id: self._curve(path) for run_id, path in paths.items()}
+                for config_id, paths in configs.items()
+            }
+            every = [curve for runs in curves.values() for curve in runs.values()]
+            grid = _grid([curve.positions(axis) for curve in every])
+            grid = np.unique(grid.round()) if axis == "steps" else grid
+            evaluated = sorted({e.global_step for curve in every for e in curve.evaluations})
+            return [_aggregated(name, runs, axis, grid, evaluated) for name, runs in curves.items()]
+
+
+def _aggregated(
+    config_id: str,
+    runs: Mapping[str, _Curve],
+    axis: Axis,
+    grid: NDArray[np.float64],
+    evaluated: Sequence[int],
+) -> AggregatedMetrics:
+    names = sorted({name for curve in runs.values() for name in curve.columns})
+    series = {run: {n: _on_grid(c, n, axis, grid) for n in names} for run, c in runs.items()}
+    evaluations = {run: _evaluations(curve, evaluated) for run, curve in runs.items()}
+    times = _band([_times(curve, evaluated) for curve in runs.values()])
+    return AggregatedMetrics(
+        config_id=config_id,
+        run_ids=tuple(runs),
+        steps=tuple(int(step) for step in grid) if axis == "steps" else (),
+        seconds=tuple(float(second) for second in grid) if axis == "time" else (),
+        series={name: _band([columns[name] for columns in series.values()]) for name in names},
+        evaluation_steps=tuple(evaluated),
+        evaluation_seconds=times.mean,
+        evaluation=_band(list(evaluations.values())),
+        seeds=tuple(
+            SeedCurves(
+                run_id=run,
+                series={name: _plain(values) for name, values in series[run].items()},
+                evaluation=_plain(evaluations[run]),
             )
+            for run in runs
+        ),
+    )
+
+
+def _grid(positions: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """From where the first run begins to where the last one is."""
+    begun = [each for each in positions if len(each)]
+    if not begun:
+        return np.empty(0)
+    first, last = min(each[0] for each in begun), max(each[-1] for each in begun)
+    return np.linspace(first, last, GRID_POINTS)
 
 
 def thinned(count: int, points: int) -> list[int]:
@@ -162,17 +211,29 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _on_grid(curve: _Curve, name: str, grid: NDArray[np.float64]) -> NDArray[np.float64]:
-    if name not in curve.columns:
+def _on_grid(
+    curve: _Curve, name: str, axis: Axis, grid: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    values = np.array(curve.columns.get(name, ()), dtype=np.float64)
+    at = curve.positions(axis)
+    if not len(values) or not len(at):
         return np.full(len(grid), np.nan)
-    # Copies: an array that numpy looks into cannot grow.
-    steps = np.array(curve.steps, dtype=np.float64)
-    values = np.array(curve.columns[name], dtype=np.float64)
     known = np.isfinite(values)
-    found: NDArray[np.float64] = np.interp(
-        grid, steps[known], values[known], left=np.nan, right=np.nan
+    column: NDArray[np.float64] = np.interp(
+        grid, at[known], values[known], left=np.nan, right=np.nan
     )
-    return found
+    return column
+
+
+def _times(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:
+    """When a run was at these steps; those before its first line count as that line."""
+    clock = curve.positions("time")
+    if not len(clock):
+        return np.full(len(steps), np.nan)
+    at: NDArray[np.float64] = np.interp(
+        np.array(steps, dtype=np.float64), curve.positions("steps"), clock
+    )
+    return at
 
 
 def _evaluations(curve: _Curve, steps: Sequence[int]) -> NDArray[np.float64]:

@@ -45,6 +45,7 @@ from p2p.records.loop_files import SteeringTaken
 from p2p.records.statuses import Outcome
 from p2p.scheduler.records import BackendName, Id, NodeConfig
 from p2p.session.request import SessionOptions, SessionRequest
+from p2p.training.reward.check import CheckReport
 
 RunMetricsResponse = RunMetricsDetail
 MetricsResponse = RunMetricsDetail
@@ -70,6 +71,17 @@ Tag = Annotated[str, Field(min_length=1, max_length=50)]
 # --- sessions and iterations ----------------------------------------------------------------------
 
 
+class Video(Record):
+    """A video of an evaluation episode."""
+
+    run_id: str
+    name: str
+    step: int | None = None
+    label: str = ""
+    """p10, median or p90."""
+    url: str
+
+
 class SessionRow(EntityMetadata):
     """A session in a list."""
 
@@ -83,6 +95,8 @@ class SessionRow(EntityMetadata):
     unchecked_words: tuple[str, ...] = ()
     """What the prompt asks and no criterion measures; a pass says nothing about it."""
     best_iteration: int | None = None
+    video: Video | None = None
+    """What stands for it: the median episode of its best policy, or of its newest checkpoint."""
     iterations: int = 0
     max_iterations: int | None = None
     model: str = ""
@@ -91,6 +105,13 @@ class SessionRow(EntityMetadata):
     seconds: float = 0.0
     created_at: datetime
     updated_at: datetime
+
+
+class PendingFeedback(SteeringOrder):
+    """Feedback that a session has not taken up yet."""
+
+    number: int
+    """Withdraws it."""
 
 
 class SessionDetail(SessionRow):
@@ -106,24 +127,15 @@ class SessionDetail(SessionRow):
     ground_truth: TruthResult | None = None
     """Of a case of a benchmark: what was measured on the simulator, which no agent is shown."""
     lineage: LineageData | None = None
-    orders: tuple[SteeringOrder, ...] = ()
+    orders: tuple[PendingFeedback, ...] = ()
     """Feedback that the session has not taken up yet."""
+    analysis: SessionAnalysis | None = None
+    """The latest look back at it."""
     resumable: bool = False
     minutes_to_go_on: float | None = None
     """The time limit, in all, with which it resumes unless the request sets one."""
     command: str = ""
     """The same on a command line."""
-
-
-class Video(Record):
-    """A video of an evaluation episode."""
-
-    run_id: str
-    name: str
-    step: int | None = None
-    label: str = ""
-    """p10, median or p90."""
-    url: str
 
 
 class LoopIterationSummary(Record):
@@ -140,6 +152,8 @@ class LoopIterationSummary(Record):
     train: TrainConfig | None = None
     """What every run of it begins from; configurations and seeds vary it."""
     notes: tuple[str, ...] = ()
+    verdict: str = ""
+    """In a sentence: what was measured, and what is missing. Empty: not judged yet."""
     intent_score: Score | None = None
     score_std: float | None = None
     passed: bool = False
@@ -161,6 +175,14 @@ class LoopIterationSummary(Record):
     """What the next iteration does differently."""
     steering: SteeringTaken | None = None
     videos: tuple[Video, ...] = ()
+
+
+class RunHyperparameters(Record):
+    """What a run was trained with."""
+
+    iteration: int
+    run_id: str
+    config: TrainConfig
 
 
 class IterationSummary(Record):
@@ -233,12 +255,39 @@ class ResumeRequest(Record):
     vlm_model: str | None = None
 
 
+class TunableSetting(Record):
+    """A hyperparameter that feedback may set."""
+
+    name: str
+    kind: Literal["number", "integer", "boolean", "layers"]
+    value: Any = None
+    """As the last iteration was trained with, or the first one will be."""
+    low: float | None = None
+    high: float | None = None
+    """What revisions keep it within; feedback may go beyond."""
+
+
+class RewardCheckRequest(Record):
+    """A reward to try on a session's environment."""
+
+    reward_code: Annotated[str, Field(min_length=1, max_length=200_000)]
+
+
+class RewardCheckResponse(CheckReport):
+    """What `p2p check` says of it."""
+
+    fit: bool
+    """Whether it can be trained on."""
+
+
 class SteerRequest(Record):
     """Feedback to take up before the next iteration; see `p2p steer`."""
 
     pause: bool | None = None
     remark: Annotated[str, Field(max_length=4000)] = ""
     score: Score | None = None
+    scored_iteration: Annotated[int, Field(ge=1)] | None = None
+    """Which iteration the score is for: refused unless it is the last one and judged."""
     criteria: tuple[Criterion, ...] | None = None
     reward_code: Annotated[str, Field(max_length=200_000)] | None = None
     hp_changes: dict[str, Any] = Field(default_factory=dict)

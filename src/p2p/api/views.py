@@ -15,22 +15,25 @@ from p2p.api.schemas import (
     IterationRunEntry,
     IterationSummary,
     LoopIterationSummary,
+    PendingFeedback,
     SessionDetail,
     SessionRow,
     Video,
 )
 from p2p.benchmark.measuring import ground_truth
-from p2p.contracts import EvalResult
+from p2p.contracts import EvalResult, SessionAnalysis
+from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
 from p2p.records.session_view import IterationView, RunView, SessionView
 from p2p.records.statuses import RESUMABLE
 from p2p.session.request import command_line, minutes_to_resume
-from p2p.session.steering import merge, not_taken
+from p2p.session.steering import merge, pending_feedback
 from p2p.session.stopping import worked_s
+from p2p.session.verdict import verdict_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from p2p.contracts import StatusLiteral, SteeringOrder
@@ -62,6 +65,7 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
         **_fields(view, "prompt", "status", "error", "unchecked_words"),
         session_id=session_id,
         env_id=asked.env_id if asked else view.env_id,
+        video=shown_video(session_id, view),
         best_score=result.score if result else None,
         iterations=len(view.record.iteration_records()),
         max_iterations=asked.loop.max_iterations if asked else None,
@@ -91,7 +95,11 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
         config=asked.loop if asked else None,
         ground_truth=ground_truth(record.path),
         lineage=record.lineage.read(),
-        orders=tuple(pending.values()),
+        orders=tuple(
+            PendingFeedback(number=number, **order.model_dump())
+            for number, order in pending.items()
+        ),
+        analysis=read_model(record.analysis_path, SessionAnalysis),
         resumable=asked is not None and is_resumable(view.status, pending),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked, record.path) if asked else "",
@@ -106,25 +114,25 @@ def _fields(source: object | None, *names: str) -> dict[str, Any]:
 def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:
     """Whether there is something left to do: after a pass, if feedback asks for more."""
     if status == "passed":
-        asked = merge(SteeringTaken(orders=()), pending)
-        return asked.wants_more or asked.score is not None
+        scored = any(order.score is not None for order in pending.values())
+        return scored or merge(SteeringTaken(), pending).wants_more
     return status in RESUMABLE
-
-
-def pending_feedback(record: SessionRecord) -> Mapping[int, SteeringOrder]:
-    """Feedback that the session has not taken up yet."""
-    return not_taken(record.steering_dir, SessionView(record).steering)
 
 
 def loop_iterations(session_id: str, record: SessionRecord) -> list[LoopIterationSummary]:
     """All iterations of a session."""
     lineage = record.lineage.read()
     changes = {node.iteration: node.changes for node in lineage.nodes} if lineage else {}
-    iterations = SessionView(record).iterations.values()
-    return [_loop_iteration(session_id, each, changes.get(each.number, "")) for each in iterations]
+    session = SessionView(record)
+    return [
+        _loop_iteration(session_id, session, each, changes.get(each.number, ""))
+        for each in session.iterations.values()
+    ]
 
 
-def _loop_iteration(session_id: str, view: IterationView, changes: str) -> LoopIterationSummary:
+def _loop_iteration(
+    session_id: str, session: SessionView, view: IterationView, changes: str
+) -> LoopIterationSummary:
     record, judgment, best = view.record, view.judgment, view.best
     runs = view.runs or (RunView(record),)
     return LoopIterationSummary(
@@ -139,6 +147,7 @@ def _loop_iteration(session_id: str, view: IterationView, changes: str) -> LoopI
         status=record.derive_status(),
         progress=record.compute_progress(),
         changes=changes,
+        verdict=verdict_sentence(session, view),
         confirmed_score=view.confirmation.intent_score if view.confirmation else None,
         unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
         reward_spec=record.read_reward_spec(),
@@ -173,6 +182,26 @@ def videos(session_id: str, iteration_id: str, run: RunView) -> list[Video]:
     """The videos of a run, and where to get them."""
     names = run.record.video_filenames()
     return [_video(session_id, iteration_id, run.run_id, name) for name in names]
+
+
+def shown_video(session_id: str, session: SessionView) -> Video | None:
+    """The median episode of the best policy, or while there is none of the newest checkpoint."""
+    best = session.result.videos if session.result else ()
+    there = [path for path in best if (session.record.path / path).is_file()]
+    if (video := _median(video_at(session_id, path) for path in there)) is not None:
+        return video
+    for iteration in reversed(session.record.iteration_records()):
+        runs = training_runs(iteration)
+        every = (v for run in runs for v in videos(session_id, iteration.iteration_id, run))
+        if (video := _median(every)) is not None:
+            return video
+    return None
+
+
+def _median(choices: Iterable[Video | None]) -> Video | None:
+    """Of median episodes, or else of any, the one of the last step."""
+    ranked = [(each.label == "median", each.step or 0, each) for each in choices if each]
+    return max(ranked, key=lambda rank: rank[:2])[2] if ranked else None
 
 
 def video_at(session_id: str, path: str) -> Video | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from p2p.commands.console import UsageError, flag_names, refused, usage_errors
+from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
 from p2p.session.options import Option
 
 if TYPE_CHECKING:
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
 
 SessionArgument = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="Its folder, its name or the start of it, or `last`."),
+    typer.Argument(
+        metavar="SESSION", help="Its name, the start of it, `last`, `best`, or its folder."
+    ),
 ]
+ANY_SESSION = "a session (its name, the start of it, `last`, `best`, or its folder)"
 RunsDirOption = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Folder of the sessions (default: runs).")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of the sessions.", show_default="P2P_RUNS_DIR, else runs"
+    ),
 ]
 
 
@@ -56,14 +63,24 @@ def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str
         return names[-1]
     if text in names:
         return text
-    matches = [name for name in names if name.startswith(text)]
-    matches = matches or [name for name in names if text and short_name(name).startswith(text)]
+    matches = _starting_with(text, names)
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise UsageError(f"{what}: {text} may be {', '.join(matches[-5:])}: type more of the name")
     hint = did_you_mean(text, names)
     raise UsageError(f"{what}: there is no {noun or what.lower()} {text} in {place}{hint}")
+
+
+def _starting_with(text: str, names: Sequence[str]) -> list[str]:
+    whole = [name for name in names if name.startswith(text)]
+    return whole or [name for name in names if text and short_name(name).startswith(text)]
+
+
+def means_session(text: str, runs_dir: Path | None) -> bool:
+    """Whether this can be nothing but a session, or several, by name or as a folder."""
+    names = session_names(runs_folder(runs_dir))
+    return text in ("last", "best") or Path(text).is_dir() or bool(_starting_with(text, names))
 
 
 def short_name(name: str) -> str:
@@ -74,14 +91,14 @@ def short_name(name: str) -> str:
 
 def session_names(folder: Path) -> list[str]:
     try:
-        return sorted(p.name for p in folder.iterdir() if p.name[0] != "." and _is_session(p))
+        return sorted(p.name for p in folder.iterdir() if p.name[0] != "." and is_session(p))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UsageError(f"--runs-dir: {folder} cannot be read: {error.strerror}") from error
 
 
-def _is_session(path: Path) -> bool:
+def is_session(path: Path) -> bool:
     named = ("session.json", "loop_history.json")
     return any((path / name).is_file() for name in named) or any(path.glob("iter_*/"))
 
@@ -91,10 +108,33 @@ def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
     from p2p.records.iteration_record import SessionRecord
 
     path = Path(text)
-    if ("/" in text or path.is_dir()) and _is_session(path):
+    if ("/" in text or path.is_dir()) and is_session(path):
         return SessionRecord(path.absolute())
     folder = runs_folder(runs_dir)
-    return SessionRecord(folder / find_name(text, session_names(folder), "SESSION", folder))
+    names = session_names(folder)
+    if text == "best" and names:
+        return _best_session([SessionRecord(folder / name) for name in names], folder)
+    return SessionRecord(folder / find_name(text, names, "SESSION", folder))
+
+
+def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionRecord:
+    """One that passed, then by score; of equals the newest, which comes last. Says which it is."""
+    from p2p.records.session_view import SessionView
+
+    views = [SessionView(record) for record in records]
+    ranks = [
+        (view.best is not None and view.best.passed, view.best_score, position)
+        for position, view in enumerate(views)
+        if view.best_score is not None
+    ]
+    if not ranks:
+        raise UsageError(f"SESSION: no session in {folder} has a score yet: name one, or `last`")
+    passed, score, position = max(ranks)
+    record = records[position]
+    verdict = "passed" if passed else "not passed"
+    text = f"best: {record.session_id}, {verdict} with {score:.2f}: {views[position].prompt}"
+    err.print(escape(text), style="dim", soft_wrap=True)
+    return record
 
 
 def with_flags(options: Iterable[Option]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -128,7 +168,14 @@ def _parameters(option: Option) -> list[Parameter]:
     kind = list[str] if option.field == "settings" else option.kind
 
     def parameter(name: str, *flags: str, hidden: bool = False) -> Parameter:
-        info = typer.Option(*flags, metavar=option.metavar or None, help=option.help, hidden=hidden)
+        info = typer.Option(
+            *flags,
+            metavar=option.metavar or None,
+            help=option.help,
+            hidden=hidden,
+            show_default=option.default or True,
+            rich_help_panel=option.panel,
+        )
         annotation = Annotated[kind | None, info]  # type: ignore[valid-type]
         return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

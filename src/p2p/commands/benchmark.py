@@ -18,6 +18,7 @@ from p2p.commands.arguments import (
     with_flags,
 )
 from p2p.commands.console import (
+    CommandGroup,
     JsonFlag,
     UnsafeFlag,
     UsageError,
@@ -26,6 +27,7 @@ from p2p.commands.console import (
     flags_given,
     out,
     print_json,
+    refused,
     shown,
     usage_errors,
 )
@@ -36,10 +38,11 @@ if TYPE_CHECKING:
     from p2p.benchmark.records import Benchmark
     from p2p.benchmark.suite import Case
 
-benchmark_app = typer.Typer(invoke_without_command=True)
+benchmark_app = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 EXIT_INCOMPLETE = 3
 ListOption = Annotated[
-    str | None, typer.Option(metavar="LIST", help="Only these, comma-separated.")
+    str | None,
+    typer.Option(metavar="LIST", help="Only these, comma-separated.", show_default="all"),
 ]
 
 
@@ -64,9 +67,14 @@ def benchmark(
     filter_categories: ListOption = None,
     filter_difficulties: ListOption = None,
     num_envs: Annotated[
-        int | None, typer.Option(metavar="N", help="Environments of a training run.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Environments of a training run.", show_default="by environment"
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The training seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="The training seed.", show_default="1")
+    ] = None,
     side_info: Annotated[
         bool | None, typer.Option("--side-info", help="Rewards see the simulator's state.")
     ] = None,
@@ -77,14 +85,22 @@ def benchmark(
         int, typer.Option(metavar="N", help="Cores of each prompt; its runs share them.")
     ] = 1,
     nodes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only these nodes; see `p2p nodes list`.")
+        str | None,
+        typer.Option(metavar="LIST", help="Only these of `p2p nodes list`.", show_default="all"),
     ] = None,
     backend: Annotated[
         Literal["local", "ssh", "ray", "slurm"] | None,
-        typer.Option(metavar="KIND", help="Only nodes of a kind: local, ssh, ray, slurm."),
+        typer.Option(
+            metavar="KIND",
+            help="Only nodes of a kind: local, ssh, ray, slurm.",
+            show_default="any",
+        ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Resume a benchmark, or watch it again.")
+        str | None,
+        typer.Option(
+            metavar="ID", help="Resume a benchmark, or watch it again.", show_default="none"
+        ),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Start it in the background and return.")
@@ -121,6 +137,7 @@ def benchmark(
     from p2p.benchmark.planning import plan, workload
     from p2p.benchmark.running import fitting_nodes, parallel_prompts, start
     from p2p.benchmark.running import resume as resume_benchmark
+    from p2p.inference.question import InferenceError
     from p2p.session.request import SessionOptions
 
     typed = flags_given(context)
@@ -156,7 +173,8 @@ def benchmark(
                 max_parallel=max_parallel,
                 nodes=fitting_nodes(folder, _listed(nodes), backend, cores_per_run),
             )
-        needed = workload(planned, parallel_prompts(planned, folder))
+        with refused("P2P_PRICES", InferenceError):
+            needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
             _show_plan(planned, needed, as_json=as_json)
             return

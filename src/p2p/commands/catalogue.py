@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,12 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from p2p.commands.arguments import check_environment
+from p2p.commands.arguments import (
+    ANY_SESSION,
+    RunsDirOption,
+    check_environment,
+    means_session,
+)
 from p2p.commands.console import (
     JsonFlag,
     UnsafeFlag,
@@ -21,7 +27,8 @@ from p2p.commands.console import (
     refused,
     shown,
 )
-from p2p.commands.train import REWARD, EnvOption, open_reward
+from p2p.commands.runs import open_run
+from p2p.commands.train import EnvOption, RewardFile, open_reward
 
 if TYPE_CHECKING:
     from p2p.training.env_spec import EnvSpec
@@ -116,7 +123,9 @@ def rewards(
     name: Annotated[str | None, typer.Argument(help="Print the source of one reward.")] = None,
     env: Annotated[
         str | None,
-        typer.Option("--env", "-e", metavar="ID", help="Only those of this environment."),
+        typer.Option(
+            "--env", "-e", metavar="ID", help="Only those of this environment.", show_default="all"
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -164,11 +173,19 @@ def rewards(
 
 
 def check(
-    reward: Annotated[str, REWARD],
+    reward: Annotated[
+        str,
+        typer.Argument(
+            metavar="REWARD|SESSION",
+            help="A reward file, a name that `p2p rewards` lists, or a session: its best "
+            "iteration's reward.",
+        ),
+    ],
     env: EnvOption = None,
     side_info: Annotated[
         bool, typer.Option("--side-info", help="Give it mj_model and mj_data in info.")
     ] = False,
+    runs_dir: RunsDirOption = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -183,12 +200,14 @@ def check(
 
       p2p check reward.py --env Hopper-v5
       p2p check ant_run_forward --json
+      p2p check last
     """
     from p2p.config import TrainConfig
     from p2p.training.reward.check import check_reward
 
-    file = open_reward(reward)
+    file, with_state = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id
+    side_info = side_info or with_state
     check_environment(env_id)
     with err.status(f"checking on {env_id}"):
         report = check_reward(file.path, env_id, unsafe_local=unsafe_local, side_info=side_info)
@@ -207,6 +226,24 @@ def check(
         out.print("[green]fit to train on[/]" if report.ok else "[red]not fit to train on[/]")
     if not report.ok:
         raise typer.Exit(1)
+
+
+def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, bool]:
+    """The reward, and whether its session trains it with the simulator's state."""
+    from p2p.rewards import list_rewards
+
+    if text.endswith(".py") or Path(text).is_file() or text in {r.name for r in list_rewards()}:
+        return open_reward(text), False
+    if not means_session(text, runs_dir):
+        try:
+            return open_reward(text), False
+        except UsageError as error:
+            raise UsageError(f"{error}; or give {ANY_SESSION}") from error
+    record, config, _ = open_run(text, runs_dir)
+    code = record.read_reward_source()
+    if not code:
+        raise UsageError(f"REWARD: {record.path} has no reward_fn.py")
+    return RewardFile(record.reward_fn_path, code, config.env_id), config.side_info
 
 
 def _measured(result: CheckResult) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from p2p.commands.arguments import ANY_SESSION, RunsDirOption, is_session, open_session
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
@@ -27,12 +28,26 @@ if TYPE_CHECKING:
 
     from p2p.config import TrainConfig
     from p2p.records.iteration_record import IterationRecord
+    from p2p.records.session_view import IterationView
     from p2p.training.replay import ReplayResult
 
-RunArgument = Annotated[Path, typer.Argument(help="Directory of a run (an iteration directory).")]
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SESSION|RUN",
+        help="A session's name, the start of it, `last`, `best`; or the folder of a session, "
+        "an iteration or a run.",
+    ),
+]
 StepOption = Annotated[
     int | None,
-    typer.Option("--checkpoint", "-c", metavar="STEP", help="Step of the checkpoint to use."),
+    typer.Option(
+        "--checkpoint",
+        "-c",
+        metavar="STEP",
+        help="Step of the checkpoint to use.",
+        show_default="the best one",
+    ),
 ]
 SEED_HELP = "Block of evaluation seeds; block 0 is the one that training evaluates on."
 
@@ -44,20 +59,23 @@ def evaluate(
     ] = 20,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
     checkpoint: StepOption = None,
+    runs_dir: RunsDirOption = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate a trained policy on held-out seeds and print its returns.
 
-    Equal seeds give equal episodes.
+    Of a session it is the policy of the best iteration. Equal seeds give equal
+    episodes.
 
     [bold]Examples[/]
 
-      p2p evaluate runs/session_x/iter_1
-      p2p evaluate runs/session_x/iter_1 --episodes 100 --seed 7 --json
+      p2p evaluate last
+      p2p evaluate best --episodes 100 --seed 7 --json
+      p2p evaluate runs/session_x/iter_1/base_seed_1
     """
-    record, config = open_run(run)
-    played = _replay(record, config, checkpoint, episodes, seed, unsafe_local)
+    record, config, step = open_run(run, runs_dir)
+    played = _replay(record, config, checkpoint, step, episodes, seed, unsafe_local)
     result = played.result
     if as_json:
         print_json(result.model_dump(mode="json"))
@@ -78,37 +96,44 @@ def play(
     run: RunArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Video file (default: play.mp4)."),
+        typer.Option("--output", "-o", metavar="FILE", help="Video file.", show_default="play.mp4"),
     ] = None,
     window: Annotated[
-        bool | None, typer.Option(help="Play in a window; default: where there is a display.")
+        bool | None,
+        typer.Option(help="Play in a window.", show_default="where there is a display"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
     checkpoint: StepOption = None,
     size: Annotated[
-        int, typer.Option(min=64, max=2048, metavar="N", help="Width and height in pixels.")
+        int,
+        typer.Option(
+            min=64, max=2048, metavar="N", help="Height in pixels; the width is 4/3 of it."
+        ),
     ] = 480,
+    runs_dir: RunsDirOption = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Watch a trained policy: in a window where there is a display, else as a video.
 
-    One episode, with the reward it was trained on.
+    Of a session it is the policy of the best iteration. One episode, with the
+    reward it was trained on.
 
     [bold]Examples[/]
 
-      p2p play runs/session_x/iter_1
-      p2p play runs/session_x/iter_1 --output run.mp4 --size 720
+      p2p play last
+      p2p play best --output run.mp4 --size 720
+      p2p play runs/session_x/iter_1/base_seed_1 --checkpoint 250880
     """
     from p2p.training.video.window import has_display
 
-    record, config = open_run(run)
+    record, config, step = open_run(run, runs_dir)
     target = output or Path("play.mp4")
     if target.suffix.lower() != ".mp4" or target.is_dir():
         raise UsageError(f"--output: {target} must be a file that ends in .mp4")
     if window and not has_display():
         raise UsageError("--window: there is no display here; leave it out to get a video")
-    played = _replay(record, config, checkpoint, 1, seed, unsafe_local)
+    played = _replay(record, config, checkpoint, step, 1, seed, unsafe_local)
     value = played.result.mean_return
     wanted = has_display() and output is None if window is None else window
     if wanted and _show(config, played, or_film=window is None):
@@ -128,22 +153,23 @@ def export(
         Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; must be empty or new.")
     ],
     checkpoint: StepOption = None,
+    runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a run as a folder to share: policy, normalisation, reward, metrics, replay, model card.
+    """Write a policy as a folder to share: weights, reward, metrics, replay, model card.
 
-    The layout is the one that Stable-Baselines3 users on the Hugging Face hub
-    expect.
+    Of a session it is the policy of the best iteration. The layout is the one
+    that Stable-Baselines3 users on the Hugging Face hub expect.
 
     [bold]Examples[/]
 
-      p2p export runs/session_x/iter_1 --to ppo-HalfCheetah-v5
+      p2p export last --to ppo-HalfCheetah-v5
       p2p export runs/session_x/iter_1 --to early --checkpoint 250880
     """
     from p2p.training.export import ExportError, export_run
     from p2p.training.replay import choose_step
 
-    record, config = open_run(run)
+    record, config, judged = open_run(run, runs_dir)
     try:
         with (
             err.status(f"writing {to}"),
@@ -151,7 +177,7 @@ def export(
             refused("", ExportError),
             refused("--to", FileExistsError),
         ):
-            files = export_run(record, config, choose_step(record, checkpoint), to)
+            files = export_run(record, config, choose_step(record, checkpoint or judged), to)
     except OSError as error:
         raise CommandError(f"--to: {to} cannot be written: {error}") from error
     if as_json:
@@ -161,11 +187,44 @@ def export(
         out.print(escape(shown(path)), soft_wrap=True)
 
 
-def open_run(run: Path) -> tuple[IterationRecord, TrainConfig]:
-    from p2p.records.iteration_record import IterationRecord
+def open_run(
+    text: str, runs_dir: Path | None = None
+) -> tuple[IterationRecord, TrainConfig, int | None]:
+    """The run meant, and its judged step where one is: a run's folder, or the best run of more.
 
-    record = IterationRecord(run)
-    return record, read_config(record, "run")
+    Raises UsageError, which says what can be given.
+    """
+    from p2p.config import TrainConfig
+    from p2p.records.iteration_record import IterationRecord
+    from p2p.records.session_view import IterationView, SessionView
+
+    path = Path(text)
+    record = IterationRecord(path)
+    if record.config_path.exists():
+        return record, read_config(record, "RUN"), None
+    if path.is_dir() and not is_session(path):
+        iteration = IterationView(record, record.number or 0, TrainConfig())
+        if not iteration.runs:
+            raise UsageError(f"RUN: {path} is neither a session nor a run; give {ANY_SESSION}")
+    else:
+        if "/" in text and not path.exists():
+            raise UsageError(f"RUN: {path} does not exist; give {ANY_SESSION}, or a run's")
+        session = open_session(text, runs_dir)
+        best = SessionView(session).best
+        if best is None or not best.runs:
+            raise UsageError(f"RUN: {session.session_id} has trained nothing yet")
+        iteration = best
+    run = iteration.best_run
+    assert run is not None  # it has runs
+    step = iteration.best.step if iteration.best and iteration.best.run_id == run.run_id else None
+    _say_which(iteration, run.record)
+    return run.record, read_config(run.record, "RUN"), step
+
+
+def _say_which(iteration: IterationView, run: IterationRecord) -> None:
+    score = "not judged" if iteration.score is None else f"score {iteration.score:.2f}"
+    text = f"iteration {iteration.number}, {score}: {shown(run.path)}"
+    err.print(escape(text), style="dim", soft_wrap=True)
 
 
 def _checkpoint(step: int | None) -> AbstractContextManager[None]:
@@ -179,6 +238,7 @@ def _replay(
     record: IterationRecord,
     config: TrainConfig,
     checkpoint: int | None,
+    judged: int | None,
     episodes: int,
     block: int,
     unsafe_local: bool,
@@ -188,7 +248,7 @@ def _replay(
 
     noun = "episode" if episodes == 1 else "episodes"
     with _checkpoint(checkpoint):
-        step = choose_step(record, checkpoint)
+        step = choose_step(record, checkpoint or judged)
         with err.status(f"playing {episodes} {noun} of step {step:,}"):
             return replay(
                 record,
@@ -228,8 +288,7 @@ def _film(config: TrainConfig, played: ReplayResult, target: Path, size: int) ->
                 env_id=config.env_id,
                 trajectory=source,
                 output=target.absolute(),
-                title=f"{config.env_id}  step {played.step:,}",
-                width=size,
+                width=size * 4 // 3 // 2 * 2,
                 height=size,
             )
         )

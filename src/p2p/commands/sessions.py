@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -181,45 +180,42 @@ def report(record: SessionRecord, now: SessionView) -> None:
     # "cancelled by user" says its status itself.
     reason = now.error.removeprefix(now.status).strip()
     out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
-    for line in unchecked_lines(now):
+    for line in unchecked_lines(now.unchecked_words):
         out.print(line, soft_wrap=True)
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
         out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=True)
-    best = _best(now)
+    best = now.best
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
         for iteration in now.iterations.values():
-            tree.add(_line(iteration, best))
+            tree.add(_line(now, iteration, best))
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _best(now: SessionView) -> IterationView | None:
-    if now.result is not None and now.result.best_iteration is not None:
-        return now.iterations.get(now.result.best_iteration)
-    return now.current
-
-
-def _line(iteration: IterationView, best: IterationView | None) -> str:
-    from p2p.commands.session_progress import score_text
+def _line(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
+    from p2p.session.verdict import iteration_line
 
     judged = iteration.judgment
-    score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
-    is_best = judged is not None and best is not None and iteration.number == best.number
-    star = " [green]best[/]" if is_best else ""
-    tags = f"  [dim]{', '.join(judged.failure_tags)}[/]" if judged and judged.failure_tags else ""
+    verdict = escape(iteration_line(now, iteration)) or "not judged yet"
+    several = len(now.iterations) > 1
+    is_best = several and judged and best is not None and iteration.number == best.number
+    star = " [green](best)[/]" if is_best else ""
+    tags = escape(", ".join(judged.failure_tags)) if judged else ""
+    tags = f"  [dim]{tags}[/]" if tags else ""
     revision = iteration.revision
     notes = [f"↻ {revision.changes}", *revision.notes] if revision else []
     change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
-    return f"iteration {iteration.number}: {score}{star}{tags}{change}"
+    return f"iteration {iteration.number}{star}: {verdict}{tags}{change}"
 
 
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.publishing import spent_text
+    from p2p.session.stopping import command_name
 
     folder = shown(record.path)
     lines = [("session", folder)]
@@ -228,12 +224,14 @@ def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
         return lines
     if result.policy is not None:
         lines.append(("policy", f"{folder}/{result.policy}"))
-    lines += [("video", f"{folder}/{video}") for video in result.videos]
+    if result.videos:  # the others, of a bad and a good episode, lie beside it
+        video = next((name for name in result.videos if "median" in name), result.videos[0])
+        lines.append(("video", f"{folder}/{video}"))
     if (record.path / "report.md").is_file():
         lines.append(("report", f"{folder}/report.md"))
     if result.best_iteration is not None and result.run_id is not None:
-        run = f"{folder}/iter_{result.best_iteration}/{result.run_id}"
-        lines.append(("watch", f"p2p play {shlex.quote(run)}"))
+        lines.append(("watch", f"p2p play {command_name(record)}"))
+        lines.append(("share", f"p2p export {command_name(record)} --to FOLDER"))
     if result.cost_usd or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines
@@ -244,7 +242,7 @@ def analyze(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="PROVIDER:MODEL", help="Model to ask (default: the session's)."
+            "--model", "-m", metavar="MODEL", help="Model to ask.", show_default="the session's"
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also if there is a report.")] = False,

@@ -93,25 +93,60 @@ def _wait_for(pid: int, started: float | None, name: str) -> None:
 def steer(
     session: SessionArgument,
     remark: Annotated[
-        str, typer.Option(metavar="TEXT", help="What to do differently, for the next revision.")
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="What to do differently, for the next revision.",
+            show_default="none",
+        ),
     ] = "",
     score: Annotated[
         float | None,
-        typer.Option(min=0, max=1, metavar="0..1", help="Your score of the last iteration."),
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="0..1",
+            help="Your score of the last iteration.",
+            show_default="none",
+        ),
     ] = None,
     pause: Annotated[
         bool | None,
-        typer.Option("--pause/--continue", help="Pause after this iteration, or do not."),
+        typer.Option(
+            "--pause/--continue",
+            help="Pause after this iteration, or do not.",
+            show_default="unchanged",
+        ),
     ] = None,
     criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Criteria to judge by from now on.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Criteria to judge by from now on.", show_default="unchanged"
+        ),
     ] = None,
     reward: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The reward of the next iteration.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The reward of the next iteration.", show_default="revised"
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="A hyperparameter; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="A hyperparameter; repeatable.",
+            show_default="unchanged",
+        ),
+    ] = None,
+    withdraw: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="NUMBER",
+            help="Withdraw pending feedback, and nothing else.",
+            show_default="none",
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
@@ -119,17 +154,25 @@ def steer(
     """Give feedback; it takes effect when the current iteration ends.
 
     `p2p show SESSION --criteria > criteria.toml` writes the criteria to edit.
+    Feedback has a number, which is printed; `--withdraw` takes it back until then.
 
     [bold]Examples[/]
 
       p2p steer last --remark "keep the body lower"
       p2p steer last --pause
+      p2p steer last --withdraw 2
       p2p steer last --reward mine.py --set learning_rate=1e-4 --continue
     """
     from p2p.session.steering import give_feedback
     from p2p.session.stopping import resume_command
 
     record = open_session(session, runs_dir)
+    if withdraw is not None:
+        parts = (remark.strip(), score, pause, criteria, reward, setting)
+        if any(part not in (None, "", []) for part in parts):
+            raise UsageError("--withdraw: not with other feedback; give that on its own")
+        _withdraw(record, withdraw, as_json=as_json)
+        return
     order = _order(
         remark=remark.strip(),
         score=score,
@@ -141,8 +184,24 @@ def steer(
     path = give_feedback(record.path, order)
     status = record.derive_status()
     then = "" if status == "running" else f"; it is {status}: {resume_command(record)}"
-    value = {"session_id": record.session_id, "order": order.model_dump(mode="json")}
-    answer(value, f"saved as {escape(shown(path))}{then}", as_json=as_json)
+    number = int(path.stem)
+    value = {
+        "session_id": record.session_id,
+        "number": number,
+        "order": order.model_dump(mode="json"),
+    }
+    answer(value, f"feedback {number}: saved as {escape(shown(path))}{then}", as_json=as_json)
+
+
+def _withdraw(record: SessionRecord, number: int, *, as_json: bool) -> None:
+    from p2p.session.steering import NotPending, withdraw_feedback
+
+    try:
+        order = withdraw_feedback(record, number)
+    except NotPending as error:
+        raise CommandError(f"--withdraw: {error}") from None
+    value = {"session_id": record.session_id, "withdrawn": order.model_dump(mode="json")}
+    answer(value, f"withdrew feedback {number}", as_json=as_json)
 
 
 def _order(**parts: Any) -> SteeringOrder:
@@ -163,10 +222,12 @@ def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
 
 
 def _hyperparameters(items: list[str]) -> dict[str, Any]:
-    from p2p.config import TUNABLE, TrainConfig
+    from p2p.config import TrainConfig
+    from p2p.session.steering import check_settings
 
     changes = parse_settings(items, TrainConfig.model_fields)
-    for name in changes:
-        if name not in TUNABLE:
-            raise UsageError(f"--set {name}: only {', '.join(TUNABLE)} can be changed on the way")
+    try:
+        check_settings(changes)
+    except ValueError as error:
+        raise UsageError(f"--set {error}") from None
     return changes

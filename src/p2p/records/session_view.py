@@ -75,6 +75,13 @@ class RunView:
         """The share that is done, 0 to 1."""
         return self.record.compute_progress() or 0.0
 
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Of its training so far, evaluations included; None before the first update."""
+        last = self._scalars[0][-1] if self._scalars[0] else {}
+        step, seconds = step_of(last), number(last.get("elapsed_time"))
+        return seconds / step if step and seconds > 0 else None
+
     @cached_property
     def judgment(self) -> JudgmentResult | None:
         """Of the checkpoint that stands for the run."""
@@ -340,6 +347,12 @@ class SessionView:
     @property
     def current(self) -> IterationView | None:
         return next(reversed(self.iterations.values()), None)
+
+    @property
+    def best(self) -> IterationView | None:
+        """The iteration that stands for it: by its result, else the last one."""
+        number = self.result.best_iteration if self.result else None
+        return self.iterations.get(number) if number is not None else self.current
 
     @cached_property
     def lineage(self) -> Lineage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,7 +89,7 @@ class UpstreamJudgment(_Foreign):
             diagnosis=self.diagnosis,
             failure_tags=self.failure_tags,
             strategy=_STRATEGIES.get(self.scoring_method, "both"),
-            step=int(step) if step.isdecimal() else None,
+            step=int(step) if re.fullmatch("[0-9]{1,18}", step) else None,
         )
 
 

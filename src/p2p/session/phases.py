@@ -24,7 +24,7 @@ from p2p.records.loop_files import IterationPlan, SteeringTaken
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import NoEnvironment, SessionPaused
 from p2p.session.request import with_environment
-from p2p.session.steering import asks_to_pause, merge, not_taken
+from p2p.session.steering import asks_to_pause, merge, not_taken, taking
 from p2p.training.reward_function import best_docstring, parse_docstring
 
 if TYPE_CHECKING:
@@ -104,12 +104,16 @@ def take_feedback(context: SessionContext, number: int) -> SteeringTaken:
     decided = session.iteration(number).revision if number else session.iteration(1).reward
     if decided.exists():
         return before
-    new = not_taken(session.steering_dir, [context.feedback(k) for k in range(number + 1)])
-    if not new:
+    if not session.steering_dir.is_dir():
         return before
-    pauses = asks_to_pause(new) and not before.paused
-    after = merge(before, new).model_copy(update={"paused": before.paused or pauses})
-    owner.steering.save(after)
+    with taking(session.steering_dir):
+        new = not_taken(session.steering_dir, [context.feedback(k) for k in range(number + 1)])
+        if not new:
+            return before
+        pauses = asks_to_pause(new) and not before.paused
+        after = merge(before, new, number)
+        after = after.model_copy(update={"paused": before.paused or pauses})
+        owner.steering.save(after)
     emit("steering.taken", iteration=number or None, orders=list(new), paused=pauses)
     if pauses:
         where = f"after iteration {number}" if number else "before the first iteration"

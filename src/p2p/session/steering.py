@@ -1,33 +1,90 @@
 """Feedback on a session that runs: given by any process, taken up by the loop.
 
-Each piece is a file that nobody changes after it is there: `give_feedback` makes the next number.
-The loop writes down in files of its own which of them it has taken up.
+Each piece is a file that nobody changes after it is there: `give_feedback` makes the next number,
+and to withdraw one is another. The loop writes down in files of its own which of them it has taken
+up, and holds `taking` meanwhile: what was withdrawn before is not taken up, and what was taken up
+before cannot be withdrawn. A session on another node hears of a withdrawal as late as of feedback.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from p2p.contracts import SteeringOrder
+from pydantic import ValidationError
+
+from p2p.config import TUNABLE, TrainConfig
+from p2p.contracts import SteeringOrder, did_you_mean, utc_now
 from p2p.files import locked, read_model, save_model
 from p2p.records.folder import names_in
 from p2p.records.loop_files import SteeringTaken
+from p2p.records.session_view import SessionView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from p2p.records.iteration_record import SessionRecord
 
 _FILE = re.compile(r"(\d{4,})\.json")
 
 
+class NotPending(ValueError):
+    """The feedback was taken up or withdrawn before, or never given."""
+
+
 def give_feedback(session: Path, feedback: SteeringOrder) -> Path:
     """Add feedback to a session, by its folder; any number of processes may at once."""
-    folder = session / "steering"
+    with taking(session / "steering"):
+        return _add(session / "steering", feedback)
+
+
+@contextmanager
+def taking(folder: Path) -> Iterator[None]:
+    """Nobody else gives, takes up or withdraws feedback meanwhile."""
     with locked(folder / ".lock"):
-        path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
-        save_model(path, feedback)
+        yield
+
+
+def _add(folder: Path, feedback: SteeringOrder) -> Path:
+    path = folder / f"{max(_numbers(folder), default=0) + 1:04d}.json"
+    save_model(path, feedback)
     return path
+
+
+def pending_feedback(session: SessionRecord) -> dict[int, SteeringOrder]:
+    """The feedback that a session has not taken up yet, by number."""
+    return not_taken(session.steering_dir, SessionView(session).steering)
+
+
+def withdraw_feedback(session: SessionRecord, number: int) -> SteeringOrder:
+    """Take feedback back before the session takes it up; raises NotPending if that is too late."""
+    if not session.steering_dir.is_dir():
+        raise NotPending(f"{session.session_id} has no feedback")
+    with taking(session.steering_dir):
+        pending = pending_feedback(session)
+        if number not in pending:
+            given = number in all_feedback(session.steering_dir)
+            numbers = ", ".join(map(str, pending)) or "none"
+            why = "is applied or withdrawn already" if given else "was not given"
+            raise NotPending(f"feedback {number} {why}; pending: {numbers}")
+        _add(session.steering_dir, SteeringOrder(withdraws=(number,), given_at=utc_now()))
+    return pending[number]
+
+
+def check_settings(changes: Mapping[str, Any]) -> None:
+    """Raises ValueError, beginning with the field, for what a session could not be set to."""
+    for name, value in changes.items():
+        if name not in TUNABLE:
+            hint = did_you_mean(name, TUNABLE)
+            raise ValueError(f"{name}: only {', '.join(TUNABLE)} can be changed on the way{hint}")
+        try:
+            # Alone: whether it goes with the others depends on the iteration that it is for.
+            TrainConfig.model_validate({"norm_adv": False, "num_minibatches": 1, name: value})
+        except ValidationError as error:
+            if any(each["loc"][:1] == (name,) for each in error.errors()):
+                raise ValueError(f"{name}={value!r}: {error.errors()[0]['msg']}") from None
 
 
 def all_feedback(folder: Path) -> dict[int, SteeringOrder]:
@@ -36,15 +93,20 @@ def all_feedback(folder: Path) -> dict[int, SteeringOrder]:
     return {number: piece for number, piece in pieces if piece is not None}
 
 
-def merge(before: SteeringTaken, new: Mapping[int, SteeringOrder]) -> SteeringTaken:
-    """What the feedback taken up before and this amount to: of two that differ the later counts."""
+def merge(
+    before: SteeringTaken, new: Mapping[int, SteeringOrder], iteration: int | None = None
+) -> SteeringTaken:
+    """What the feedback taken up before and this amount to: of two that differ the later counts.
+
+    A score that was given for another iteration than this one does not count.
+    """
     values = before.model_dump()
     for number in sorted(new):
         order = new[number]
         values["orders"] = (*values["orders"], number)
         if order.remark.strip():
             values["remarks"] = (*values["remarks"], order.remark.strip())
-        if order.score is not None:
+        if order.score is not None and order.scored_iteration in (None, iteration):
             values["score"] = order.score
         if order.criteria is not None:
             values["criteria"] = order.criteria
@@ -61,9 +123,11 @@ def asks_to_pause(new: Mapping[int, SteeringOrder]) -> bool:
 
 
 def not_taken(folder: Path, taken: Iterable[SteeringTaken]) -> dict[int, SteeringOrder]:
-    """The feedback that is still to be taken up: the pending changes."""
-    done = {number for record in taken for number in record.orders}
-    return {number: piece for number, piece in all_feedback(folder).items() if number not in done}
+    """The feedback that is still to be taken up, and not withdrawn: the pending changes."""
+    pieces = all_feedback(folder)
+    gone = {number for record in taken for number in record.orders}
+    gone |= {number for piece in pieces.values() for number in piece.withdraws}
+    return {n: piece for n, piece in pieces.items() if n not in gone and not piece.withdraws}
 
 
 def _numbers(folder: Path) -> list[int]:

@@ -9,6 +9,7 @@ written last.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import cache
 from math import prod
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+
+_STEP = re.compile(r"[0-9]{1,18}")
 
 
 def checkpoint_dir(record: IterationRecord, step: int) -> Path:
@@ -112,19 +116,34 @@ def load_checkpoint(record: IterationRecord, step: int) -> Policy:
 def checkpoint_steps(record: IterationRecord) -> list[int]:
     """The steps of the checkpoints that are there as a whole, ascending."""
     return sorted(
-        int(path.parent.name.removeprefix("step_"))
-        for path in record.checkpoints_dir.glob("step_*/policy.zip")
+        step
+        for step, folder in _checkpoint_folders(record).items()
+        if (folder / "policy.zip").exists()
     )
 
 
 def forget_checkpoints(record: IterationRecord, after: int) -> None:
     """Remove what was published beyond a step that the run is at again: it comes anew."""
-    for folder in record.checkpoints_dir.glob("step_*"):
-        step = int(folder.name.removeprefix("step_"))
+    for step, folder in _checkpoint_folders(record).items():
         if step > after:
             shutil.rmtree(folder)
             for label in ROLLOUT_LABELS:
                 record.trajectory_file(step, label).unlink(missing_ok=True)
+
+
+def published_bytes(record: IterationRecord) -> int:
+    """What the checkpoints of a run take on disk, their episodes included."""
+    folders = _checkpoint_folders(record)
+    paths = [path for folder in folders.values() for path in folder.iterdir()]
+    paths += [record.trajectory_file(step, label) for step in folders for label in ROLLOUT_LABELS]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def _checkpoint_folders(record: IterationRecord) -> dict[int, Path]:
+    """By step, whole or not; names that no run gives are somebody else's."""
+    folders = record.checkpoints_dir.glob("step_*")
+    steps = {folder.name.removeprefix("step_"): folder for folder in folders}
+    return {int(step): folder for step, folder in steps.items() if _STEP.fullmatch(step)}
 
 
 FILE_NAME = "resume.safetensors"

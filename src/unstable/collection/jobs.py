@@ -192,12 +192,9 @@ class Matchmaker:
 
         The first checkpoint is not measured against itself.
         """
-        first = await call_within(POOL_TIMEOUT, self._pool.first_uid)
-        others = [
-            name
-            for name in self.evaluation_opponents
-            if name != FIRST_CHECKPOINT or ckpt_uid != first
-        ]
+        others = list(self.evaluation_opponents)
+        if FIRST_CHECKPOINT in others and ckpt_uid == await self._first():
+            others.remove(FIRST_CHECKPOINT)
         return [
             (env, name) for env in self.evaluation_envs for name in (others if env[1] > 1 else [""])
         ]
@@ -210,11 +207,13 @@ class Matchmaker:
         mine = await self.agent(ckpt_uid, template)
         opponent = AgentSpec("fixed", against, template, self._extraction)
         if against == FIRST_CHECKPOINT:
-            first = await call_within(POOL_TIMEOUT, self._pool.first_uid)
-            opponent = await self.agent(first or ckpt_uid, template)
+            opponent = await self.agent(await self._first() or ckpt_uid, template)
         agents = tuple(mine if i == seat else opponent for i in range(num_players))
         meta = TaskMeta("eval", env_id, seat, seed, ckpt_uid, against or None)
         return Job(PlaySpec(env_id, num_players, seat, agents, seed), meta)
+
+    async def _first(self) -> str | None:
+        return await call_within(POOL_TIMEOUT, self._pool.first_uid)
 
     async def agent(self, uid: str, template: str) -> AgentSpec:
         if uid not in self._models:

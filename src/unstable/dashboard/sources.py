@@ -29,6 +29,7 @@ from unstable.utils.files import to_json
 INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.jsonl"
 EXPLOITABILITY = "eval_data/exploitability.jsonl"
 GAME_FIELDS = {"ckpt_uid", "env_id", "opponent", "rewards", "player_id", "invalid"}
+EXPLOITABILITY_FIELDS = {"ckpt_uid", "env_id", "exploitability"}
 RECENT = 180.0
 """Seconds after its last write for which a run is taken to use this machine's GPUs."""
 
@@ -138,6 +139,8 @@ class RunFiles:
         if replaced:
             self._exploitability = {}
         for line in lines:
+            if not line.keys() >= EXPLOITABILITY_FIELDS:
+                continue
             self._exploitability[line["ckpt_uid"], line["env_id"]] = line["exploitability"]
         replaced, lines = self._games.read()
         if replaced:

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,8 @@ from unstable.utils.files import new_folder, to_json, write_whole
 
 Status = Literal["running", "completed", "cancelled", "failed"]
 _STATE = "step-"
+HOLD_SECONDS = 1.0
+"""Who looks whether a run is held has its lock for a moment."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,8 @@ class RunFolder:
         """Be the only process that runs it. Raises ConfigError: another one does."""
         descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"{self.path} is being run by another process") from None
+            if not _lock_within(HOLD_SECONDS, descriptor):
+                raise ConfigError(f"{self.path} is being run by another process")
             yield
         finally:
             os.close(descriptor)
@@ -129,6 +130,19 @@ class RunFolder:
             yield state
         for old in self.states()[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _lock_within(seconds: float, descriptor: int) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def state_step(path: Path) -> int:

@@ -9,17 +9,20 @@ from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
 
 from p2p.api.index import SessionQuery
+from p2p.api.metrics import Axis
 from p2p.api.problems import NotFound
 from p2p.api.schemas import (
     AggregatedMetricsResponse,
     IterationDetail,
     IterationRunEntry,
     IterationSummary,
+    RunHyperparameters,
     RunMetricsResponse,
 )
 from p2p.api.state import AppState, State
 from p2p.api.views import iteration_detail, iteration_summary, run_entry, training_runs
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.session_view import SessionView
 from p2p.settings import resolve_session_dir
 
 if TYPE_CHECKING:
@@ -59,13 +62,30 @@ def show_metrics(
 
 
 @router.get("/sessions/{session_id}/iterations/{iter_num}/metrics")
-def show_bands(state: State, session_id: str, iter_num: str) -> list[AggregatedMetricsResponse]:
-    """The curves of an iteration: its seeds as a band for each configuration."""
+def show_bands(
+    state: State,
+    session_id: str,
+    iter_num: str,
+    axis: Annotated[Axis, Query(description="the grid: of steps, or of seconds")] = "steps",
+) -> list[AggregatedMetricsResponse]:
+    """The curves of an iteration: each configuration with its seeds, as a band and one by one."""
     by_config: dict[str, dict[str, Path]] = {}
     for run in training_runs(state.iteration(session_id, iter_num)):
         config_id = run.run_id.rpartition("_seed_")[0] or run.run_id
         by_config.setdefault(config_id, {})[run.run_id] = run.record.scalars_path
-    return [state.metrics.seeds(name, paths) for name, paths in by_config.items()]
+    return state.metrics.bands(by_config, axis)
+
+
+@router.get("/sessions/{session_id}/hyperparameters")
+def list_hyperparameters(state: State, session_id: str) -> list[RunHyperparameters]:
+    """What each run of a session was trained with."""
+    iterations = SessionView(state.session(session_id)).iterations.values()
+    return [
+        RunHyperparameters(iteration=each.number, run_id=run.run_id, config=run.config)
+        for each in iterations
+        for run in each.runs
+        if run.config is not None
+    ]
 
 
 @router.get(

@@ -6,7 +6,8 @@ Each is a job of the scheduler, and outlives this server.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+import threading
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
@@ -14,12 +15,14 @@ from sse_starlette import EventSourceResponse
 
 from p2p.api.index import SessionQuery
 from p2p.api.live import STREAMED, session_stamps, stream
-from p2p.api.problems import BadRequest, NotFound, WrongState
+from p2p.api.problems import BadRequest, NotFound, Unavailable, WrongState
 from p2p.api.schemas import (
     EventDetail,
     EventSummary,
     LoopIterationSummary,
     ResumeRequest,
+    RewardCheckRequest,
+    RewardCheckResponse,
     SessionAnalysisResponse,
     SessionDetail,
     SessionRow,
@@ -27,12 +30,13 @@ from p2p.api.schemas import (
     StartSessionResponse,
     SteerRequest,
     StopResponse,
+    TunableSetting,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 from p2p.api.state import AppState, State
-from p2p.api.views import is_resumable, loop_iterations, pending_feedback, session_detail
-from p2p.config import TUNABLE
+from p2p.api.views import is_resumable, loop_iterations, session_detail
+from p2p.config import TUNABLE, TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
     Criterion,
     Intent,
@@ -44,18 +48,30 @@ from p2p.contracts import (
 from p2p.event_log import read_event, read_events
 from p2p.files import read_model, read_object
 from p2p.inference.question import InferenceError
+from p2p.records.iteration_record import SessionRecord
+from p2p.records.session_view import SessionView
+from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import ensure_scheduler
 from p2p.session.agents import check_models
 from p2p.session.request import SessionOptions, minutes_to_resume
 from p2p.session.run_session import open_config
-from p2p.session.steering import give_feedback
+from p2p.session.steering import (
+    NotPending,
+    check_settings,
+    give_feedback,
+    pending_feedback,
+    withdraw_feedback,
+)
 from p2p.session.stopping import cancel, worked_s
 from p2p.settings import session_path
+from p2p.training.reward.check import check_reward
 
 router = APIRouter(prefix="/api", tags=["sessions"])
 WATCHED = SessionQuery(limit=200)
 """What the stream of all sessions looks at: the newest."""
+_checking = threading.Lock()
+"""A reward that is checked takes memory and a core: one at a time."""
 _EXCHANGE = re.compile(r"\d{4,}_[a-z_]+\.json")
 
 
@@ -177,14 +193,90 @@ def steer_session(state: State, session_id: str, body: SteerRequest) -> Steering
         raise WrongState(f"{session_id} is a training run: it has no next iteration")
     if not any(value not in (None, "", {}) for value in body.model_dump().values()):
         raise BadRequest("nothing to change: set pause, remark, score, criteria, reward_code, ...")
-    for name in body.hp_changes:
-        if name not in TUNABLE:
-            raise BadRequest(f"hp_changes.{name}: only {', '.join(TUNABLE)} can be changed")
+    try:
+        check_settings(body.hp_changes)
+    except ValueError as error:
+        raise BadRequest(f"hp_changes.{error}") from None
     if body.criteria is not None:
         _check_criteria(body.criteria)
+    if body.scored_iteration is not None:
+        _check_scored(record, body.scored_iteration)
     order = SteeringOrder(**body.model_dump(), given_at=utc_now())
     give_feedback(record.path, order)
     return order
+
+
+def _check_scored(record: SessionRecord, number: int) -> None:
+    """Refuse a score of an iteration that has none yet, or that was revised since."""
+    last = SessionView(record).current
+    if last is None or number != last.number:
+        newest = f"the last one is {last.number}" if last else "there is none yet"
+        raise WrongState(f"iteration {number} cannot be scored any more: {newest}")
+    if last.judgment is None:
+        raise WrongState(f"iteration {number} is not judged yet: score it when it is")
+
+
+@router.delete("/sessions/{session_id}/steer/{number}")
+def withdraw(state: State, session_id: str, number: int) -> SteeringOrder:
+    """Withdraw feedback, by its number among `orders`; 409 once the session has taken it up."""
+    try:
+        return withdraw_feedback(state.session(session_id), number)
+    except NotPending as error:
+        raise WrongState(str(error)) from None
+
+
+@router.get("/sessions/{session_id}/settings")
+def list_settings(state: State, session_id: str) -> list[TunableSetting]:
+    """The hyperparameters that feedback may set, and what they are now."""
+    now = _train_config(state.session(session_id))
+    return [
+        TunableSetting(
+            name=name,
+            kind=_kind(name),
+            value=now.model_dump(mode="json")[name],
+            low=TUNABLE_BOUNDS.get(name, (None, None))[0],
+            high=TUNABLE_BOUNDS.get(name, (None, None))[1],
+        )
+        for name in TUNABLE
+    ]
+
+
+def _kind(name: str) -> Literal["number", "integer", "boolean", "layers"]:
+    field = TrainConfig.model_json_schema()["properties"][name]
+    kind = field.get("type") or field["anyOf"][0]["type"]
+    kinds: dict[str, Literal["number", "integer", "boolean", "layers"]] = {
+        "integer": "integer", "boolean": "boolean", "array": "layers",
+    }  # fmt: skip
+    return kinds.get(kind, "number")
+
+
+def _train_config(record: SessionRecord) -> TrainConfig:
+    """What the last iteration is trained with, or the first one will be."""
+    view = SessionView(record)
+    if view.config is None:
+        raise WrongState(f"{record.session_id} is a training run: it has no next iteration")
+    return view.current.config if view.current else view.config.loop.train
+
+
+@router.post("/sessions/{session_id}/check-reward", response_model=RewardCheckResponse)
+def check_session_reward(state: State, session_id: str, body: RewardCheckRequest) -> Response:
+    """Run a reward in the sandbox on the session's environment, as `p2p check` does."""
+    record = state.session(session_id)
+    train, env_id = _train_config(record), SessionView(record).env_id
+    if not env_id:
+        raise WrongState(f"{session_id} has not chosen its environment yet")
+    if not _checking.acquire(blocking=False):
+        raise WrongState("another reward is being checked: try again in a moment")
+    try:
+        # With a line break it is code, never the name of a file here.
+        report = check_reward(f"{body.reward_code}\n", env_id, side_info=train.side_info)
+    except SandboxUnavailable as error:
+        raise Unavailable(str(error)) from error
+    finally:
+        _checking.release()
+    answer = RewardCheckResponse(**dict(report), fit=report.ok)
+    # Written by pydantic: a term may have been infinite, which other JSON writers refuse.
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
 def _check_criteria(criteria: tuple[Criterion, ...]) -> None:

@@ -27,7 +27,7 @@ from p2p.sandbox import (
 )
 from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
-from p2p.training.reward_loader import DEFAULT_NAME, read_source
+from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
 
 WORKER = "p2p.training.reward.check_worker"
 SETUP_SECONDS = 120.0
@@ -113,7 +113,10 @@ def check_reward(
     name = DEFAULT_NAME if _is_code(reward) else str(reward)
     result = None
     try:
-        code = str(reward) if _is_code(reward) else read_source(reward, engine).code
+        source = (
+            parse_source(str(reward), engine) if _is_code(reward) else read_source(reward, engine)
+        )
+        code = source.code
     except RewardLoadError as error:
         findings.append(
             CheckFinding(level="error", code="load", message=str(error), line=error.line)

@@ -1,0 +1,40 @@
+import { expect, test } from "vitest";
+import type { Iteration, PendingFeedback } from "../api/types";
+import { bounds, parseSetting, parts, scorable, settingText } from "./feedback";
+
+const NOTHING: PendingFeedback = {
+  number: 1, pause: null, remark: "", score: null, scored_iteration: null, criteria: null, reward_code: null, hp_changes: {}, withdraws: [], given_at: "2026-01-01T00:00:00Z",
+};
+
+test("pending feedback is told in full", () => {
+  const speed = { id: "s", title: "Fast", description: "", measure: "mean speed", comparison: "at_least", threshold: 3, unit: "m/s", weight: 1, category: "task" } as const;
+  const all = { ...NOTHING, pause: true, remark: "lower", score: 0.3, scored_iteration: 2, criteria: [speed], reward_code: "x", hp_changes: { gamma: 0.9, net_arch: [64, 32] } };
+  expect(parts(all)).toEqual([
+    ["remark", "lower"],
+    ["score", "0.30 for iteration 2"],
+    ["reward", "your own, for the next iteration"],
+    ["criteria", "mean speed ≥ 3 m/s"],
+    ["settings", "gamma = 0.9, net_arch = 64 × 32"],
+    ["pause", "after this iteration"],
+  ]);
+  expect(parts({ ...NOTHING, pause: false })).toEqual([["pause", "no longer"]]);
+});
+
+test("a score waits until the last iteration is judged", () => {
+  const judged = { iteration: 1, intent_score: 0.4 } as Iteration;
+  const training = { iteration: 2, intent_score: null } as Iteration;
+  expect(scorable([]).reason).toMatch("no iteration");
+  expect(scorable([judged])).toEqual({ iteration: 1, reason: null });
+  expect(scorable([judged, training]).reason).toMatch("Iteration 2 is not judged yet");
+});
+
+test("settings are read by their kind", () => {
+  expect(parseSetting("number", "1e-4")).toBe(1e-4);
+  expect(parseSetting("integer", "1.5")).toBeNull();
+  expect(parseSetting("number", " ")).toBeNull();
+  expect(parseSetting("boolean", "false")).toBe(false);
+  expect(parseSetting("layers", "64 x 32")).toEqual([64, 32]);
+  expect(parseSetting("layers", "64, wide")).toBeNull();
+  expect(settingText([64, 32])).toBe("64 32");
+  expect(bounds({ name: "gamma", kind: "number", value: 0.9, low: 0.8, high: 0.9999 })).toBe("revisions stay within 0.8 and 0.9999");
+});

@@ -1,0 +1,116 @@
+"""The verdict on an iteration in one line: what was asked, what was measured, what is missing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from p2p.contracts import Criterion, CriterionScore, JudgmentResult
+    from p2p.records.session_view import IterationView, SessionView
+
+NAMED = 3
+"""How many criteria a line names; the others are counted."""
+WORDS = 12
+"""How many unchecked words a line names; the others are counted."""
+PROMPT_LENGTH = 60
+
+
+def iteration_line(session: SessionView, iteration: IterationView) -> str:
+    """The verdict, with the prompt before it; empty while there is none."""
+    sentence = verdict_sentence(session, iteration)
+    return f'"{shorten(session.prompt, PROMPT_LENGTH)}": {sentence}' if sentence else ""
+
+
+def shorten(text: str, length: int) -> str:
+    """On one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
+
+
+def words_text(words: Sequence[str]) -> str:
+    """`on, ice, and 3 more`."""
+    rest = len(words) - WORDS
+    return ", ".join((*words[:WORDS], *([f"and {rest} more"] if rest > 0 else ())))
+
+
+def verdict_sentence(session: SessionView, iteration: IterationView) -> str:
+    """`passed with 0.92, confirmed on 16 held-out seeds; measured ...`; empty while there is none.
+
+    A pass names what was asked for, anything else what is missing, each with its target.
+    """
+    judgment = iteration.judgment
+    if judgment is None:
+        return f"not trained: {iteration.training_error}" if iteration.training_error else ""
+    if judgment.intent_score is None:
+        reasons = "; ".join(f"{judge}: {why}" for judge, why in judgment.unavailable.items())
+        return f"could not be judged ({reasons or judgment.diagnosis or 'no reason'})"
+    parts = [_outcome(session, iteration, judgment, judgment.intent_score)]
+    parts += _measured(session, judgment)
+    if session.unchecked_words:
+        parts.append(f"not checked: {words_text(session.unchecked_words)}")
+    return "; ".join(parts)
+
+
+def _outcome(
+    session: SessionView, iteration: IterationView, judgment: JudgmentResult, score: float
+) -> str:
+    by_user = iteration.steering.score is not None
+    source = " by the user's score" if by_user else ""
+    confirmation = iteration.confirmation
+    seeds = f"{len(confirmation.rollouts)} held-out seeds" if confirmation else ""
+    if judgment.passed:
+        confirmed = f", confirmed on {seeds}" if confirmation and confirmation.passed else ""
+        return f"passed with {score:.2f}{source}{confirmed}"
+    refuted = f" on {seeds}" if confirmation and not by_user else ""
+    return f"not passed, {_short_of(score, session.loop.pass_threshold)}{source}{refuted}"
+
+
+def _short_of(score: float, threshold: float) -> str:
+    """`0.21 of 0.80`, rounded down: 0.799 is no 0.80."""
+    if score >= threshold:  # by the score alone; a task criterion is not met
+        return f"although {score:.2f} is a passing score"
+    return f"{math.floor(score * 100 + 1e-6) / 100:.2f} of {threshold:.2f}"
+
+
+def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
+    """What was measured of the task, or of what is missing; and how many criteria are met."""
+    rubric = {each.id: each for each in session.intent.criteria} if session.intent else {}
+    judged = [(rubric[each.id], each) for each in judgment.criteria if each.id in rubric]
+    if not judged:
+        return []
+    missing = sorted(
+        (pair for pair in judged if not is_met(pair[1])), key=lambda pair: pair[1].score or 0.0
+    )
+    task = [pair for pair in judged if pair[0].category == "task"]
+    named, title = (task, "measured") if judgment.passed else (missing, "missing")
+    shown = [_criterion(criterion, score) for criterion, score in named[:NAMED]]
+    if len(named) > NAMED:
+        shown.append(f"{len(named) - NAMED} more")
+    met = f"{len(judged) - len(missing)} of {len(judged)} criteria met"
+    return [f"{title} {', '.join(shown)}", met] if shown else [met]
+
+
+def is_met(score: CriterionScore) -> bool:
+    """In every episode: partial credit is not enough."""
+    return score.score is not None and score.score > 1 - 1e-9
+
+
+def _criterion(criterion: Criterion, score: CriterionScore) -> str:
+    """`Goes forward 1.35 m/s (asked: ≥ 3 m/s)`."""
+    if score.value is not None:
+        number = f"{score.value:.3g} {criterion.unit}".rstrip()
+    else:
+        number = "not judged" if score.score is None else f"scored {score.score:.2f}"
+    # A mean can meet the target where not every episode does.
+    partly = "" if is_met(score) or not _mean_meets(criterion, score) else ", not in every episode"
+    return f"{criterion.title} {number} (asked: {criterion.target}{partly})"
+
+
+def _mean_meets(criterion: Criterion, score: CriterionScore) -> bool:
+    if score.value is None:
+        return False
+    sign = 1 if criterion.comparison == "at_least" else -1
+    return sign * score.value >= sign * criterion.threshold

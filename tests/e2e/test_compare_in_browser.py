@@ -1,0 +1,84 @@
+"""Iterations side by side, order among sessions, and feedback, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from addresses import COMPARED, SESSION_PAGE, open_whole
+from shown_runs import SESSION
+
+from p2p.records.iteration_record import SessionRecord
+from p2p.session.steering import pending_feedback
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from visiting import Visitor
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_session_is_named_tagged_starred_and_analysed(visitor: Visitor, runs: Path) -> None:
+    page = visitor.open(SESSION_PAGE)
+    page.get_by_role("button", name="Star this session").click()
+    page.get_by_role("button", name="Star this session", pressed=True).wait_for()
+    page.get_by_role("button", name="Rename and tag").click()
+    page.get_by_label("Name", exact=True).fill("the good one")
+    page.get_by_label("Tags").fill("paper, keep, paper")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("heading", level=1, name="the good one").wait_for()
+    assert page.title() == "the good one · Prompt2Policy"
+    kept = json.loads((runs / SESSION / "metadata.json").read_text())
+    assert (kept["starred"], kept["tags"]) == (True, ["paper", "keep"])
+    page.get_by_role("button", name="Analyze").click()
+    page.get_by_role("button", name="Analyze", exact=True).last.click()
+    page.get_by_role("button", name="Analyze again").wait_for()
+    assert (runs / SESSION / "analysis.json").is_file()
+    SessionRecord(runs / SESSION).update_metadata(alias="", tags=(), starred=False)
+
+
+def test_two_iterations_stand_side_by_side_with_videos_criteria_curves_and_code(
+    visitor: Visitor,
+) -> None:
+    page = open_whole(visitor, COMPARED)
+    page.get_by_label("A · run forward fast, iteration 2").wait_for()
+    page.get_by_label("B · run forward fast, iteration 1").wait_for()
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.video-grid video')].every((v) => v.currentTime > 0)"
+    )
+    speed = page.get_by_role("row").filter(has_text="mean forward speed")
+    assert re.search(r"2\.76 m/s.*1\.35 m/s", speed.inner_text(), re.DOTALL)
+    page.get_by_role("img", name=re.compile("^Evaluation return")).wait_for()
+    assert "1 * info" in page.locator(".code-line.added").inner_text()
+    page.get_by_role("button", name="Remove B").click()
+    page.wait_for_url(f"**/compare?of={SESSION}")
+    page.get_by_role("button", name="run forward fast").first.click()
+    page.wait_for_url(f"**/compare?of={SESSION}&of={SESSION}%3A1")
+
+
+def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: Path) -> None:
+    page = visitor.open(SESSION_PAGE)
+    page.get_by_label("Your score for iteration 2").fill("0.3")
+    page.get_by_label("Remark").fill("smaller steps")
+    page.get_by_role("button", name="Change settings").click()
+    page.get_by_label("Add a setting").select_option("gamma")
+    page.get_by_label("gamma").fill("0.9")
+    page.get_by_role("button", name="Edit reward").click()
+    code = page.get_by_label("Reward code", exact=True)
+    code.fill(code.input_value().replace("2 * info", "3 * info"))
+    page.get_by_role("button", name="Check", exact=True).click()
+    page.get_by_text("fit to train on", exact=True).wait_for()
+    page.get_by_role("row").filter(has_text="speed").wait_for()
+    page.get_by_role("button", name="Send feedback").click()
+    pending = page.get_by_role("list", name="Pending feedback")
+    for text in ("smaller steps", "0.30 for iteration 2", "gamma = 0.9", "your own"):
+        pending.get_by_text(text).wait_for()
+    (order,) = pending_feedback(SessionRecord(runs / SESSION)).values()
+    assert (order.scored_iteration, "3 * info" in (order.reward_code or "")) == (2, True)
+    pending.get_by_role("button", name="Withdraw feedback 1").click()
+    pending.wait_for(state="detached")
+    assert pending_feedback(SessionRecord(runs / SESSION)) == {}

@@ -1,0 +1,83 @@
+"""The verdict on an iteration, in one line that can be repeated to a colleague."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from p2p.contracts import AuthoredCode
+from p2p.files import save_model
+from p2p.records.loop_files import SteeringTaken
+from p2p.session.verdict import iteration_line, shorten
+from session_folder import INTENT, SessionFolder, judgment
+
+
+def line(folder: SessionFolder) -> str:
+    view = folder.view()
+    return iteration_line(view, view.iterations[1])
+
+
+def test_a_pass_says_what_was_measured_and_on_how_many_held_out_seeds(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.92)
+    assert line(folder).startswith('"run forward fast": passed with 0.92; measured Fast 2.76 m/s')
+    iteration.save_judgment(judgment(1.0))
+    iteration.confirmation.save(judgment(1.0))
+    assert line(folder) == (
+        '"run forward fast": passed with 1.00, confirmed on 2 held-out seeds; '
+        "measured Fast 3 m/s (asked: ≥ 3 m/s); 2 of 2 criteria met"
+    )
+
+
+def test_what_did_not_pass_names_what_is_missing_and_never_rounds_up_to_a_pass(
+    tmp_path: Path,
+) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.799)
+    assert line(folder) == (
+        '"run forward fast": not passed, 0.79 of 0.80; '
+        "missing Fast 2.4 m/s (asked: ≥ 3 m/s); 1 of 2 criteria met"
+    )
+    passing = judgment(0.9).model_copy(update={"passed": False})
+    iteration.save_judgment(passing)
+    iteration.confirmation.save(passing)
+    assert "not passed, although 0.90 is a passing score on 2 held-out seeds" in line(folder)
+
+
+def test_words_that_nobody_checked_and_scores_of_people_are_named(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.3)
+    intent = INTENT.model_copy(update={"unused_words": ("straight", "back")})
+    save_model(folder.record.path / "intent.json", intent)
+    iteration.steering.save(SteeringTaken(orders=(1,), score=0.3))
+    assert "0.30 of 0.80 by the user's score" in line(folder)
+    assert line(folder).endswith("; not checked: straight, back")
+
+
+def test_nothing_is_said_before_a_verdict_and_no_zero_without_a_judge(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, None)
+    assert line(folder) == '"run forward fast": could not be judged (code: it timed out)'
+    iteration.judgment_path.unlink()
+    assert line(folder) == ""
+    broken = AuthoredCode(code="", author="test", valid=False)
+    iteration.reward.save(broken)
+    assert "not trained: the reward could not be made to run" in line(folder)
+
+
+def test_a_mean_that_meets_the_target_is_told_apart_from_every_episode(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.5)
+    scores = judgment(0.5).criteria
+    uneven = scores[0].model_copy(update={"value": 3.5})
+    verdict = judgment(0.5).model_copy(update={"criteria": (uneven, *scores[1:])})
+    iteration.save_judgment(verdict)
+    assert "missing Fast 3.5 m/s (asked: ≥ 3 m/s, not in every episode)" in line(folder)
+
+
+def test_long_prompts_and_many_unchecked_words_stay_in_bounds(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    folder.iterate(1, 0.5)
+    words = tuple(f"w{number}" for number in range(40))
+    folder.record.intent.save(INTENT.model_copy(update={"unused_words": words}))
+    assert line(folder).endswith("w11, and 28 more")
+    assert shorten("x " * 100, 60) == f"{'x ' * 29}x…"

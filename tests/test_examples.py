@@ -1,0 +1,85 @@
+"""The scripts of examples/, as the documents run them; their own page shows the same output.
+
+Those of self-play are tested in tests/unstable/test_quickstart.py, and examples/first_policy.py in
+tests/test_docs.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from model_servers import CANARY, ModelServer
+from played_by_builtin import played_by_builtin
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES, TUTORIALS = ROOT / "examples", ROOT / "docs" / "tutorials"
+
+
+def run_example(name: str, folder: Path, *words: str, **environment: str) -> str:
+    """What a script prints, in a folder of its own."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *words],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=900,
+        env={
+            **os.environ, "PYTHONPATH": str(ROOT / "src"), "MUJOCO_GL": "off",
+            "RUNS_DIR": str(folder / "runs"), **environment,
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def shape(output: str) -> list[str]:
+    """The lines without what differs from run to run: numbers, folders, order."""
+    plain = re.sub(r"\S*/?runs/session_\w+", "RUNS", output)
+    return sorted(re.sub(r"-?\d[\d,.e-]*", "N", line).strip() for line in plain.splitlines())
+
+
+def shown(name: str) -> list[str]:
+    """The output that the example's page shows."""
+    page = (TUTORIALS / f"{name}.md").read_text()
+    block = re.search(
+        rf"^\$ python examples/{name}\.py[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    )
+    assert block, name
+    return shape(block[1])
+
+
+def test_every_example_has_a_page_that_links_to_it() -> None:
+    pages = "".join(page.read_text() for page in TUTORIALS.glob("*.md"))
+    for script in EXAMPLES.glob("*.py"):
+        assert f"(../../examples/{script.name})" in pages, script.name
+
+
+def test_the_reward_of_the_page_is_that_of_the_example() -> None:
+    page = (TUTORIALS / "own_reward.md").read_text()
+    assert (EXAMPLES / "rewards" / "walk.py").read_text() in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["own_reward", "own_environment", "cluster"])
+def test_an_example_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
+    runtime = tmp_path / "runtime"  # cores and a scheduler of its own
+    runtime.mkdir(mode=0o700)
+    output = run_example(f"{name}.py", tmp_path, XDG_RUNTIME_DIR=str(runtime))
+    assert shape(output) == shown(name)
+
+
+@pytest.mark.slow
+def test_a_live_model_writes_reward_and_judge_within_its_budget(tmp_path: Path) -> None:
+    with ModelServer(played_by_builtin) as server:
+        environment = server.environment("anthropic")
+        output = run_example(
+            "live_model.py", tmp_path, "anthropic:claude-sonnet-5-5", **environment
+        )
+        asked = len(server.requests)
+    assert asked > 3
+    assert shape(output) == shown("live_model")
+    assert CANARY not in output
+    kept = (path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    assert not any(CANARY.encode() in data for data in kept)
