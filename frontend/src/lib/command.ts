@@ -26,7 +26,7 @@ export const TOGGLES = [
   ["use_code_judge", "code-judge", "Judge by code"],
   ["review_reward", "review-reward", "Have each reward reviewed"],
   ["review_judge", "review-judge", "Have each judge reviewed"],
-  ["refined_initial_frame", "refined-initial-frame", "Show the VLM the first frame with the bodies named"],
+  ["refined_initial_frame", "initial-frame", "Show the VLM the first frame with the bodies named"],
   ["motion_trail", "motion-trail", "Show the VLM the poses of the whole episode in one picture"],
 ] as const satisfies readonly (readonly [keyof StartRequest, string, string])[];
 export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset", "motion_trail"];

@@ -86,15 +86,15 @@ OPTIONS = (
         kind=bool, default="on", panel=SWITCHES,
     ),
     Option(
-        "refined_initial_frame", "--refined-initial-frame/--no-refined-initial-frame",
-        "VLM: first frame with names.", kind=bool, default="on", panel=SWITCHES,
+        "refined_initial_frame", "--initial-frame/--no-initial-frame", "VLM: parts are named.",
+        kind=bool, older=("--refined-initial-frame",), default="on", panel=SWITCHES,
     ),
     Option(
-        "motion_trail", "--motion-trail/--no-motion-trail", "VLM: all poses in one picture.",
+        "motion_trail", "--motion-trail/--no-motion-trail", "VLM: all poses at once.",
         kind=bool, older=("--motion-trail-dual",), default="off", panel=SWITCHES,
     ),
     Option(
-        "visual_criteria", "--visual-criteria", "What the VLM must see; repeatable.", "TEXT|@FILE",
+        "visual_criteria", "--visual-criteria", "The VLM must see it; or @FILE.", "TEXT",
         list, default="none", panel=JUDGING,
     ),
     Option(
