@@ -94,7 +94,7 @@ OPTIONS = (
         kind=bool, older=("--motion-trail-dual",), default="off", panel=SWITCHES,
     ),
     Option(
-        "visual_criteria", "--visual-criteria", "The VLM must see it; or @FILE.", "TEXT",
+        "visual_criteria", "--visual-criteria", "Must be seen; or @FILE.", "TEXT",
         list, default="none", panel=JUDGING,
     ),
     Option(
@@ -118,7 +118,7 @@ OPTIONS = (
         default="no limit", panel=TRAINING,
     ),
     Option(
-        "settings", "--set", "Any field of TrainConfig or LoopConfig; repeatable.", "FIELD=VALUE",
+        "settings", "--set", "A field of TrainConfig or LoopConfig.", "FIELD=VALUE",
         list, default="none", panel=TRAINING,
     ),
     Option(
