@@ -66,7 +66,7 @@ def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: P
     page.get_by_label("Remark").fill("smaller steps")
     page.get_by_role("button", name="Change settings").click()
     page.get_by_label("Add a setting").select_option("gamma")
-    page.get_by_label("gamma").fill("0.9")
+    page.get_by_role("textbox", name="gamma").fill("0.9")
     page.get_by_role("button", name="Edit reward").click()
     code = page.get_by_label("Reward code", exact=True)
     code.fill(code.input_value().replace("2 * info", "3 * info"))

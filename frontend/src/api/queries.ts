@@ -3,7 +3,7 @@ import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
   AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources,
-  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
+  SelfPlayOptions, SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
 } from "./types";
 
 const session = (id: string) => `/api/sessions/${encodeURIComponent(id)}`;
@@ -135,6 +135,12 @@ export const selfPlaysQuery = queryOptions({
   queryKey: ["self-plays"],
   queryFn: () => get<SelfPlayRow[]>("/api/selfplay"),
   refetchInterval: LOOK_EVERY_MS,
+});
+
+export const selfPlayOptionsQuery = queryOptions({
+  queryKey: ["self-play-options"],
+  queryFn: () => get<SelfPlayOptions>("/api/selfplay/options"),
+  ...FOR_THE_VISIT,
 });
 
 export const selfPlayQuery = (id: string) =>

@@ -122,7 +122,14 @@ def train(
         str | None, typer.Option(help="A model's folder or Hugging Face id, `tiny` or `smollm2`.")
     ] = None,
     game: Annotated[
-        str | None, typer.Option(metavar="ENV_ID", help="Train and evaluate on this game for two.")
+        list[str] | None,
+        typer.Option(metavar="ENV_ID", help="Train and evaluate on this game for two; repeatable."),
+    ] = None,
+    opponent: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Measure against it, such as `first-checkpoint`; repeatable."
+        ),
     ] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="How many updates.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same run.")] = None,
@@ -144,7 +151,7 @@ def train(
       unstable train my_run.toml --json
     """
     from unstable.commands.tiny import base_model
-    from unstable.config import ConfigError, load_config
+    from unstable.config import ConfigError, load_config, recipe, with_games
     from unstable.core import new_run_dir
     from unstable.run.folder import RunFolder
 
@@ -156,9 +163,8 @@ def train(
     from unstable.run.parts import check
 
     try:
-        asked = load_config(config or _recipe(model), **changes)
-        if game is not None:
-            asked = _for_game(asked, game)
+        asked = load_config(config or recipe(model), **changes)
+        asked = with_games(asked, tuple(game or ()), tuple(opponent or ()))
         check(asked)
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -252,14 +258,3 @@ def _troubles(counts: Mapping[str, Any]) -> str:
     seen = ", ".join(f"{counts[name]} {text}" for name, text in words.items() if counts.get(name))
     last = counts.get("last_failure")
     return f"{seen}; the last game: {last}" if seen and last else seen
-
-
-def _recipe(model: str | None) -> Path:
-    recipes = Path(__file__).parent.parent / "recipes"
-    return recipes / ("smollm2.toml" if model == "smollm2" else "tictactoe.toml")
-
-
-def _for_game(config: RunConfig, env_id: str) -> RunConfig:
-    template = config.games.train[0][2]
-    games = config.games.model_copy(update={"train": ((env_id, 2, template),), "evaluate": ()})
-    return config.model_copy(update={"games": games})
