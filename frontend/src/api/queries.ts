@@ -2,7 +2,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
-  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources,
+  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources, ResourceSample,
   SelfPlayOptions, SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
 } from "./types";
 
@@ -79,6 +79,12 @@ export const resourcesQuery = queryOptions({
   queryKey: ["resources"],
   queryFn: () => get<Resources>("/api/resources/status"),
   refetchInterval: LOOK_EVERY_MS,
+});
+
+export const resourceHistoryQuery = queryOptions({
+  queryKey: ["resources", "history"],
+  queryFn: () => get<ResourceSample[]>("/api/resources/history"),
+  refetchInterval: 5000,
 });
 
 export const jobsQuery = queryOptions({

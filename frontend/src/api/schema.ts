@@ -1285,6 +1285,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/resources/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Resource History
+         * @description The last minutes of this machine, a sample every second or so.
+         */
+        get: operations["show_resource_history_api_resources_history_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/trash": {
         parameters: {
             query?: never;
@@ -3388,6 +3408,23 @@ export interface components {
             benchmark_id: string;
             /** Job Id */
             job_id: string;
+        };
+        /**
+         * ResourceSample
+         * @description How busy this machine was at a moment, as shares.
+         */
+        ResourceSample: {
+            /** Time */
+            time: number;
+            /** Cpu */
+            cpu: number;
+            /** Memory */
+            memory: number;
+            /**
+             * Gpus
+             * @default []
+             */
+            gpus: number[];
         };
         /** ResourceStatusResponse */
         ResourceStatusResponse: {
@@ -7808,6 +7845,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResourceStatusResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_resource_history_api_resources_history_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceSample"][];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

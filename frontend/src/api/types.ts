@@ -19,6 +19,7 @@ export type AggregatedMetrics = Answer<Schemas["AggregatedMetrics"]>;
 export type EnvInfo = Answer<Schemas["EnvInfo"]>;
 export type ProviderInfo = Answer<Schemas["ProviderInfo"]>;
 export type Resources = Answer<Schemas["ResourceStatusResponse"]>;
+export type ResourceSample = Answer<Schemas["ResourceSample"]>;
 export type TrashItem = Answer<Schemas["TrashItem"]>;
 export type JobSummary = Answer<Schemas["JobSummary"]>;
 export type JobDetail = Answer<Schemas["JobDetail"]>;

@@ -241,6 +241,22 @@ export function Placement({ nodes, backend, onNodes, onBackend }: PlacementProps
 
 /** A prompt as a job on nodes of one's choice. */
 export function SubmitJob() {
+  const [open, setOpen] = useState(false);
+  return (
+    <Card
+      title="Submit a job"
+      aside={
+        <button type="button" className="button small" aria-expanded={open} onClick={() => setOpen(!open)}>
+          {open ? "Close" : "New job"}
+        </button>
+      }
+    >
+      {open ? <JobForm /> : <p className="small-text muted">A session of one prompt, on nodes of your choice. All jobs are listed on the <Link to="/monitor">Monitor</Link> page.</p>}
+    </Card>
+  );
+}
+
+function JobForm() {
   const navigate = useNavigate();
   const { data: envs = [] } = useQuery(envsQuery);
   const { data: nodes = [] } = useQuery(nodesQuery);
@@ -251,9 +267,9 @@ export function SubmitJob() {
     onSuccess: ({ job_id }) => navigate(`/benchmark/job/${job_id}`),
   });
   return (
-    <Card title="Submit a job">
       <form
         className="stack"
+        aria-label="Job"
         onSubmit={(event) => {
           event.preventDefault();
           submit.mutate();
@@ -289,6 +305,5 @@ export function SubmitJob() {
           </button>
         </p>
       </form>
-    </Card>
   );
 }

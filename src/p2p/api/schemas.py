@@ -773,6 +773,16 @@ class GpuInfo(Record):
     memory_total_mb: int
 
 
+class ResourceSample(Record):
+    """How busy this machine was at a moment, as shares."""
+
+    time: float
+    """Unix time."""
+    cpu: float
+    memory: float
+    gpus: tuple[float, ...] = ()
+
+
 class ResourceStatusResponse(Record):
     cores: tuple[CoreInfo, ...]
     load: tuple[float, float, float]
