@@ -20,7 +20,7 @@ def main(model: str) -> None:
     print(f"{result.model_calls} calls, ${result.cost_usd or 0:.2f}")
     for path in sorted(session.llm_dir.glob("*.json")):
         print(f"  {path.stem}")
-    print((session.iteration(1).path / "reward_fn.py").read_text())
+    print(f"reward: {session.iteration(1).reward_fn_path}")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def all_pages(browser: Browser, address: str, token: str) -> dict[str, Shown]:
         "lessons": "[role=tabpanel]", "events": "[role=tabpanel]",
     }  # fmt: skip
     return {
-        "sessions": Shown("/e2e", ".session-list li"),
+        "sessions": Shown("/e2e", ".session-cards li"),
         "new": Shown("/e2e/new", act=fill_in),
         "session": Shown(f"/e2e/{at_once}", "video"),
         "session-revised": Shown(f"/e2e/{revised}", "video"),

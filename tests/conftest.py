@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,15 @@ import pytest
 from hypothesis import settings
 
 from p2p.config import TrainConfig
+from p2p.settings import get_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from p2p.records.iteration_record import IterationRecord
 
 ROOT = Path(__file__).parent.parent
+os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
 settings.register_profile("p2p", deadline=None)  # how long an example takes is not what is tested
 settings.load_profile("p2p")
@@ -49,6 +54,18 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> IterationRecord:
     record = IterationRecord(tmp_path_factory.mktemp("shared") / "session_shared" / "iter_1")
     run_training(four_short_rollouts(), BATCHED_REWARD, record)
     return record
+
+
+@pytest.fixture
+def broken_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file that P2P_PRICES names and that is none, and a key for a model that costs money."""
+    path = tmp_path / "prices.json"
+    path.write_text("{")
+    monkeypatch.setenv("P2P_PRICES", str(path))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-that-is-not-used")
+    get_settings.cache_clear()
+    yield path
+    get_settings.cache_clear()
 
 
 @pytest.fixture

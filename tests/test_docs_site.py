@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -50,6 +51,52 @@ def test_links_in_code_and_to_other_hosts_stay_as_they_are() -> None:
     assert changed == (
         "[a](x/b.md#c) `[a](b.md)` [h](https://example.org/)\n```\n[a](b.md)\n```\n![p](x/q.png)"
     )
+
+
+GALLERY = ROOT / "docs" / "images" / "gallery"
+
+
+def test_the_gallery_names_its_pictures_and_they_are_small() -> None:
+    entries = json.loads((GALLERY / "gallery.json").read_text())
+    pictures = list(GALLERY.glob("*.webp"))
+    assert {entry["file"] for entry in entries} == {path.name for path in pictures}
+    assert sum(path.stat().st_size for path in pictures) < 3_000_000
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/gallery.md"])
+def test_pictures_of_behaviours_stand_over_their_prompts(path: str) -> None:
+    entries = json.loads((GALLERY / "gallery.json").read_text())
+    prompts = {entry["file"]: f"{entry['prompt']}, {entry['env']}" for entry in entries}
+    text = (ROOT / path).read_text()
+    shown = re.findall(r"!\[([^]]*)\]\([\w/]*images/gallery/([^)]+)\)", text)
+    assert len(shown) >= 4
+    for title, file in shown:
+        assert prompts[file] == title
+        assert title.rpartition(",")[0] in re.sub(r"!\[[^]]*\]", "", text).lower()
+
+
+LONGEST = 40
+"""Words of a sentence. Aim for 25; beyond this nobody follows."""
+AVOIDED = re.compile(
+    r"\b(?:jail\w*|fresh starts?|attendants?|rivals?|mend(?:s|ed|ing)?|put away)\b", re.IGNORECASE
+)
+
+
+def prose(text: str) -> list[str]:
+    """The sentences outside of code, tables and headings; a clause after a colon is one too."""
+    plain = re.sub(r"^ *```.*?^ *```$|^\|.*?$|^#.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+    plain = re.sub(r"\]\([^)]*\)", "]", plain)
+    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", plain)
+    return [
+        part for block in blocks for part in re.split(r"(?<=[.:;!?])\s", " ".join(block.split()))
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(PAGES | {"README.md", "CONTRIBUTING.md"}))
+def test_sentences_are_short_and_words_are_those_of_the_field(path: str) -> None:
+    text = read_page(path)
+    assert [line for line in prose(text) if len(line.split()) > LONGEST] == []
+    assert AVOIDED.findall(text) == []
 
 
 @pytest.mark.slow

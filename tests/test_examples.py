@@ -44,7 +44,7 @@ def shown(name: str) -> list[str]:
     """The output that the example's page shows."""
     page = (TUTORIALS / f"{name}.md").read_text()
     block = re.search(
-        rf"^\$ python examples/{name}\.py.*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+        rf"^\$ python examples/{name}\.py[^\n]*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
     )
     assert block, name
     return shape(block[1])

@@ -7,20 +7,24 @@ if (location.protocol === "file:") {
       frame.hidden = true
       document.body.appendChild(frame)
       const inside = frame.contentWindow
+      inside.document.open()
+      inside.document.write("<body></body>")
+      inside.document.close()
+      const base = new URL(url, location)
       inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }))
       const load = (address) =>
         new Promise((loaded, failed) => {
           const script = inside.document.createElement("script")
           script.onload = loaded
           script.onerror = failed
-          script.src = new URL(address, url)
+          script.src = new URL(address, base)
           inside.document.body.appendChild(script)
         })
       inside.importScripts = async (...addresses) => {
         for (const address of addresses) await load(address)
       }
       this.inside = inside
-      this.ready = load(url)
+      this.ready = load(base)
     }
 
     postMessage(data) {

@@ -34,6 +34,15 @@ class Settings(BaseSettings):
     )
     """Where sessions lie: absolute, so that a later change of folder does not move it."""
 
+    cache_dir: AbsolutePath | None = Field(
+        default_factory=lambda: (
+            Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "prompt2policy"
+        ),
+        validate_default=True,
+        validation_alias="P2P_CACHE_DIR",
+    )
+    """Where compiled updates are kept for later runs; empty: nowhere."""
+
     env_path: str = Field(default="", validation_alias="P2P_ENV_PATH")
     """Folders with modules of the user's own environments, separated by colons."""
 
@@ -65,7 +74,7 @@ class Settings(BaseSettings):
     @field_validator(
         "anthropic_api_key", "openai_api_key", "gemini_api_key", "openrouter_api_key",
         "vllm_api_key", "ollama_api_key", "anthropic_base_url", "openai_base_url",
-        "google_gemini_base_url", "openrouter_base_url", "prices",
+        "google_gemini_base_url", "openrouter_base_url", "prices", "cache_dir",
         mode="before",
     )  # fmt: skip
     @classmethod

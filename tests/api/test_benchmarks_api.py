@@ -293,3 +293,13 @@ def test_a_plan_says_what_a_benchmark_takes_and_starts_nothing(
     assert needed["steps"][1] == 3 * needed["steps"][0] > 0
     assert plan["lines"][0] == "2 prompts on 1 environments, up to 3 iterations each"
     assert not list(runs.glob("bm_*"))
+
+
+@pytest.mark.usefixtures("no_scheduler")
+def test_a_plan_with_prices_that_cannot_be_read_names_their_file(
+    client: TestClient, broken_prices: Path
+) -> None:
+    asked = {"csv": SUITE, "model": "anthropic:claude-sonnet-4-5"}
+    answer = client.post("/api/benchmarks/plan", json=asked)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert answer.json()["detail"].startswith(f"P2P_PRICES: the prices in {broken_prices} ")

@@ -126,3 +126,14 @@ def test_a_person_who_says_no_starts_nothing(tmp_path: Path, suite: Path) -> Non
     assert "Start? [y/N]" in err
     assert process.returncode == 1
     assert not list(tmp_path.glob("runs/bm_*"))
+
+
+def test_prices_that_cannot_be_read_are_a_line_that_names_their_file(
+    p2p: Cli, suite: Path, broken_prices: Path
+) -> None:
+    flags = ("--csv", suite, "--model", "anthropic:claude-sonnet-4-5", "--dry-run")
+    outcome = p2p("benchmark", *flags)
+    assert outcome.status == 2
+    assert f"P2P_PRICES: the prices in {broken_prices} are not usable" in outcome.error
+    broken_prices.unlink()
+    assert "P2P_PRICES: cannot read the prices in" in p2p("benchmark", *flags).error

@@ -117,9 +117,9 @@ def test_play_writes_a_video_that_browsers_play(
     assert outcome.json["video"] == str(tmp_path / "new" / "watch.mp4")
     with av.open(outcome.json["video"]) as video:
         stream = video.streams.video[0]
-        assert (stream.codec_context.name, stream.width, stream.height) == ("h264", 96, 96)
+        assert (stream.codec_context.name, stream.width, stream.height) == ("h264", 128, 96)
         frames = [frame.to_ndarray() for frame in video.decode(video=0)]
-    assert len(frames) == outcome.json["frames"] == 40
+    assert len(frames) == outcome.json["frames"] == 50
     assert (frames[0] != frames[-1]).any()
 
 

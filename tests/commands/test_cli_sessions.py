@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -15,14 +16,21 @@ import pytest
 from cli_runner import Cli
 from rich.console import Console
 
-from p2p.commands.criteria_editor import apply
-from p2p.commands.session_progress import BARS, SessionProgress, sparkline
-from p2p.contracts import AuthoredCode, Revision, SessionResult
+from p2p.commands.criteria_editor import apply, edit_criteria
+from p2p.commands.session_progress import (
+    BARS,
+    SessionProgress,
+    sparkline,
+    training_left,
+    unchecked_lines,
+)
+from p2p.contracts import AuthoredCode, Revision, SessionResult, TrainScalars
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
 from p2p.session.steering import all_feedback, pending_feedback
-from session_folder import INTENT, SessionFolder, judgment
+from p2p.training.metrics import to_line
+from session_folder import INTENT, TRAIN, SessionFolder, judgment
 
 
 @pytest.fixture
@@ -85,7 +93,9 @@ def test_show_finds_the_session_meant(p2p: Cli, folder: SessionFolder, text: str
     assert told.status == 0, told.err
     assert "run forward fast" in told.out
     assert "≥ 3 m/s" in told.out
-    assert "iteration 2: 0.90 ± 0.05 best" in told.out
+    assert '"run forward fast": not passed, 0.40 of 0.80; missing Fast 1.2 m/s' in told.out
+    best = 'iteration 2 (best): "run forward fast": passed with 0.90; measured Fast 2.7 m/s'
+    assert best in told.out
     assert "speed counts [twice]" in told.out  # text in brackets is no markup
     assert "gamma stays at 0.99: [you] fixed it" in told.out
     assert f"{folder.record.session_id}/a.mp4" in told.out
@@ -255,11 +265,16 @@ def test_the_view_tells_each_thing_once(tmp_path: Path, terminal: bool) -> None:
         time.sleep(1.2)
         made.iterate(2, 0.9)
         time.sleep(0.7)
+        made.record.set_status("passed")
     told = text.getvalue()
-    assert told.count(" criteria\n") == 1
-    assert told.count("iteration 1: score ") == 1
-    assert told.count("iteration 2: score ") == 1
-    assert told.index("iteration 1: score ") < told.index("iteration 2: score ")
+    assert told.count("2 criteria; the task: Fast ≥ 3 m/s\n") == 1
+    first, second = (
+        'iteration 1: "run forward fast": not',
+        'iteration 2: "run forward fast": passed',
+    )
+    assert (told.count(first), told.count(second)) == (1, 1)
+    assert told.index(first) < told.index(second)
+    assert "measured" not in told.split(second)[0], "the table stands in the report alone"
 
 
 def test_a_curve_becomes_a_line_of_blocks() -> None:
@@ -267,7 +282,7 @@ def test_a_curve_becomes_a_line_of_blocks() -> None:
     assert sparkline([1.0, 1.0]) == BARS[0] * 2
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == BARS
     long = sparkline([float(i) for i in range(1000)])
-    assert len(long) <= 24
+    assert len(long) <= 16
     assert long[-1] == BARS[-1]
 
 
@@ -321,7 +336,7 @@ def test_a_session_of_the_public_program_is_listed_shown_and_not_resumed(
     (row,) = p2p("sessions", "--json").json
     assert (row["prompt"], row["score"], row["status"]) == ("hop", 0.6, "max_iterations")
     shown = p2p("show", "session_old").out
-    assert "iteration 1: 0.60" in shown
+    assert 'iteration 1: "hop": not passed, 0.60 of 0.80' in shown
     assert "fell" in shown
     assert "--loop-config runs/session_old/session_config.json" in p2p("resume", "last").error
 
@@ -362,3 +377,99 @@ def test_best_is_a_pass_then_the_score_then_the_newest(
     save_model(refuted.judgment_path, judgment(0.95).model_copy(update={"passed": False}))
     asked = p2p(command, "best", *(("--remark", "x") if command == "steer" else ()))
     assert "best: session_c, passed with 0.90: run forward fast" in asked.err
+
+
+def training(folder: SessionFolder, *steps: int, waiting: int = 0) -> None:
+    """Runs of one iteration of 100,000 steps at 100 steps/s, so far, and some that wait."""
+    record = folder.record.iteration(1)
+    save_model(record.path / "reward.json", AuthoredCode(code="x", author="t", valid=True))
+    for number, step in enumerate((*steps, *(None for _ in range(waiting)))):
+        run = IterationRecord(record.path / f"base_seed_{number}")
+        run.save_config(TRAIN)
+        run.set_status("queued" if step is None else "running")
+        if step is not None:
+            run.scalars_path.parent.mkdir(exist_ok=True)
+            values = {"elapsed_time": step / 100, "episodic_return": float(step)}
+            scalars = TrainScalars(global_step=step, iteration=1, values=values)
+            run.scalars_path.write_text(to_line(scalars) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("steps", "waiting", "minutes"),
+    [((), 1, None), ((40_000,), 0, 10), ((40_000, 70_000), 0, 10), ((40_000, 40_000), 2, 27),
+     ((100_000,), 0, 0)],
+)  # fmt: skip
+def test_the_time_left_is_what_the_trainings_own_rates_say(
+    tmp_path: Path, steps: tuple[int, ...], waiting: int, minutes: int | None
+) -> None:
+    made = SessionFolder.create(tmp_path)
+    training(made, *steps, waiting=waiting)
+    left = training_left(made.view().iterations[1].runs)
+    assert (None if left is None else round(left / 60)) == minutes
+
+
+def drawn(folder: SessionFolder) -> list[str]:
+    """The live region in 80 columns."""
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, color_system=None, width=80)
+    view = SessionProgress(console, folder.record)
+    view.update()
+    text.truncate(0)
+    text.seek(0)
+    console.print(view.region())
+    return text.getvalue().splitlines()
+
+
+def test_the_live_view_tells_the_time_left_and_its_bars_keep_their_width(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path)
+    ends = set()
+    for steps, waiting in (((1_000, 1_000), 1), ((40_000, 99_000), 1), ((100_000, 100_000), 1)):
+        training(made, *steps, waiting=waiting)
+        headline, *rows = drawn(made)
+        assert "training  iteration 1 of up to 5" in headline
+        assert all(len(row) <= 80 for row in (headline, *rows))
+        ends |= {row.index("return") for row in rows}
+    assert "about 17 min of training left" in headline
+    assert len(ends) == 1
+    assert rows[0].count("━") >= 15
+
+
+def test_where_there_is_no_terminal_a_run_is_told_in_a_few_lines(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path)
+    text = io.StringIO()
+    view = SessionProgress(Console(file=text, width=80, highlight=False), made.record)
+    for step in (10_000, 25_000, 30_000, 50_000, 75_000, 90_000):
+        training(made, step)
+        view.update()
+    lines = [line for line in text.getvalue().splitlines() if "base_seed_0" in line]
+    assert lines == [
+        "  base_seed_0: 25% of 100k, return 25,000, about 13 min left",
+        "  base_seed_0: 50% of 100k, return 50,000, about 9 min left",
+        "  base_seed_0: 75% of 100k, return 75,000, about 5 min left",
+    ]
+
+
+def test_unchecked_words_are_counted_from_the_thirteenth_on() -> None:
+    words = tuple(f"w{number}" for number in range(1, 16))
+    (line,) = unchecked_lines(words)
+    assert "w12, and 3 more (no criterion measures it)" in line
+    assert "w13" not in line
+    assert "w12, and" not in next(unchecked_lines(words[:12]))
+
+
+def test_the_editor_says_what_is_not_checked_and_again_after_each_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "edit.sh"
+    edit = "s/title = .Upright./title = 'Stays on the Ice'/"
+    script.write_text(f'#!/bin/sh\nsed -i "{edit}" "$1"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(script))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("threshold 1 2\nedit\n\n"))
+    intent = INTENT.model_copy(update={"unused_words": ("ice", "gladly")})
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        changed = edit_criteria(intent)
+    assert (changed.criteria[0].threshold, changed.criteria[1].title) == (2, "Stays on the Ice")
+    assert changed.unused_words == ("gladly",)
+    assert told.getvalue().count("not checked: ice, gladly (no criterion measures it)") == 2
+    assert told.getvalue().count("not checked: gladly (no criterion measures it)") == 1

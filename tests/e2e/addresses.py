@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SESSION_PAGE = f"/e2e/{SESSION}"
 COMPARED = f"/compare?of={SESSION}&of={SESSION}:1"
 PAGES = {
-    "/e2e": "Sessions",
+    "/e2e": "What should the agent do?",
     "/e2e/new": "New session",
     SESSION_PAGE: "run forward fast",
     f"{SESSION_PAGE}?tab=judgment": "run forward fast",

@@ -78,8 +78,14 @@ def make_session(runs: Path) -> None:
     session.result.save(SessionResult(
             status="passed", best_iteration=2, run_id="base_seed_1", step=100_000, score=0.92,
             confirmed_score=0.9, iterations=2, seconds=61.0,
+            policy="iter_2/base_seed_1/checkpoints/step_100000/policy.zip",
+            videos=tuple(f"iter_2/base_seed_1/videos/eval_100000_{each}.mp4" for each in LABELS),
         ),
     )  # fmt: skip
+    policy = session.iteration(2).path / "base_seed_1" / "checkpoints" / "step_100000"
+    policy.mkdir(parents=True)
+    (policy / "policy.zip").write_bytes(A_POLICY)
+    session.report_path.write_text("# run forward fast\n")
     log = EventLog(session.events_path)
     for number in range(3):
         log.emit("something.happened", number=number)

@@ -60,6 +60,15 @@ def test_two_iterations_stand_side_by_side_with_videos_criteria_curves_and_code(
     page.wait_for_url(f"**/compare?of={SESSION}&of={SESSION}%3A1")
 
 
+def test_sessions_are_ticked_in_the_list_and_compared(visitor: Visitor) -> None:
+    page = visitor.open("/e2e")
+    page.get_by_label("Compare run forward fast").check()
+    page.get_by_text("1 of up to 4 chosen").wait_for()
+    page.get_by_role("region", name="Comparison").get_by_role("link", name="Compare").click()
+    page.wait_for_url(f"**/compare?of={SESSION}")
+    page.wait_for_function("document.title.startsWith('Compare: run forward fast')")
+
+
 def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: Path) -> None:
     page = visitor.open(SESSION_PAGE)
     page.get_by_label("Your score for iteration 2").fill("0.3")

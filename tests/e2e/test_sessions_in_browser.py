@@ -50,7 +50,8 @@ def test_a_session_with_an_edited_criterion_is_started_and_watched_until_it_pass
     visitor: Visitor,
 ) -> None:
     page = visitor.open("/e2e")
-    page.get_by_role("link", name="New session").click()
+    for folded in ("Environment", "Criteria", "Options", "Command line"):
+        page.get_by_role("button", name=re.compile(f"^{folded}")).click()
     fill_in(page, "balance the pole", "InvertedPendulum", steps=30_000)
     page.get_by_role("button", name="Propose criteria").click()
     criteria = page.get_by_role("group", name="Criteria")
@@ -63,12 +64,14 @@ def test_a_session_with_an_edited_criterion_is_started_and_watched_until_it_pass
     page.get_by_text("Training", exact=True).wait_for()
     status(page, "passed")
     page.get_by_text("≥ 0.5").first.wait_for()
-    page.get_by_role("button", name="Play").click()
+    page.get_by_role("tabpanel").get_by_role("button", name="Play").click()
     page.wait_for_function(
-        "() => [...document.querySelectorAll('video')].some((v) => v.currentTime > 0.2)"
+        "() => [...document.querySelectorAll('[role=tabpanel] video')]"
+        ".some((v) => v.currentTime > 0.2)"
     )
     page.get_by_role("tab", name="Training").click()
     page.get_by_role("img", name=re.compile("Training return")).wait_for()
+    page.get_by_text("Download", exact=True).click()
     with page.expect_download() as policy:
         page.get_by_role("link", name="policy.zip").click()
     assert policy.value.path().stat().st_size > 1000
@@ -101,16 +104,16 @@ def test_a_running_session_is_steered_stopped_trashed_and_restored(visitor: Visi
 def test_iterations_are_compared_by_video_by_score_and_by_code(visitor: Visitor) -> None:
     page = visitor.open(SESSION_PAGE)
     page.get_by_role("group", name="Side by side").get_by_role("button", name="Iterations").click()
-    shown = page.locator("figure video")
-    page.get_by_label("iteration 1", exact=True).wait_for()
+    shown = page.get_by_role("tabpanel").locator("figure video")
+    shown.and_(page.get_by_label("iteration 1", exact=True)).wait_for()
     assert shown.count() == 2
     page.get_by_role("tab", name="Reward").click()
     page.get_by_label("Reward code, diff to its parent").wait_for()
     assert "2 * info" in page.locator(".code-line.added").inner_text()
     assert "1 * info" in page.locator(".code-line.removed").inner_text()
     page.get_by_role("button", name=re.compile("^Iteration 1")).click()
-    page.get_by_role("heading", name="Criteria, iteration 1").wait_for()
     page.get_by_role("tab", name="Judgment").click()
+    page.get_by_role("heading", name="Criteria, iteration 1").wait_for()
     page.get_by_text("it is slow").wait_for()
 
 

@@ -14,11 +14,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from p2p.config import TrainConfig
 from p2p.training import fast_trainer
 from p2p.training.base_trainer import TrainContext
+from p2p.training.compiled_update import UpdateSettings
 from p2p.training.env import make_env
 from p2p.training.fast_trainer import Actor, RolloutCollector
 from p2p.training.policies.network import NetworkShape, flatten, unflatten
 from p2p.training.policies.sb3_export import policy_kwargs
-from p2p.training.ppo import LearnerState, UpdateSettings, make_update
+from p2p.training.ppo import LearnerState, make_update
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_loader import load_from_code
 from p2p.training.sb3_trainer import MeasuredPPO

@@ -1,5 +1,7 @@
+import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,8 +26,16 @@ from p2p.training.video.support import (
     RenderSupport,
     drawing_environment,
     probe_backends,
+    rendering_available,
 )
 
+ENVIRONMENTS = [
+    f"{name}-v5"
+    for name in (
+        "HalfCheetah", "Ant", "Hopper", "Walker2d", "Humanoid", "HumanoidStandup", "Swimmer",
+        "Reacher", "Pusher", "InvertedPendulum", "InvertedDoublePendulum",
+    )
+]  # fmt: skip
 REWARD = 'def reward_fn(obs, action, next_obs, info):\n    return 1.0, {"one": 1.0}\n'
 
 
@@ -55,36 +65,90 @@ def decoded(path):
 
 
 def job(recorded, output, **changes):
-    fields = {"env_id": "HalfCheetah-v5", "title": "median", "width": 160, "height": 160}
+    fields = {"env_id": "HalfCheetah-v5", "width": 160, "height": 120}
     return RenderJob(**{**fields, "trajectory": recorded, "output": output, **changes})
 
 
 def test_a_recorded_episode_becomes_a_video(recorded, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = render(job(recorded, tmp_path / "videos" / "v.mp4"))
+    video = tmp_path / "videos" / "v.mp4"
+    outcome = render(RenderJob(env_id="HalfCheetah-v5", trajectory=recorded, output=video))
     assert outcome.ok, outcome.error
-    frames = decoded(tmp_path / "videos" / "v.mp4")
-    assert outcome.frames == len(frames) == 40
+    frames = decoded(video)
+    assert {frame.shape for frame in frames} == {(480, 640, 3)}
+    with av.open(str(video)) as file:
+        assert file.streams.video[0].average_rate == 25
+    assert outcome.frames == len(frames) == 50, "2 s at 25 frames per second"
     first, last = frames[0].astype(int), frames[-1].astype(int)
-    middle = slice(40, 120)
+    middle = slice(160, 320)
     assert first[middle, middle].std() > 20, "there is nothing to see"
     assert np.abs(first - last)[middle].max() > 60, "nothing moves"
     assert names(tmp_path / "videos") == ["v.mp4"]
     assert names(tmp_path) == ["videos"], "MuJoCo's log has no place here"
+    for frame in frames[::10]:
+        assert frame[:40].std(axis=1).max() < 6, "the sky alone, no caption"
+        assert frame[-30:].astype(int).min() > 90, "the ground alone, no caption"
 
 
 def test_there_is_ground_wherever_a_runner_gets_to(recorded, tmp_path):
     """The model's own ground is drawn 40 m far; physics knows no end of it."""
     arrays = RecordedEpisode.load(recorded).arrays()
     arrays["qpos"] = arrays["qpos"].copy()
-    arrays["qpos"][20:, 0] += 300.0
+    arrays["qpos"][:, 0] += 3000.0
     RecordedEpisode.from_arrays(arrays).save(tmp_path / "far.npz")
-    outcome = render(job(tmp_path / "far.npz", tmp_path / "v.mp4"))
-    assert outcome.ok, outcome.error
-    frames = decoded(tmp_path / "v.mp4")
-    below = slice(110, 145)  # under the cheetah, above the text
-    assert frames[0][below].std() > 50
-    assert frames[-1][below].std() > 50
+    for source, video in ((recorded, "near.mp4"), (tmp_path / "far.npz", "far.mp4")):
+        outcome = render(job(source, tmp_path / video))
+        assert outcome.ok, outcome.error
+    near, far = (decoded(tmp_path / name)[-1].astype(int) for name in ("near.mp4", "far.mp4"))
+    below = slice(95, 120)  # under the cheetah
+    assert near[below].std() > 5
+    assert far[below].std() > 5
+    assert abs(near[below].mean() - far[below].mean()) < 10
+
+
+SHARES = """
+import json, sys
+import mujoco, numpy as np
+from p2p.training.video.scene import Scene, choose_camera, open_model, place
+shares = {}
+for env_id in sys.argv[1:]:
+    model, config = open_model(env_id)
+    data = mujoco.MjData(model)
+    place(model, data)
+    view = choose_camera(model, data, config).at(data)
+    with Scene(model, 320, 240) as scene:
+        mask = scene.agent_mask(data, view)
+        place(model, data)
+        frame = scene.picture(data, view).astype(int)
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    edges = np.abs(np.diff(frame[~mask.any(axis=1)], axis=1)).max(initial=0)
+    shares[env_id] = [
+        float(mask.mean()),
+        float(max((rows[-1] - rows[0]) / 240, (columns[-1] - columns[0]) / 320)),
+        bool(mask[[0, -1]].any() or mask[:, [0, -1]].any()),
+        int(edges),
+    ]
+print(json.dumps(shares))
+"""
+
+
+def test_the_agent_is_large_and_whole_and_its_ground_soft_in_every_environment():
+    child = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SHARES, *ENVIRONMENTS],
+        env=drawing_environment(rendering_available().backend or "egl", os.environ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    shares = json.loads(child.stdout.splitlines()[-1])
+    assert list(shares) == ENVIRONMENTS
+    for env_id, (area, extent, cut_off, step) in shares.items():
+        assert 0.005 < area < 0.3, env_id
+        assert 0.2 < extent < 0.9, env_id
+        assert not cut_off, env_id
+        if env_id in ENVIRONMENTS[:7]:  # those that travel over patterned ground
+            assert step < 60, f"{env_id}: the ground's pattern flickers when it moves"
 
 
 def test_jobs_are_independent_and_one_bad_file_costs_only_its_own_video(recorded, tmp_path):
@@ -106,7 +170,7 @@ def test_jobs_are_independent_and_one_bad_file_costs_only_its_own_video(recorded
 
 
 def test_cancelling_ends_it_at_once_and_leaves_no_half_video(recorded, tmp_path):
-    jobs = [job(recorded, tmp_path / f"{i}.mp4", width=640, height=640) for i in range(30)]
+    jobs = [job(recorded, tmp_path / f"{i}.mp4", width=640, height=480) for i in range(30)]
     process = render_async(jobs)
     while not process.outcomes():
         assert process.running()

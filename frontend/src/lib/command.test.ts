@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { commandLine, parseSettings, tidy } from "./command";
+import { commandLine, optionsSet, parseSettings, tidy } from "./command";
 
 test("only what was chosen stands on the command line", () => {
   expect(commandLine({ prompt: "run forward fast" })).toBe("p2p run 'run forward fast'");
@@ -36,4 +36,9 @@ test("an option that is on or off stands as its flag, and only if it was changed
   expect(commandLine({ prompt: "run", use_zoo_preset: true, review_judge: false, hp_tuning: null, thinking_effort: "high", judge_episodes: 4 })).toBe(
     "p2p run run --thinking high --judge-episodes 4 --zoo-preset --no-review-judge",
   );
+});
+
+test("options are counted apart from prompt, environment and criteria", () => {
+  expect(optionsSet({ prompt: "spin", env_id: "Ant-v5", criteria: [], model: "" })).toBe(0);
+  expect(optionsSet({ prompt: "spin", seeds: 3, videos: false, settings: { gamma: 0.9, num_envs: 4 } })).toBe(4);
 });

@@ -36,6 +36,14 @@ export function tidy(request: StartRequest): StartRequest {
   return { ...Object.fromEntries(given), prompt: request.prompt.trim() } as StartRequest;
 }
 
+const NO_OPTIONS = ["prompt", "env_id", "criteria", "settings"];
+
+/** How many options are set to something else than their default; each training setting counts. */
+export function optionsSet(request: StartRequest): number {
+  const { settings = {}, ...asked } = tidy(request);
+  return Object.keys(asked).filter((name) => !NO_OPTIONS.includes(name)).length + Object.keys(settings ?? {}).length;
+}
+
 export function commandLine(request: StartRequest): string {
   const asked = tidy(request);
   const words = ["p2p", "run", quoted(asked.prompt)];

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { SESSION_STATUSES, ago, dollars, duration, number, score, short, statusWord, ticks, tone } from "./format";
+import { SESSION_STATUSES, ago, dollars, duration, number, score, short, sentence, statusWord, ticks, tone } from "./format";
 
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
@@ -51,4 +51,10 @@ test("a status that nobody knows looks like bad news", () => {
   expect(statusWord("max_iterations")).toBe("did not pass");
   expect(statusWord("cancelled")).toBe("cancelled");
   expect([tone("time_exhausted"), statusWord("time_exhausted")]).toEqual(["warn", "time used up"]);
+});
+
+test("a clause becomes a sentence, and a sentence stays one", () => {
+  expect(sentence("passed with 0.92")).toBe("Passed with 0.92.");
+  expect(sentence("It is slow.")).toBe("It is slow.");
+  expect(sentence("")).toBe("");
 });

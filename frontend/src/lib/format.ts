@@ -6,6 +6,11 @@ export function score(value: number | null | undefined): string {
   return value == null ? NOTHING : value.toFixed(2);
 }
 
+/** A clause as a sentence. */
+export function sentence(text: string): string {
+  return text && `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+}
+
 export function percent(value: number): string {
   return `${Math.round(value * 100)} %`;
 }

@@ -44,3 +44,46 @@ function pane(videos: readonly Video[], step: number, label: string, title: stri
   const found = videos.find((video) => video.step === step && video.label === label);
   return found ? [{ title, url: found.url }] : [];
 }
+
+/** The iteration that stands for a session: its best, or else the newest that was judged, or the newest. */
+export function bestIteration(session: { best_iteration: number | null }, iterations: readonly Iteration[]): Iteration | undefined {
+  return (
+    iterations.find((each) => each.iteration === session.best_iteration) ?? iterations.findLast((each) => each.intent_score != null) ?? iterations.at(-1)
+  );
+}
+
+export interface Clip {
+  video: Video;
+  iteration: number;
+  /** Of a policy that is still being trained. */
+  live: boolean;
+}
+
+/** The clip to look at first: of the newest checkpoint while it trains, else the median episode of the best policy. */
+export function clipOf(session: { best_iteration: number | null; phase: string; status: string }, iterations: readonly Iteration[]): Clip | null {
+  const current = iterations.at(-1);
+  const live = session.status === "running" && session.phase === "training";
+  if (live && current) {
+    const video = newest(current.videos);
+    if (video) return { video, iteration: current.iteration, live };
+  }
+  const best = bestIteration(session, iterations);
+  const chosen = best?.videos.filter((video) => video.run_id === best.best_run_id && video.step === best.best_step) ?? [];
+  const video = newest(chosen) ?? newest(best?.videos ?? []);
+  return best && video ? { video, iteration: best.iteration, live: false } : null;
+}
+
+/** Of the last step there are videos of, the median episode where there is one. */
+function newest(videos: readonly Video[]): Video | undefined {
+  const last = Math.max(...videos.map((video) => video.step ?? 0));
+  const latest = videos.filter((video) => (video.step ?? 0) === last);
+  return latest.find((video) => video.label === "median") ?? latest[0];
+}
+
+/** Two iterations side by side, each by the median episode of its best policy. */
+export function beforeAfter(iterations: readonly Iteration[], numbers: readonly [number, number]): Pane[] {
+  return numbers.flatMap((number) => {
+    const iteration = iterations.find((each) => each.iteration === number);
+    return iteration ? panes([iteration], iteration, { by: "iterations", run: "", label: "median", step: 0 }) : [];
+  });
+}

@@ -1,50 +1,50 @@
-import type { Criterion, Iteration, SessionDetail } from "../api/types";
+import type { Criterion, CriterionScore, Iteration, SessionDetail } from "../api/types";
 import { target } from "../lib/feedback";
 import { number, score } from "../lib/format";
-import { Card, Meter } from "../ui/basics";
+import { gauge, isMet } from "../lib/gauge";
 
-/** What is asked for, and how far the chosen iteration meets it. */
+/** What is asked for, and how far an iteration meets it: measured values against their thresholds. */
 export function Criteria({ session, iteration }: { session: SessionDetail; iteration: Iteration | undefined }) {
   const intent = session.intent;
   if (!intent) return null;
-  const found = new Map(iteration?.criteria.map((each) => [each.id, each]));
+  const results = new Map(iteration?.criteria.map((each) => [each.id, each]));
   return (
-    <Card title={iteration ? `Criteria, iteration ${iteration.iteration}` : "Criteria"} aside={<span className="muted small-text">by {intent.author}</span>}>
-      <ul className="criteria">
-        {intent.criteria.map((criterion) => {
-          const result = found.get(criterion.id);
-          return (
-            <li key={criterion.id}>
-              <div className="row spread">
-                <span>
-                  <b>{criterion.title}</b> <span className={`badge ${criterion.category === "task" ? "busy" : ""} still`}>{criterion.category}</span>
-                </span>
-                <span className="numeric">{score(result?.score)}</span>
-              </div>
-              <Meter value={result?.score} label={criterion.title} tone={toneOf(result?.score)} />
-              <p className="small-text muted">
-                {target(criterion)}
-                {result?.value != null && ` · measured ${number(result.value)}${criterion.unit && ` ${criterion.unit}`}`}
-                {result?.std != null && ` · ± ${score(result.std)}`} · weight {number(criterion.weight)}
-              </p>
-              {result?.evidence && result.value == null && <p className="small-text muted">{result.evidence}</p>}
-            </li>
-          );
-        })}
-      </ul>
-      {intent.unused_words.length > 0 && (
-        <p className="small-text">
-          <span className="badge warn">not covered</span> {intent.unused_words.join(", ")}
-        </p>
-      )}
-      {intent.note && <p className="small-text muted">{intent.note}</p>}
-      {session.env_reason && <p className="small-text muted">{session.env_reason}</p>}
-    </Card>
+    <ul className="criteria">
+      {intent.criteria.map((criterion) => (
+        <CriterionGauge key={criterion.id} criterion={criterion} result={results.get(criterion.id)} />
+      ))}
+    </ul>
   );
 }
 
-export function toneOf(value: number | null | undefined): "good" | "warn" | "bad" {
-  return value == null || value < 0.4 ? "bad" : value < 0.8 ? "warn" : "good";
+function CriterionGauge({ criterion, result }: { criterion: Criterion; result: CriterionScore | undefined }) {
+  const { from, width, threshold } = gauge(criterion, result);
+  const met = isMet(result);
+  const outcome = result?.score == null ? "open" : met ? "met" : "missed";
+  const percent = (share: number) => `${100 * share}%`;
+  return (
+    <li className={`criterion ${outcome}`} title={`${criterion.description || criterion.measure}; weight ${number(criterion.weight)}`}>
+      <div className="row spread">
+        <span>
+          <span className="criterion-mark" role="img" aria-label={result?.score == null ? "not judged" : met ? "met" : "not met"}>
+            {result?.score == null ? "○" : met ? "✓" : "✕"}
+          </span>
+          <b>{criterion.title}</b>
+          {criterion.category === "task" && <span className="badge busy still">task</span>}
+        </span>
+        <span className="numeric">{result?.value != null ? `${number(result.value)}${criterion.unit && ` ${criterion.unit}`}` : score(result?.score)}</span>
+      </div>
+      <div className="gauge" aria-hidden="true">
+        <div className="gauge-fill" style={{ left: percent(from), width: percent(width) }} />
+        {threshold !== null && <div className="gauge-mark" style={{ left: percent(threshold) }} />}
+      </div>
+      <p className="small-text muted clamp-1">
+        {target(criterion)}
+        {result?.value != null && !met && ` · score ${score(result.score)}`}
+        {result?.evidence && result.value == null && ` · ${result.evidence}`}
+      </p>
+    </li>
+  );
 }
 
 const CATEGORIES = ["task", "gait", "posture", "dynamics", "stability", "efficiency"] as const;

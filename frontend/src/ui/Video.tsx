@@ -1,32 +1,64 @@
-import { useEffect, useRef, useState } from "react";
+import { type RefObject, useEffect, useRef, useState } from "react";
 import type { Pane } from "../lib/videos";
 
-/** A video that is fetched when it comes near the window: a page may have hundreds. */
-export function LazyVideo({ url, label, playing }: { url: string; label: string; playing: boolean }) {
-  const video = useRef<HTMLVideoElement>(null);
+/** Whether things may move by themselves. */
+export function motionIsWelcome(): boolean {
+  return !window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+}
+
+/** Whether an element is within `margin` pixels of the window. */
+function useNear(element: RefObject<Element | null>, margin: number): boolean {
   const [near, setNear] = useState(false);
   useEffect(() => {
-    const observer = new IntersectionObserver(([entry]) => setNear(entry?.isIntersecting ?? false), { rootMargin: "300px" });
-    if (video.current) observer.observe(video.current);
+    const observer = new IntersectionObserver(([entry]) => setNear(entry?.isIntersecting ?? false), { rootMargin: `${margin}px` });
+    if (element.current) observer.observe(element.current);
     return () => observer.disconnect();
-  }, []);
+  }, [element, margin]);
+  return near;
+}
+
+interface LazyVideoProps {
+  url: string;
+  label: string;
+  playing: boolean;
+  /** A picture until the first moment is there. */
+  poster?: string | undefined;
+}
+
+/** A muted loop that is fetched when it comes near the window and plays while it is in view: a page may have hundreds. */
+export function LazyVideo({ url, label, playing, poster }: LazyVideoProps) {
+  const video = useRef<HTMLVideoElement>(null);
+  const [near, inView] = [useNear(video, 300), useNear(video, 0)];
   const [wanted, setWanted] = useState(false);
   if (near && !wanted) setWanted(true);
-  useEffect(() => {
-    if (playing && near) void video.current?.play().catch(() => undefined);
-    else video.current?.pause();
-  }, [playing, near]);
   // The first moments of all episodes look alike; what is shown of a still one should not.
-  return <video ref={video} src={wanted ? `${url}#t=2` : undefined} muted loop playsInline preload="metadata" aria-label={label} />;
+  const [from] = useState(playing ? "" : "#t=2");
+  useEffect(() => {
+    if (playing && inView) void video.current?.play().catch(() => undefined);
+    else video.current?.pause();
+  }, [playing, inView, url]);
+  return (
+    <video
+      ref={video}
+      src={wanted ? url + from : undefined}
+      poster={from ? undefined : poster}
+      muted
+      loop
+      playsInline
+      preload={from ? "metadata" : "auto"}
+      aria-label={label}
+    />
+  );
 }
 
 const SPEEDS = [0.25, 0.5, 1, 2];
 const APART_S = 0.08;
 
-/** Several videos in step: one set of controls, and whoever falls behind is put back in time. */
-export function SyncedPlayer({ panes }: { panes: readonly Pane[] }) {
+/** Several videos in step: one set of controls, and whoever falls behind is put back in time. With `loop` they begin by themselves, and again. */
+export function SyncedPlayer({ panes, loop = false }: { panes: readonly Pane[]; loop?: boolean }) {
   const box = useRef<HTMLDivElement>(null);
-  const [playing, setPlaying] = useState(false);
+  const near = useNear(box, 0);
+  const [playing, setPlaying] = useState(() => loop && motionIsWelcome());
   const [time, setTime] = useState(0);
   const [length, setLength] = useState(0);
   const [speed, setSpeed] = useState(1);
@@ -35,7 +67,7 @@ export function SyncedPlayer({ panes }: { panes: readonly Pane[] }) {
   const leader = () => videos().reduce<HTMLVideoElement | null>((best, each) => (best && best.duration >= each.duration ? best : each), null);
 
   useEffect(() => {
-    if (!playing) return;
+    if (!playing || !near) return;
     let frame = 0;
     function follow(): void {
       const lead = leader();
@@ -45,7 +77,12 @@ export function SyncedPlayer({ panes }: { panes: readonly Pane[] }) {
           const wanted = Math.min(lead.currentTime, video.duration || 0);
           if (Math.abs(video.currentTime - wanted) > APART_S) video.currentTime = wanted;
         }
-        if (lead.ended) setPlaying(false);
+        if (lead.ended && loop) {
+          for (const video of videos()) {
+            video.currentTime = 0;
+            void video.play().catch(() => undefined);
+          }
+        } else if (lead.ended) setPlaying(false);
       }
       frame = requestAnimationFrame(follow);
     }
@@ -55,7 +92,7 @@ export function SyncedPlayer({ panes }: { panes: readonly Pane[] }) {
       cancelAnimationFrame(frame);
       for (const video of videos()) video.pause();
     };
-  }, [playing]);
+  }, [playing, near, loop]);
 
   useEffect(() => {
     for (const video of videos()) video.playbackRate = speed;

@@ -23,10 +23,10 @@ export function Card({ title, aside, children, className = "" }: CardProps) {
 }
 
 /** The heading of a page, and the title of the browser's tab. */
-export function PageHeading({ title }: { title: string }) {
+export function PageHeading({ title, tab = title }: { title: string; tab?: string }) {
   useEffect(() => {
-    document.title = `${title} · Prompt2Policy`;
-  }, [title]);
+    document.title = `${tab} · Prompt2Policy`;
+  }, [tab]);
   return <h1>{title}</h1>;
 }
 
@@ -100,12 +100,15 @@ export function Status({ status }: { status: string }) {
   return <span className={`badge ${tone(status)}`}>{statusWord(status)}</span>;
 }
 
+const UNCHECKED_WORDS = 12;
+
 /** What the prompt asks and no criterion measures: a pass says nothing about it. */
 export function Unchecked({ words }: { words: readonly string[] }) {
   if (words.length === 0) return null;
+  const more = words.length > UNCHECKED_WORDS ? [`and ${words.length - UNCHECKED_WORDS} more`] : [];
   return (
     <span className="small-text unchecked">
-      <span className="badge warn">not checked</span> {words.join(", ")}
+      <span className="badge warn">not checked</span> {[...words.slice(0, UNCHECKED_WORDS), ...more].join(", ")}
     </span>
   );
 }

@@ -26,6 +26,7 @@ from p2p.commands.console import (
     flags_given,
     out,
     print_json,
+    refused,
     shown,
     usage_errors,
 )
@@ -121,6 +122,7 @@ def benchmark(
     from p2p.benchmark.planning import plan, workload
     from p2p.benchmark.running import fitting_nodes, parallel_prompts, start
     from p2p.benchmark.running import resume as resume_benchmark
+    from p2p.inference.question import InferenceError
     from p2p.session.request import SessionOptions
 
     typed = flags_given(context)
@@ -156,7 +158,8 @@ def benchmark(
                 max_parallel=max_parallel,
                 nodes=fitting_nodes(folder, _listed(nodes), backend, cores_per_run),
             )
-        needed = workload(planned, parallel_prompts(planned, folder))
+        with refused("P2P_PRICES", InferenceError):
+            needed = workload(planned, parallel_prompts(planned, folder))
         if dry_run:
             _show_plan(planned, needed, as_json=as_json)
             return

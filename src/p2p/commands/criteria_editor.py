@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -14,6 +15,7 @@ from rich.prompt import Confirm, Prompt
 
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
+from p2p.commands.session_progress import unchecked_lines
 from p2p.contracts import describe_errors
 
 if TYPE_CHECKING:
@@ -30,29 +32,40 @@ HELP = (
 def edit_criteria(intent: Intent) -> Intent:
     """Show the criteria, apply the user's changes, and return the result.
 
-    Raises KeyboardInterrupt where the user quits.
+    What the prompt asks and no criterion measures stays on record, except for words that a
+    criterion of the user's names. Raises KeyboardInterrupt where the user quits.
     """
+    unchecked = intent.unused_words
     while True:
-        _show(intent.criteria)
+        _show(intent)
         command = Prompt.ask("criteria", console=err, default="", show_default=False).split()
         if not command:
             return intent
         if command[0] in ("quit", "q"):
             raise KeyboardInterrupt
         try:
-            intent = with_criteria(intent, apply(intent.criteria, command))
+            criteria = apply(intent.criteria, command)
+            words = _not_named(unchecked, criteria)
+            intent = with_criteria(intent, criteria).model_copy(update={"unused_words": words})
         except ValueError as error:
             err.print(f"[yellow]{escape(describe_errors(error))}[/]")
 
 
-def _show(criteria: tuple[Criterion, ...]) -> None:
-    for number, criterion in enumerate(criteria, 1):
+def _not_named(words: tuple[str, ...], criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
+    text = " ".join(f"{c.title} {c.description} {c.measure}" for c in criteria)
+    return tuple(w for w in words if not re.search(rf"\b{re.escape(w)}\b", text, re.IGNORECASE))
+
+
+def _show(intent: Intent) -> None:
+    for number, criterion in enumerate(intent.criteria, 1):
         err.print(
             f"[bold]{number:>2}[/] {criterion.category:<10} {escape(criterion.title)}: "
             f"{escape(criterion.measure)} {escape(criterion.target)}  "
             f"[dim]weight {criterion.weight:g}[/]",
             soft_wrap=True,
         )
+    for line in unchecked_lines(intent.unused_words):
+        err.print(line, soft_wrap=True)
     err.print(HELP, soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ In a terminal the region shows what is going on now. In a file or a pipe there a
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -51,6 +52,20 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def about(seconds: float) -> str:
+    """`about 4 min`, rounded up."""
+    minutes = math.ceil(seconds / 60)
+    if minutes <= 1:
+        return "less than a minute"
+    return f"about {minutes} min" if minutes < 120 else f"about {math.ceil(minutes / 60)} h"
+
+
+def share_text(share: float, total: int) -> str:
+    """` 31% of 20k`: as wide at the end as in the beginning."""
+    size = f"{total:,}" if total < 10_000 else f"{total / 1000:.0f}k"
+    return f"{min(share, 1.0):4.0%} of {size if total < 10_000_000 else f'{total / 1e6:.0f}M'}"
+
+
 def number(value: float | None) -> str:
     """A return in at most seven characters, as long as it is below a million."""
     if value is None:
@@ -83,7 +98,10 @@ def plain_table(*titles: str, wide: str = "", first_width: int = 0, **options: b
 
 @dataclass(frozen=True)
 class Bar:
-    """A line with a bar that fills its room: what, how much of it, and what else is known."""
+    """A line with a bar that fills its room: what, how much of it, and what else is known.
+
+    The bar keeps its width as long as the cells keep theirs.
+    """
 
     label: str
     share: float
@@ -156,10 +174,16 @@ class TrainingProgress(LiveView):
         super().__init__(console)
 
     def region(self) -> RenderableType:
-        eta = clock((self.total - self.step) / self.rate) if self.rate else "-"
-        steps = f"{self.step:,}/{self.total:,}"
-        cells = (steps, f"{self.rate:,.0f}/s", f"return {self.returned}", self.elapsed())
-        return bars([Bar(f"{self.phase:<10}", self.step / self.total, (*cells, f"ETA {eta}"))])
+        left = clock((self.total - self.step) / self.rate) if self.rate else "-"
+        share = self.step / self.total
+        cells = (
+            share_text(share, self.total),
+            f"{self.rate:>7,.0f}/s",
+            f"return {self.returned:>7}",
+            f"{self.elapsed():>5}",
+            f"{left:>5} left",
+        )
+        return bars([Bar(f"{self.phase:<10}", share, cells)])
 
     def __call__(self, message: WorkerMessage) -> None:
         from p2p.contracts import Alive, EvalReady, Finished, ScalarsReady, Started

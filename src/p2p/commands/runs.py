@@ -98,7 +98,10 @@ def play(
     seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
     checkpoint: StepOption = None,
     size: Annotated[
-        int, typer.Option(min=64, max=2048, metavar="N", help="Width and height in pixels.")
+        int,
+        typer.Option(
+            min=64, max=2048, metavar="N", help="Height in pixels; the width is 4/3 of it."
+        ),
     ] = 480,
     runs_dir: RunsDirOption = None,
     unsafe_local: UnsafeFlag = False,
@@ -278,8 +281,7 @@ def _film(config: TrainConfig, played: ReplayResult, target: Path, size: int) ->
                 env_id=config.env_id,
                 trajectory=source,
                 output=target.absolute(),
-                title=f"{config.env_id}  step {played.step:,}",
-                width=size,
+                width=size * 4 // 3 // 2 * 2,
                 height=size,
             )
         )

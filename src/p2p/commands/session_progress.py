@@ -10,8 +10,10 @@ from rich.console import Group
 from rich.markup import escape
 from rich.spinner import Spinner
 
-from p2p.commands.live import Bar, LiveView, bars, number, plain_table
+from p2p.commands.live import Bar, LiveView, about, bars, number, plain_table, share_text
 from p2p.records.session_view import SessionView
+from p2p.records.statuses import UNFINISHED
+from p2p.session.verdict import iteration_line, words_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +31,9 @@ POLL_S = 0.5
 READING_SHARE = 20
 """Reading is followed by a pause of at least this many times its length."""
 BARS = "▁▂▃▄▅▆▇█"
+CURVE_WIDTH = 16
+PARTS = 4
+"""In how many parts the progress of a run is told where there is no terminal."""
 PHASES = {
     "intent": "deriving criteria from the prompt",
     "authoring": "writing the reward and the judge",
@@ -40,7 +45,7 @@ PHASES = {
 }
 
 
-def sparkline(values: Sequence[float], width: int = 24) -> str:
+def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
     """A curve in a line of blocks; the last values when there are more than fit, thinned out."""
     if not values:
         return ""
@@ -52,8 +57,9 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 
 def criteria_table(intent: Intent, judgment: JudgmentResult | None = None) -> Table:
-    columns = ("", "", "", *(("", "") if judgment else ()))
-    table = plain_table(*columns, show_header=False)
+    """What is asked for, and what was measured of it."""
+    columns = ("", "criterion", "asked", *(("measured", "score") if judgment else ()))
+    table = plain_table(*columns)
     scores = {score.id: score for score in judgment.criteria} if judgment else {}
     for criterion in intent.criteria:
         score, category = scores.get(criterion.id), str(criterion.category)
@@ -76,6 +82,23 @@ def score_text(score: float | None, std: float | None = None) -> str:
     return f"{score:.2f}" + (f" ± {std:.2f}" if std is not None else "")
 
 
+def training_left(runs: Sequence[RunView]) -> float | None:
+    """Seconds until all are trained, by their own rates so far; None while none has a rate.
+
+    Runs that wait are taken to be as fast as the others, as many at a time as there are now.
+    """
+    active = [run for run in runs if run.status in UNFINISHED]
+    rates = [rate for run in runs if (rate := run.seconds_per_step) is not None]
+    if not active or not rates:
+        return None
+    usual = sum(rates) / len(rates)
+    left = [
+        (1 - run.progress) * run.total_timesteps * (run.seconds_per_step or usual) for run in active
+    ]
+    at_once = max(1, sum(run.status == "running" for run in active))
+    return max(*left, sum(left) / at_once)
+
+
 class SessionProgress(LiveView):
     """Follows a session's folder, and prints what is new.
 
@@ -85,6 +108,7 @@ class SessionProgress(LiveView):
     def __init__(self, console: Console, record: SessionRecord) -> None:
         self.record = record
         self.now: SessionView | None = None
+        self.headline = ""
         self._spinner = Spinner("dots")
         super().__init__(console)
         self._reading = threading.Lock()
@@ -126,23 +150,23 @@ class SessionProgress(LiveView):
 
     def update(self) -> None:
         """Read the folder once, and print what is new."""
-        self.now = now = SessionView(self.record)
+        now = SessionView(self.record)
+        self.headline, self.now = _headline(now), now
         if now.env_reason:
             reason = escape(now.env_reason)
             self.line("environment", f"environment: [bold]{escape(now.env_id)}[/] ({reason})")
         if now.intent is not None:
-            self.line(
-                "intent",
-                f"[green]✓[/] {len(now.intent.criteria)} criteria",
-                criteria_table(now.intent),
-                *unchecked_lines(now),
-            )
+            task = [c for c in now.intent.criteria if c.category == "task"]
+            targets = escape(", ".join(f"{c.title} {c.target}" for c in task))
+            count = f"{len(now.intent.criteria)} criteria; the task: {targets}"
+            self.line("intent", f"[green]✓[/] {count}", *unchecked_lines(now.unchecked_words))
+        if now.phase in ("intent", "authoring"):
+            self._print_progress(now)
         if now.judge is not None:
             self.line("judge", "[green]✓[/] judge written and tested")
         for iteration in now.iterations.values():
             self._print_iteration(now, iteration)
-        if not self.console.is_terminal:
-            self._print_progress(now)
+        self._print_progress(now)
 
     def _print_iteration(self, now: SessionView, iteration: IterationView) -> None:
         n = iteration.number
@@ -150,19 +174,10 @@ class SessionProgress(LiveView):
             mark = "[green]✓[/]" if reward.valid else "[red]✗[/]"
             first = (reward.explanation.splitlines() or [""])[0]
             self.line(f"reward{n}", f"{mark} iteration {n}: reward. {escape(first)}".rstrip())
-        if (judgment := iteration.judgment) is not None and now.intent is not None:
-            mark = "[green]✓[/]" if judgment.passed else "[yellow]·[/]"
-            score = score_text(judgment.intent_score, judgment.score_std)
-            self.line(
-                f"judgment{n}",
-                f"{mark} iteration {n}: score [bold]{score}[/]",
-                criteria_table(now.intent, judgment),
-            )
-        if (check := iteration.confirmation) is not None:
-            result = "[green]✓[/] confirmed" if check.passed else "[red]✗[/] not confirmed"
-            score = score_text(check.intent_score, check.score_std)
-            seeds = f"on {len(check.rollouts)} held-out seeds"
-            self.line(f"confirmation{n}", f"{result} {seeds}: {score}")
+        confirming = now.phase == "confirming" and n == max(now.iterations)
+        if not confirming and (sentence := iteration_line(now, iteration)):
+            mark = "[green]✓[/]" if iteration.passed else "[yellow]·[/]"
+            self.line(f"verdict{n}", f"{mark} iteration {n}: {escape(sentence)}")
         if (revision := iteration.revision) is not None:
             notes = [f"  [dim]{escape(note)}[/]" for note in revision.notes]
             self.line(f"revision{n}", f"[cyan]↻[/] next: {escape(revision.changes)}", *notes)
@@ -170,7 +185,7 @@ class SessionProgress(LiveView):
     def region(self) -> RenderableType:
         if self.now is None:
             return ""
-        text = f"{PHASES[self.now.phase]}  [dim]{self.elapsed()}[/]"
+        text = f"[dim]{self.elapsed():>5}[/]  {escape(self.headline)}"
         if self.now.waiting:
             text += f"  [yellow]{escape(self.now.waiting)}[/]"
         parts: list[RenderableType] = [self._spinner]
@@ -180,34 +195,51 @@ class SessionProgress(LiveView):
         return Group(*parts)
 
     def _print_progress(self, now: SessionView) -> None:
+        """What is going on, in lines, where nobody sees the region."""
+        if self.console.is_terminal or now.phase == "ended":
+            return
         n = len(now.iterations)
-        if now.phase != "ended":
-            self.line(f"phase{n}{now.phase}", f"{PHASES[now.phase]} ...")
-        if now.phase == "training" and now.current and self.time_for_a_line():
-            for run in now.current.runs:
+        self.line(f"phase{n}{now.phase}", f"{PHASES[now.phase]} ...")
+        for run in now.current.runs if now.phase == "training" and now.current else ():
+            part = int(run.progress * PARTS)
+            if 0 < part < PARTS:
                 last = number(run.training_returns[-1] if run.training_returns else None)
-                text = f"  {run.run_id}: {_progress(run)}, return {last}"
-                self.line(f"{n}{text}", text)
+                left = training_left(now.current.runs) if now.current else None
+                rest = f", {about(left)} left" if left is not None else ""
+                share = share_text(run.progress, run.total_timesteps).strip()
+                text = f"  {run.run_id}: {share}, return {last}{rest}"
+                self.line(f"{n}{run.run_id}{part}", text)
 
 
-def unchecked_lines(session: SessionView) -> Iterator[str]:
+def _headline(now: SessionView) -> str:
+    """`training  iteration 1 of up to 5  about 4 min of training left`."""
+    parts = [PHASES[now.phase]]
+    if now.current is not None and now.phase not in ("intent", "ended"):
+        parts.append(f"iteration {now.current.number} of up to {now.loop.max_iterations}")
+    left = training_left(now.current.runs) if now.current and now.phase == "training" else None
+    if left is not None:
+        parts.append(f"{about(left)} of training left")
+    return "  ".join(parts)
+
+
+def unchecked_lines(words: Sequence[str]) -> Iterator[str]:
     """What of the prompt nobody checks; nothing where all of it is checked."""
-    if words := escape(", ".join(session.unchecked_words)):
-        yield f"[yellow]not checked: {words} (no criterion measures it)[/]"
+    if words:
+        text = escape(words_text(words))
+        yield f"[yellow]not checked: {text} (no criterion measures it)[/]"
 
 
 def _progress(run: RunView) -> str:
-    if run.status == "queued":
-        return "waits for a free core"
+    """As wide whatever it says."""
+    share = share_text(run.progress, run.total_timesteps)
+    if run.status in ("queued", "pending"):
+        return f"{'waiting':<{len(share)}}"
     if run.status == "running" and run.progress >= 1:
-        return "finishing"
-    return f"{run.progress:.0%} of {run.total_timesteps:,}"
+        return f"{'finishing':<{len(share)}}"
+    return share
 
 
 def _bar(run: RunView) -> Bar:
     last = number(run.training_returns[-1] if run.training_returns else None)
-    return Bar(
-        run.run_id,
-        run.progress,
-        (_progress(run), f"return {last}", sparkline(run.training_returns)),
-    )
+    curve = f"{sparkline(run.training_returns):<{CURVE_WIDTH}}"
+    return Bar(run.run_id, run.progress, (_progress(run), f"return {last:>7}", curve))

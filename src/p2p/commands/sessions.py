@@ -180,7 +180,7 @@ def report(record: SessionRecord, now: SessionView) -> None:
     # "cancelled by user" says its status itself.
     reason = now.error.removeprefix(now.status).strip()
     out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
-    for line in unchecked_lines(now):
+    for line in unchecked_lines(now.unchecked_words):
         out.print(line, soft_wrap=True)
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
@@ -191,24 +191,26 @@ def report(record: SessionRecord, now: SessionView) -> None:
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
         for iteration in now.iterations.values():
-            tree.add(_line(iteration, best))
+            tree.add(_line(now, iteration, best))
         out.print(tree)
     for title, text in _places(record, now):
         out.print(f"[bold]{title:<7}[/] {escape(text)}", soft_wrap=True)
 
 
-def _line(iteration: IterationView, best: IterationView | None) -> str:
-    from p2p.commands.session_progress import score_text
+def _line(now: SessionView, iteration: IterationView, best: IterationView | None) -> str:
+    from p2p.session.verdict import iteration_line
 
     judged = iteration.judgment
-    score = score_text(judged.intent_score, judged.score_std) if judged else "not judged yet"
-    is_best = judged is not None and best is not None and iteration.number == best.number
-    star = " [green]best[/]" if is_best else ""
-    tags = f"  [dim]{', '.join(judged.failure_tags)}[/]" if judged and judged.failure_tags else ""
+    verdict = escape(iteration_line(now, iteration)) or "not judged yet"
+    several = len(now.iterations) > 1
+    is_best = several and judged and best is not None and iteration.number == best.number
+    star = " [green](best)[/]" if is_best else ""
+    tags = escape(", ".join(judged.failure_tags)) if judged else ""
+    tags = f"  [dim]{tags}[/]" if tags else ""
     revision = iteration.revision
     notes = [f"↻ {revision.changes}", *revision.notes] if revision else []
     change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
-    return f"iteration {iteration.number}: {score}{star}{tags}{change}"
+    return f"iteration {iteration.number}{star}: {verdict}{tags}{change}"
 
 
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:

@@ -75,6 +75,13 @@ class RunView:
         """The share that is done, 0 to 1."""
         return self.record.compute_progress() or 0.0
 
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Of its training so far, evaluations included; None before the first update."""
+        last = self._scalars[0][-1] if self._scalars[0] else {}
+        step, seconds = step_of(last), number(last.get("elapsed_time"))
+        return seconds / step if step and seconds > 0 else None
+
     @cached_property
     def judgment(self) -> JudgmentResult | None:
         """Of the checkpoint that stands for the run."""

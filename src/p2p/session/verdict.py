@@ -6,17 +6,34 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from p2p.contracts import Criterion, CriterionScore, JudgmentResult
     from p2p.records.session_view import IterationView, SessionView
 
 NAMED = 3
 """How many criteria a line names; the others are counted."""
+WORDS = 12
+"""How many unchecked words a line names; the others are counted."""
+PROMPT_LENGTH = 60
 
 
 def iteration_line(session: SessionView, iteration: IterationView) -> str:
     """The verdict, with the prompt before it; empty while there is none."""
     sentence = verdict_sentence(session, iteration)
-    return f'"{" ".join(session.prompt.split())}": {sentence}' if sentence else ""
+    return f'"{shorten(session.prompt, PROMPT_LENGTH)}": {sentence}' if sentence else ""
+
+
+def shorten(text: str, length: int) -> str:
+    """On one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
+
+
+def words_text(words: Sequence[str]) -> str:
+    """`on, ice, and 3 more`."""
+    rest = len(words) - WORDS
+    return ", ".join((*words[:WORDS], *([f"and {rest} more"] if rest > 0 else ())))
 
 
 def verdict_sentence(session: SessionView, iteration: IterationView) -> str:
@@ -33,7 +50,7 @@ def verdict_sentence(session: SessionView, iteration: IterationView) -> str:
     parts = [_outcome(session, iteration, judgment, judgment.intent_score)]
     parts += _measured(session, judgment)
     if session.unchecked_words:
-        parts.append(f"not checked: {', '.join(session.unchecked_words)}")
+        parts.append(f"not checked: {words_text(session.unchecked_words)}")
     return "; ".join(parts)
 
 

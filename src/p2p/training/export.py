@@ -166,9 +166,7 @@ def _write_replay(record: IterationRecord, config: TrainConfig, step: int, targe
     trajectory = record.trajectory_file(step, "median")
     if not trajectory.exists():
         return False
-    title = f"{config.env_id}  step {step:,}"
-    job = RenderJob(env_id=config.env_id, trajectory=trajectory, output=target, title=title)
-    return render(job).ok
+    return render(RenderJob(env_id=config.env_id, trajectory=trajectory, output=target)).ok
 
 
 def model_card(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from p2p.config import TrainConfig
 from p2p.training.base_trainer import BaseTrainer, TrainContext, part, prefixed
+from p2p.training.compiled_update import UpdateSettings
 from p2p.training.envs.batched_env import BatchedEnv, generator_from_array, generator_to_array
 from p2p.training.policies.network import (
     NetworkShape,
@@ -34,7 +35,7 @@ from p2p.training.policies.network import (
 )
 from p2p.training.policies.normalization import ObservationNormalizer, ReturnNormalizer
 from p2p.training.policies.policy import Policy
-from p2p.training.ppo import LearnerState, Rollout, UpdateSettings, make_update
+from p2p.training.ppo import LearnerState, Rollout, make_update
 from p2p.training.reward.calls import Transition
 from p2p.training.reward.runner import RewardRunner
 

@@ -7,8 +7,9 @@ Adam's moments are single flat vectors, which is what makes a step on a small ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
 from functools import cache, partial
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from p2p.training.compiled_update import UpdateProgram, UpdateSettings
 from p2p.training.policies.network import (
     NetworkShape,
     explained_variance,
@@ -27,33 +29,10 @@ from p2p.training.policies.network import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from p2p.config import TrainConfig
-
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-5
 LOG_SQRT_2PI = 0.5 * float(np.log(2 * np.pi))
 PER_MINIBATCH = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateSettings:
-    """The hyperparameters that an update is compiled for."""
-
-    minibatch_size: int
-    learning_rate: float = 3e-4
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    clip_coef: float = 0.2
-    clip_vloss: bool = False
-    norm_adv: bool = True
-    ent_coef: float = 0.0
-    vf_coef: float = 0.5
-    max_grad_norm: float = 0.5
-    target_kl: float | None = None
-
-    @classmethod
-    def from_config(cls, config: TrainConfig) -> UpdateSettings:
-        return cls(**{name: getattr(config, name) for name in cls.__slots__})
 
 
 class LearnerState(NamedTuple):
@@ -258,3 +237,22 @@ def _averages(logs: tuple[dict[str, Any], Any], epochs: int) -> dict[str, Any]:
     last = jnp.sum(per_epoch > 0) - 1
     metrics["approx_kl"] = kl[last] / per_epoch[last]
     return metrics
+
+
+def compile_update(program: UpdateProgram) -> None:
+    """Compile it as the trainer's first call would: JAX keeps it where its settings say."""
+    shape, rows = program.shape, (program.num_steps, program.num_envs)
+    parameters = np.zeros(sum(prod(dims) for dims in shape.parameters().values()), np.float32)
+    rollout = Rollout(
+        obs=np.zeros((rows[0] + 1, rows[1], shape.obs_dim), np.float32),
+        actions=np.zeros((*rows, shape.action_dim), np.float32),
+        rewards=np.zeros(rows, np.float32),
+        dones=np.zeros(rows, np.bool_),
+    )
+    orders = np.zeros((program.epochs, prod(rows)), np.int32)
+    update = make_update(shape, program.settings)
+    update.lower(LearnerState.begin(parameters), rollout, orders).compile()
+
+
+if __name__ == "__main__":
+    compile_update(UpdateProgram.from_json(sys.stdin.buffer.read()))

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from p2p import files
@@ -35,18 +36,22 @@ from p2p.sandbox import (
     UntrustedResultError,
 )
 from p2p.sandbox import start as start_sandbox
+from p2p.settings import get_settings
 from p2p.training.checkpoints import (
     adopt_state,
     checkpoint_steps,
+    environment_widths,
     forget_checkpoints,
     forget_leftovers,
     publish_checkpoint,
     published_bytes,
 )
-from p2p.training.envs.registry import own_folders
+from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
+from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.metrics import RunMetrics
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.video.rendering import RenderQueue
+from p2p.training.worker import ConfigurationError, choose_backend
 from unstable.writers import MissingExtraError
 
 WORKER_MODULE = "p2p.training.worker"
@@ -251,14 +256,16 @@ class _Run:
 
     def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
+        compiled = _compiled(self.config)
         sandbox = Sandbox(
             folder=folder,
             memory_bytes=self.options.memory_bytes,
             disk_bytes=self.options.disk_bytes,
             stall_seconds=self.options.stall_seconds,
             wall_seconds=longest_training_s(self.config),
+            readable=() if compiled is None else (compiled,),
             import_paths=own_folders(),
-            env=WORKER_ENVIRONMENT,
+            env=WORKER_ENVIRONMENT | ({} if compiled is None else reading(compiled)),
             unsafe_local=self.options.unsafe_local,
         )
         payload = {
@@ -376,6 +383,18 @@ class _Run:
             selected_step=select_checkpoint(checkpoints, self.config.judgment_select),
             warnings=tuple(warning.message for warning in check_run(training, evaluation)),
         )
+
+
+def _compiled(config: TrainConfig) -> Path | None:
+    """The folder with this run's compiled update, where there is one to be had."""
+    root = get_settings().cache_dir
+    try:
+        if root is None or choose_backend(config) != "fast":
+            return None
+        program = UpdateProgram.from_config(config, *environment_widths(config.env_id))
+    except (ConfigurationError, UnknownEnvironmentError):  # for the trainer to tell
+        return None
+    return compiled_update(program, root / "updates", WORKER_ENVIRONMENT)
 
 
 def select_checkpoint(

@@ -125,3 +125,14 @@ def test_the_simulators_state_stands_in_for_what_is_not_observed() -> None:
 def test_what_it_has_not_is_said() -> None:
     proposal = write_criteria(IntentRequest(prompt="raise the tail", env_id=ENV))
     assert "raise the tail" in proposal.refusal
+
+
+def test_an_environment_that_is_seen_to_end_early_is_asked_to_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples = Path(__file__).parents[3] / "examples" / "environments"
+    monkeypatch.syspath_prepend(str(examples))
+    pole = "long_pole:LongPole-v0"
+    assert morphology_of(pole).may_end_early
+    proposal = write_criteria(IntentRequest(prompt="balance the pole", env_id=pole))
+    assert "keeps_the_pole_up_to_the_end" in {criterion.id for criterion in proposal.criteria}

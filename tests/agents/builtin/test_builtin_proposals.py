@@ -129,7 +129,8 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
     clipped = {e.index for e in get_env_spec(env_id).observation if e.clip is not None}
     for key, quantity in quantities_of(env_id).items():
         reward, judge = quantity.reward_code(), quantity.judge_code(steps)
-        if reward is None or key == "drift":  # the way from the origin, or from the start
+        # The way from the origin, or from the start.
+        if reward is None or key == "drift" or key.startswith("stray_"):
             continue
         if any(f"[..., {i}]" in reward for i in clipped) or key == "joint_speed":
             continue
@@ -140,9 +141,9 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
             ours = eval(reward, {**names, **arguments})  # noqa: S307
             theirs = eval(str(judge), {**names, "trajectory": column})  # noqa: S307
             # A limb's middle is a few centimetres off where its link is mounted at an angle.
-            tolerance = 0.1 if key.startswith("rise_") else 0.02
-            # How far it flipped in the first step a judge cannot see: it has no step before.
-            first = 1 if key.startswith("flip_") else 0
+            tolerance = 0.1 if key.startswith(("rise_", "lift_")) else 0.02
+            # How far it turned in the first step a judge cannot see: it has no step before.
+            first = 1 if key.startswith(("flip_", "orbit_")) else 0
             assert np.max(np.abs(ours - theirs)[first:]) < tolerance, key
 
 
@@ -353,6 +354,12 @@ def test_a_refusal_names_what_was_ignored_and_prompts_that_work() -> None:
         ("Hopper-v5", "keep high and low", "“Keeps high” and “Keeps low”"),
         ("HalfCheetah-v5", "run in place", "“Goes forward” and “Stays in place”"),
         ("Ant-v5", "stand still and run to the left", "“Stays where it is” and “Goes to the left”"),
+        ("HumanoidStandup-v5", "lie down upright", "“Lies flat” and “Stays upright”"),
+        (
+            "InvertedPendulum-v5",
+            "balance on the right side with the cart in the middle",
+            "“Keeps the cart on the right” and “Keeps the cart in the middle”",
+        ),
     ],
 )
 def test_contradictions_are_refused_with_the_pair_before_anything_is_trained(
@@ -371,12 +378,100 @@ def test_what_can_be_done_is_not_refused(prompt: str) -> None:
     assert propose(prompt, "Ant-v5").criteria
 
 
+ROUND = "rate of the fingertip around the target"
+RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "measures"),
+    [
+        (
+            "InvertedPendulum-v5",
+            "balance the pole with the cart on the right side of the track",
+            RIGHT,
+        ),
+        ("InvertedPendulum-v5", "move the cart to the right and keep the pole up", RIGHT),
+        ("InvertedDoublePendulum-v5", "balance both poles with the cart on the right side", RIGHT),
+        (
+            "InvertedDoublePendulum-v5",
+            "balance both poles without moving the cart away from the middle",
+            "share of time with distance of the cart from the middle at most 0.1 m",
+        ),
+        (
+            "InvertedPendulum-v5",
+            "slide the cart rhythmically left and right",
+            "swings from side to side of the offset of the cart to the right beyond 0.15 m",
+        ),
+        ("Reacher-v5", "move the fingertip in circles around the target",
+         f"full turns at the counterclockwise {ROUND}"),
+        ("Reacher-v5", "move the fingertip clockwise around the target in circles",
+         f"full turns at the clockwise {ROUND}"),
+        ("Reacher-v5", "put the fingertip on the red target and leave it resting there",
+         "distance of the fingertip from the target at the end"),
+        ("Swimmer-v5", "swim forward in a straight line",
+         "highest distance to the side of where it began"),
+        ("HalfCheetah-v5", "walk forward on your hind legs with the nose pointing up",
+         "share of time with angle of the torso's nose above the horizontal at least 0.8 rad"),
+        ("Walker2d-v5", "hop forward on your right leg",
+         "share of time with height of the foot left over the ground at least 0.242 m"),
+        ("Humanoid-v5", "stand with both hands up",
+         "mean height of the left lower arm over the torso"),
+        ("HalfCheetah-v5", "do two backflips", "full turns at the backward flipping rate"),
+        ("Ant-v5", "walk forward and come back to where you started",
+         "distance from where it began at the end"),
+        ("Pusher-v5", "push the object to the goal and then take your hand away from it",
+         "distance of the tips_arm from the object at the end in the second half"),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_is_what_the_task_measures(
+    env_id: str, prompt: str, measures: str
+) -> None:
+    proposal = propose(prompt, env_id)
+    assert measures in {c.measure for c in proposal.criteria if c.category == "task"}
+    assert proposal.unused_words == ()
+
+
+def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> None:
+    env_id, prompt = "InvertedPendulum-v5", "swing the cart from side to side"
+    criteria = propose(prompt, env_id).criteria
+    judge_names: dict[str, Any] = {}
+    request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns={})
+    exec(write_judge(request).code, judge_names)  # noqa: S102 - our own text
+    seconds = np.arange(1000) * 0.04
+
+    def judged(place: np.ndarray) -> tuple[float, float]:
+        """What it earns, and how often it swung."""
+        names: dict[str, Any] = {"RewardFunction": object}
+        exec(reward_for(prompt, env_id, criteria), names)  # noqa: S102 - our own text
+        reward = names["Sequence"]()
+        qpos, qvel = (np.stack([x, 0 * x], axis=-1) for x in (place, np.gradient(place, seconds)))
+        obs, action = np.concatenate([qpos, qvel], axis=-1), np.zeros((1000, 1))
+        total = sum(
+            float(reward.compute(obs[t], action[t], obs[t], {"_episode_start": t == 0})[0])
+            for t in range(1000)
+        )
+        trajectory = {"step": np.arange(1000), "qpos": qpos, "qvel": qvel, "action": action}
+        scores = judge_names["judge_fn"](trajectory, {"max_episode_steps": 1000, "dt": 0.04})
+        return total, scores["criteria"]["swings_from_side_to_side"]["value"]
+
+    swinging, trembling = 0.25 * np.sin(1.2 * seconds), 0.02 * np.sin(15 * seconds)
+    earned, swings = zip(*map(judged, (swinging, trembling, 0 * seconds)), strict=True)
+    assert earned[0] > earned[1] + 200 > earned[2] + 200
+    assert swings == (15.0, 0.0, 0.0)
+
+
+def test_a_count_is_the_threshold() -> None:
+    task = propose("do two backflips", "HalfCheetah-v5").criteria[0]
+    assert (task.threshold, task.unit) == (2.0, "turns")
+
+
 @pytest.mark.parametrize(
     ("env_id", "prompt", "unchecked"),
     [
         ("Swimmer-v5", "Swim the wrong way, towards negative x.", "wrong towards negative x"),
-        ("InvertedPendulum-v5", "Balance with the cart on the right side", "right side"),
-        ("HalfCheetah-v5", "Trot about half a metre each second", "about half metre"),
+        ("InvertedPendulum-v5", "Balance with the cart on the sunny side", "sunny side"),
+        ("Ant-v5", "walk forward on the right side", "on the right side"),
+        ("HalfCheetah-v5", "Trot about half a yard each second", "half yard"),
         ("HalfCheetah-v5", "Run with as little muscle effort as you can", "muscle effort"),
         ("Swimmer-v5", "swim upright at full speed", "upright"),
         ("Ant-v5", "jump at full speed", "at full speed"),
@@ -386,7 +481,11 @@ def test_what_can_be_done_is_not_refused(prompt: str) -> None:
         ("Ant-v5", "walk forward before you jump", "before"),
         ("Ant-v5", "turn 90 degrees", "1.57 rad"),
         ("Humanoid-v5", "roll over onto your belly", "belly"),
-        ("HalfCheetah-v5", "walk forward with the nose up", "nose up"),
+        ("Humanoid-v5", "walk forward with the nose up", "nose up"),
+        ("Walker2d-v5", "walk forward on its hind legs", "on its hind legs"),
+        ("Ant-v5", "jump three times", "3 times"),
+        ("Swimmer-v5", "swim forward in a zigzag", "in a zigzag"),
+        ("HumanoidStandup-v5", "lie on your back", "on your back"),
     ],
 )  # fmt: skip
 def test_words_that_no_criterion_measures_are_named(
@@ -400,7 +499,7 @@ def test_words_that_no_criterion_measures_are_named(
 @pytest.mark.parametrize(
     ("env_id", "prompt", "measured"),
     [
-        ("InvertedPendulum-v5", "balance in the middle", "Keeps the cart near the middle"),
+        ("InvertedPendulum-v5", "balance in the middle", "Keeps the cart in the middle"),
         ("Hopper-v5", "jump up and down on the same spot", "Stays in place"),
         ("Pusher-v5", "touch the object with the fingertip", "Brings the hand to the object"),
         ("Reacher-v5", "reach the target quickly", "Is close on average"),
@@ -421,6 +520,11 @@ def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
     [
         ("Ant-v5", "reach the target"),
         ("Ant-v5", "don't run backward"),
+        ("Ant-v5", "walk back and forth"),
+        ("Humanoid-v5", "lie down"),  # which ends the episode
+        ("Humanoid-v5", "lie down upright"),
+        ("HalfCheetah-v5", "never raise the front leg"),
+        ("Pusher-v5", "move the puck away from the goal"),
         ("Pusher-v5", "push the object away from the goal"),
     ],
 )
@@ -431,7 +535,8 @@ def test_what_would_be_trained_as_something_else_is_refused(env_id: str, prompt:
 def test_no_two_criteria_exclude_each_other_whatever_two_things_are_asked() -> None:
     motions = ("walk forward", "run fast", "crawl", "spin", "turn left", "roll over", "jump", "hop",
                "hop forward", "stand still", "crouch", "lie down", "go far", "flip")  # fmt: skip
-    styles = ("upright", "low", "high", "in place", "on its back", "level", "quietly")
+    styles = ("upright", "low", "high", "in place", "on its back", "level", "quietly",
+              "on its hind legs", "in a straight line")  # fmt: skip
     accepted = 0
     for env_id in ("Ant-v5", "HalfCheetah-v5", "Humanoid-v5"):
         for first in motions:

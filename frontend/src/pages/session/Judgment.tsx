@@ -1,7 +1,8 @@
 import type { Iteration, SessionDetail } from "../../api/types";
-import { score } from "../../lib/format";
+import { score, sentence } from "../../lib/format";
 import { Code } from "../../ui/Code";
 import { Empty, Facts, Scroll } from "../../ui/basics";
+import { Criteria } from "../Criteria";
 
 /** The verdict of the judges, and how sure they are. */
 export function Judgment({ session, current }: { session: SessionDetail; current: Iteration }) {
@@ -19,6 +20,7 @@ export function Judgment({ session, current }: { session: SessionDetail; current
           ...optional("Confidence", current.confidence),
         ]}
       />
+      {current.verdict && <p className="prose">{sentence(current.verdict)}</p>}
       {current.diagnosis && <p className="prose">{current.diagnosis}</p>}
       {current.failure_tags.length > 0 && (
         <p className="row">
@@ -34,6 +36,11 @@ export function Judgment({ session, current }: { session: SessionDetail; current
           The {judge} judge could not judge: {why}
         </p>
       ))}
+      <section className="stack">
+        <h3>Criteria, iteration {current.iteration}</h3>
+        <Criteria session={session} iteration={current} />
+        {session.env_reason && <p className="small-text muted">{session.env_reason}</p>}
+      </section>
       <Runs current={current} />
       {session.judge && (
         <details>

@@ -3,8 +3,9 @@ import { useState } from "react";
 import { Link, useNavigate } from "react-router";
 import { send } from "../../api/client";
 import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
-import { dollars, duration, number, percent, score } from "../../lib/format";
+import { dollars, duration, number, percent } from "../../lib/format";
 import { nowAndNext, PHASES } from "../../lib/phase";
+import { Menu } from "../../ui/Menu";
 import { Meter, PageHeading, Problem, Status, Unchecked } from "../../ui/basics";
 import { SessionTools } from "./SessionTools";
 
@@ -24,6 +25,7 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
       <div className="row spread">
         <PageHeading title={session.alias || session.prompt || session.session_id} />
         <div className="row">
+          <Downloads session={session} />
           {active && session.config && (
             <button type="button" className="button" disabled={act.isPending} onClick={() => act.mutate(["POST", "/steer", { pause: !pausing }])}>
               {pausing ? "Cancel pause" : "Pause after this iteration"}
@@ -45,18 +47,17 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
         </div>
       </div>
       <Problem what="Request failed" error={act.error} />
+      {session.orders.length > 0 && (
+        <p className="small-text muted">
+          {session.orders.length === 1 ? "1 pending change" : `${session.orders.length} pending changes`}: applied when this iteration ends, or when you resume.
+        </p>
+      )}
       <div className="row small-text muted">
         <Status status={session.status} />
         <GroundTruth truth={session.ground_truth} />
         <Unchecked words={session.unchecked_words} />
         <span>{session.env_id || "environment not chosen yet"}</span>
         {session.model && <span>{session.model}</span>}
-        {session.best_score != null && (
-          <span>
-            score <b>{score(session.best_score)}</b>
-            {session.confirmed_score != null && ` · ${score(session.confirmed_score)} on held-out seeds`}
-          </span>
-        )}
         {session.result && (
           <span>
             {duration(session.seconds)}
@@ -69,21 +70,42 @@ export function SessionHeader({ session }: { session: SessionDetail }) {
             {session.config?.budget_usd != null && ` of ${dollars(session.config.budget_usd)}`}
           </span>
         )}
-        {session.result?.policy && (
-          <a href={`${path}/policy`} download>
-            policy.zip
-          </a>
-        )}
-        {session.result && (
-          <a href={`${path}/report`} download={`${session.session_id}.md`}>
-            report.md
-          </a>
-        )}
         {session.result && <Link to={`/e2e/${session.session_id}/label`}>score the videos</Link>}
         <span className="mono">{session.session_id}</span>
       </div>
       <SessionTools session={session} />
     </div>
+  );
+}
+
+/** What a session leaves to take away. */
+function Downloads({ session }: { session: SessionDetail }) {
+  const path = `/api/sessions/${session.session_id}`;
+  if (!session.result && !session.video) return null;
+  return (
+    <Menu title="Download">
+      {session.result?.policy && (
+        <li>
+          <a href={`${path}/policy`} download>
+            policy.zip <small>the policy, as Stable-Baselines3 loads it</small>
+          </a>
+        </li>
+      )}
+      {session.video && (
+        <li>
+          <a href={session.video.url} download={`${session.session_id}.mp4`}>
+            video.mp4 <small>a median episode</small>
+          </a>
+        </li>
+      )}
+      {session.result && (
+        <li>
+          <a href={`${path}/report`} download={`${session.session_id}.md`}>
+            report.md <small>what was asked, tried and measured</small>
+          </a>
+        </li>
+      )}
+    </Menu>
   );
 }
 
@@ -171,23 +193,19 @@ export function Continue({ session, disabled, onContinue }: { session: SessionDe
 /** Where the session is now, and what happens next. */
 export function Now({ session, current }: { session: SessionDetail; current: Iteration | undefined }) {
   const at = PHASES.findIndex(([name]) => name === session.phase);
-  const ended = session.phase === "ended";
   return (
     <section className="card now" aria-label="Progress" aria-live="polite">
-      {!ended && (
-        <ol className="phases">
-          {PHASES.map(([name, title], index) => (
-            <li key={name} className={index === at ? "current" : index < at ? "done" : ""} aria-current={index === at ? "step" : undefined}>
-              {title}
-            </li>
-          ))}
-        </ol>
-      )}
+      <ol className="phases">
+        {PHASES.map(([name, title], index) => (
+          <li key={name} className={index === at ? "current" : index < at ? "done" : ""} aria-current={index === at ? "step" : undefined}>
+            {title}
+          </li>
+        ))}
+      </ol>
       <p>
-        {current && !ended && <b>Iteration {current.iteration}. </b>}
+        {current && <b>Iteration {current.iteration}. </b>}
         {withCode(nowAndNext(session))}
       </p>
-      {session.error && <div className="problem">{session.error}</div>}
       {session.phase === "training" &&
         current?.runs.map((run) => (
           <div key={run.run_id} className="run-progress small-text">
@@ -196,15 +214,11 @@ export function Now({ session, current }: { session: SessionDetail; current: Ite
             <span>{run.status === "running" ? percent(run.progress) : run.status}</span>
           </div>
         ))}
-      {session.orders.length > 0 && (
-        <p className="small-text muted">
-          {session.orders.length === 1 ? "1 pending change" : `${session.orders.length} pending changes`}: applied when this iteration ends, or when you resume.
-        </p>
-      )}
     </section>
   );
 }
 
-function withCode(text: string) {
+/** Text in which `words` between backticks are names of buttons. */
+export function withCode(text: string) {
   return text.split("`").map((part, index) => (index % 2 ? <b key={index}>{part}</b> : part));
 }

@@ -3,9 +3,10 @@ import { Link, useParams, useSearchParams } from "react-router";
 import { ApiError } from "../../api/client";
 import { useLive } from "../../api/live";
 import { iterationsQuery, sessionQuery } from "../../api/queries";
-import type { Iteration, SessionDetail } from "../../api/types";
+import { bestIteration } from "../../lib/videos";
 import { Missing, NotYet, Problem } from "../../ui/basics";
-import { Criteria } from "../Criteria";
+import { BeforeAfter } from "./BeforeAfter";
+import { Hero } from "./Hero";
 import { Lineage, ScoreChart } from "./History";
 import { IterationView } from "./IterationView";
 import { Now, SessionHeader } from "./SessionHeader";
@@ -34,31 +35,30 @@ export default function SessionPage() {
     return <NotYet what="Could not load the session" error={session.error} />;
   }
   const all = iterations.data ?? [];
-  const current = all.find((each) => String(each.iteration) === params.get("iteration")) ?? bestOf(session.data, all);
+  const current = all.find((each) => String(each.iteration) === params.get("iteration")) ??
+    // Of a session that runs, what happens now.
+    (session.data.phase === "ended" ? bestIteration(session.data, all) : all.at(-1));
   function choose(iteration: number): void {
     setParams((before) => new URLSearchParams([...[...before].filter(([name]) => name !== "iteration"), ["iteration", String(iteration)]]), { replace: true });
   }
   return (
     <>
       <SessionHeader session={session.data} />
-      <Now session={session.data} current={all.at(-1)} />
-      {all.length > 0 && (
-        <div className="columns even">
-          <ScoreChart session={session.data} iterations={all} />
-          <Lineage iterations={all} current={current?.iteration} onChoose={choose} />
-        </div>
+      {session.data.phase !== "ended" && <Now session={session.data} current={all.at(-1)} />}
+      {!iterations.isPending && <Hero session={session.data} iterations={all} />}
+      {all.length > 1 && (
+        <>
+          <div className="columns even">
+            <ScoreChart session={session.data} iterations={all} />
+            <Lineage iterations={all} current={current?.iteration} onChoose={choose} />
+          </div>
+          <BeforeAfter session={session.data} iterations={all} />
+        </>
       )}
       <Problem what="Could not load the iterations" error={iterations.error} />
       {current && <IterationView session={session.data} iterations={all} current={current} onChoose={choose} />}
-      <div className="columns">
-        <Criteria session={session.data} iteration={current} />
-        {session.data.config && <Steering session={session.data} />}
-      </div>
+      {session.data.config && <Steering session={session.data} />}
     </>
   );
 }
 
-/** The best iteration of a session that has ended, the newest of one that runs. */
-function bestOf(session: SessionDetail, iterations: readonly Iteration[]): Iteration | undefined {
-  return iterations.find((each) => session.phase === "ended" && each.iteration === session.best_iteration) ?? iterations.at(-1);
-}

@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from p2p.agents.builtin.grammar import Parsed, parse
+from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
+from p2p.agents.builtin.grammar import STYLES, Parsed, parse
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.motions import (
-    CriteriaBuilder,
-    Limit,
-    Row,
-    apply_goal,
-    lasts,
-    not_fallen,
-    upright,
-)
+from p2p.agents.builtin.motions import apply_goal, lasts, not_fallen, upright
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import (
     EnvironmentChoice,
@@ -53,7 +46,7 @@ _FILLERS = (
 def write_criteria(request: IntentRequest) -> IntentProposal:
     """Criteria for a prompt; a refusal where nothing of it can be measured in this environment."""
     model = morphology_of(request.env_id)
-    parsed = parse(request.prompt, model.limb_words)
+    parsed = model.parse(request.prompt)
     if not parsed.goals:
         ignored = ", ".join(parsed.unused) or " ".join(request.prompt.split())
         return IntentProposal(
@@ -89,23 +82,36 @@ def _examples(model: Morphology) -> str:
     """Prompts that work in this environment."""
     working = []
     for prompt in EXAMPLES:
-        builder = build_criteria(parse(prompt, model.limb_words), model)
+        builder = build_criteria(model.parse(prompt), model)
         if builder.has_task and not builder.cannot:
             working.append(f"“{prompt}”")
     return ", ".join(working[:3])
 
 
+_LATER = {"high": 1, "low": 2}
+"""A jump is high by its own criterion, so that motions come first."""
+
+
 def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
     """The criteria that the goals ask for, and the usual ones on top."""
     builder = CriteriaBuilder(model, quantities_of(model.spec.env_id))
+    motions_served: list[bool] = []
     windows = _WINDOWS[min(len(parsed.parts), len(_WINDOWS)) - 1]
     for part, window in zip(parsed.parts, windows, strict=False):
         builder.window = window
         motions = {goal.motion for goal in part if not goal.negated}
+        # Move the cart from side to side: moving is how it is done, and no goal of its own.
+        others = motions - {"go", "run"}
+        manner = bool(others) and (model.root is None or "sway" in others)
+        builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.travelling = bool(motions & {"go", "run", "crawl"})
-        for goal in part:
-            apply_goal(builder, goal)
+        for goal in sorted(part, key=lambda goal: _LATER.get(goal.motion, 0)):
+            if not (manner and goal.motion in ("go", "run") and not goal.direction):
+                apply_goal(builder, goal)
+                if goal.motion not in STYLES:
+                    motions_served.append(builder.served)
+    builder.moves = any(motions_served) or not motions_served
     builder.window = WHOLE
     if builder.criteria and not builder.has_task and not builder.cannot:
         # "Do not fall": nothing else is asked for, so that is the task.
@@ -120,7 +126,10 @@ def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
     """What goes without saying: not falling, not shaking, not wasting."""
     still = bool(motions & {"stand", "crouch", "lie", "balance"})
     builder.add(lasts(0.3))
-    if not motions & {"flip", "roll", "lie", "get_up", "on_back"} and not builder.model.poles:
+    if (
+        not motions & {"flip", "roll", "lie", "get_up", "on_back", "reared"}
+        and not builder.model.poles
+    ):
         builder.add(*upright(0.8, "posture", 0.3))
         if not motions & {"crawl", "low", "crouch"}:
             not_fallen(builder)
@@ -189,7 +198,8 @@ ALIASES = {
 }  # fmt: skip
 """What people call these environments."""
 PREFERRED = {
-    "hop": "Hopper", "get_up": "HumanoidStandup", "balance": "InvertedPendulum",
+    "hop": "Hopper", "sway": "InvertedPendulum", "leave": "Pusher",
+    "get_up": "HumanoidStandup", "balance": "InvertedPendulum",
     "reach": "Reacher", "push": "Pusher", "spin": "Ant", "turn": "Ant", "roll": "Ant",
 }  # fmt: skip
 """The environment that shows a motion best, where none is named."""

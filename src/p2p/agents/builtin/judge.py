@@ -37,6 +37,11 @@ TAGS = {
     "drift": "drifts",
     "cart_offset": "drifts",
     "cart_speed": "unstable",
+    "cart_left": "drifts",
+    "cart_right": "drifts",
+    "stray_ahead": "drifts",
+    "stray_aside": "drifts",
+    "nose_up": "wrong_posture",
     "target_distance": "not_reached",
     "hand_distance": "not_reached",
     "asymmetry": "asymmetric",
@@ -99,6 +104,8 @@ def judge_fn(trajectory, summary):
             value = float(np.mean(good)) * done
         elif stat == "highest":
             value = float(np.max(seen))
+        elif stat == "swings":
+            value = float(np.count_nonzero(np.diff(np.sign(seen[np.abs(seen) >= low]))))
         elif stat == "turns":
             value = float(np.sum(seen)) * dt / (2.0 * np.pi)
         elif stat == "miss":
@@ -187,9 +194,11 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
 def _tag(measure: Measure, model: Morphology) -> str:
     if measure.stat == "miss" and not measure.low:
         return "drifts"
+    if measure.stat == "swings":
+        return "speed"
     if measure.stat == "lasting":
         return "fell" if model.height_joint or model.poles else "early_end"
-    if measure.quantity.startswith("rise_"):
+    if measure.quantity.startswith(("rise_", "lift_")):
         return "wrong_posture"
     return TAGS.get(measure.quantity, "speed")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 Value = TypeVar("Value")
-Slot = Literal["motion", "direction", "speed", "quality", "negation", "keep", "comparative"]
+Slot = Literal[
+    "motion", "direction", "speed", "quality", "negation", "keep", "carry", "filler", "comparative"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,83 +37,146 @@ def _entries(slot: Slot, table: Mapping[str, str]) -> dict[str, Entry]:
 
 
 _MOTIONS = {
-    "go": "go, going, goes, move, moving, moves, walk, walking, walks, advance, travel, travels,"
-    "proceed, head, march, stroll, step, stride, swim, swimming, swims, trot, trotting, drive,"
-    "locomote, come, slither, glide, amble, strut",
-    "run": "run, running, runs, jog, jogging",
-    "crawl": "crawl, crawling, crawls, creep, creeping, sneak",
-    "spin": "spin, spinning, spins, rotate, rotating, rotates, twirl, pirouette, whirl",
-    "turn": "turn, turning, turns, turn around, circle,"
+    "go": "go, move, walk, advance, travel, proceed, head, march, stroll, step, stride, swim, trot,"
+    "drive, locomote, slither, glide, amble, strut, slide, wander, wander off, wander away,"
+    "go out, take steps, take a step, take some steps, make your way, make its way, roam, shuffle,"
+    "wade, saunter, paddle, float, cruise, progress, scoot, navigate, press on, get going, strafe",
+    "run": "run, jog, lope",
+    "crawl": "crawl, creep, sneak, slink, scuttle",
+    "spin": "spin, rotate, twirl, pirouette, whirl, revolve, swivel, spin around, whirl around,"
+    "twist around",
+    "turn": "turn, turn around, turn round, circle,"
     "in a circle, in circles, walk in circles, run in circles,"
-    "move in circles, go in circles",
-    "roll": "roll, rolling, rolls, roll over, tumble, tumbling",
-    "flip": "flip, flipping, flips, somersault, somersaults, cartwheel, do a flip, flip over",
-    "jump": "jump, jumping, jumps, leap, leaping, leaps, jump up, spring",
-    "hop": "hop, hopping, hops, bounce, bouncing, bounces, skip, skipping",
-    "stand": "stand, standing, stands, stand still, stay still, hold still, keep still, still,"
-    "remain still, stay, hold, freeze, stop, halt, rest, wait, pause, hold position,"
-    "stop moving, stop walking, stop running, stand straight,"
-    "stay in place, stand in place, remain in place, motionless, stationary, do nothing",
-    "balance": "balance, balancing, balances, keep balance, keep your balance, keep its balance,"
-    "keep the balance, stabilize, stabilise",
-    "crouch": "crouch, crouching, crouches, squat, squatting, squats, duck, ducking, kneel",
-    "lie": "lie, lying, lies, lie down, lay, lay down, lie flat",
-    "get_up": "get up, getting up, stand up, standing up, rise, rising, rises, rise up,"
-    "get to your feet, get on your feet, sit up, get off the ground, wake up",
-    "raise": "raise, raising, raises, lift, lifting, lifts, hold up",
-    "lower": "lower, lowering, lowers, drop, put down, dip",
-    "reach": "reach, reaching, reaches, reach for, reach out, point,"
-    "hit the target,"
-    "get to the target, go to the target, move to the target, go to the goal",
-    "touch": "touch, touching, touches, reach the object, reach for the object",
-    "push": "push, pushing, pushes, shove, shift the object, move the object",
-    "fall": "fall, falling, falls, fall over, falling over, tip over, tipping over, topple,"
-    "toppling, crash, collapse, collapsing",
+    "move in circles, go in circles, go around in circles, go round in circles, in rings,"
+    "circles around, a circle around, round in a circle, do laps, do a lap",
+    "roll": "roll, roll over, tumble, turn over, barrel roll",
+    "flip": "flip, somersault, cartwheel, do a flip, flip over, go head over heels, loop",
+    "jump": "jump, leap, jump up, spring, spring up, take off, leap up, vault, get airborne,"
+    "launch yourself, fly up",
+    "hop": "hop, bounce, skip, bound",
+    "sway": "sway, swing, oscillate, rock, side to side, from side to side, back and forth,"
+    "to and fro, left and right, right and left, left to right, from left to right,"
+    "to the left and to the right, to the left and the right, to the left and right,"
+    "rhythmically, in a steady rhythm, forth and back, one side to the other,"
+    "from one side to the other, between left and right, left then right, shuttle, pendulate",
+    "stand": "stand, stand still, stay still, hold still, keep still, still, remain still, stay,"
+    "hold, rest, wait, pause, hold position, stand straight, stay in place, stand in place,"
+    "remain in place, motionless, stationary, do nothing, keep standing, immobile,"
+    "not do anything, don't do anything, leave it resting there, leave it resting, leave it,"
+    "settle there",
+    "stop": "stop, halt, freeze, brake, come to a halt, come to a stop, come to rest,"
+    "come to a standstill, come to a complete stop, stop moving, stop walking, stop running,"
+    "stop dead, standstill",
+    "balance": "balance, keep balance, keep your balance, keep its balance, keep the balance,"
+    "stabilize, stabilise",
+    "crouch": "crouch, squat, duck, kneel, bend your knees, bend the knees, bend its knees,"
+    "bend your legs, hunker, hunker down, crouch down, squat down, duck down",
+    "lie": "lie, lie down, lay, lay down, lie flat",
+    "get_up": "get up, stand up, rise, rise up, get to your feet, get to its feet,"
+    "get on your feet, get back on your feet, get onto your feet, sit up, get off the ground,"
+    "get off the floor, wake up, pick yourself up, push yourself up, get yourself up,"
+    "haul yourself up, get back up, swing up, swing it up, swing the pole up",
+    "raise": "raise, lift, hold up, elevate, hoist, stretch up",
+    "lower": "lower, drop, put down, dip",
+    "reach": "reach, reach for, reach out, point, point at, point to, hit the target,"
+    "find the target,"
+    "get to the target, go to the target, move to the target, go to the goal, aim for",
+    "touch": "touch, reach the object, reach for the object, tap, poke, make contact with",
+    "push": "push, shove, nudge, bump, knock, shift the object, move the object, get the object,"
+    "bring the object, take the object, put the object, place the object, carry the object,"
+    "slide the object, pull the object, guide the object, roll the object, drag the object",
+    "leave": "let go, let go of, let it go, let go of it, let go of the object,"
+    "release, withdraw, get out of the way",
+    "return": "return, come back, go home, come home, get back to, retrace your steps,"
+    "turn around and come back, turn round and come back, turn around and go back,"
+    "turn around and return, turn round and return, turn back, head back, head home",
+    "fall": "fall, fall over, tip over, fall down, topple, topple over, crash, collapse,"
+    "drop the pole, drop the poles, let the pole fall, let the poles fall, let the pole drop,"
+    "let it fall, let it drop, drop it, let the pole tip over, lose the pole, lose balance,"
+    "lose your balance, lose its balance, stumble, trip",
 }
-"""`fall` is understood only where it is forbidden: nobody asks for it."""
+"""Base forms: `lemmas` takes care of the others. `fall` is understood only where it is forbidden:
+nobody asks for it."""
 
 _FULL_MOTIONS = {
-    ("run", "", "fast"): "sprint, sprinting, dash, race, gallop, galloping, rush",
-    ("go", "", "slow"): "tiptoe",
+    ("run", "", "fast"): "sprint, dash, race, gallop, rush, bolt, hurtle, charge, zoom,"
+    "hurry, tear along",
+    ("go", "", "slow"): "tiptoe, inch, plod, dawdle, inch along",
     ("go", "", "fast"): "far, as far as possible, as far as you can, as far as it can,"
-    "as much distance as possible, covering as much distance as possible,"
-    "cover as much distance as possible, covering as much ground as possible,"
-    "cover as much ground as possible, covering distance, cover distance",
-    ("flip", "backward", ""): "backflip, backflips, back flip",
-    ("flip", "forward", ""): "frontflip, front flip",
-    ("go", "left", ""): "sidestep",
-    ("go", "backward", ""): "retreat, back up, back off, moonwalk",
+    "as much distance as possible, cover as much distance as possible,"
+    "cover as much ground as possible, cover distance",
+    ("flip", "backward", ""): "backflip, back flip, back somersault",
+    ("flip", "forward", ""): "frontflip, front flip, front somersault",
+    ("hop", "forward", ""): "hop along, bounce along, skip along, bound along",
+    ("go", "left", ""): "sidestep, head left",
+    ("go", "right", ""): "head right",
+    ("go", "forward", ""): "head forward, head forwards, head straight, head onwards, head straight"
+    " ahead, head straight on",
+    ("go", "backward", ""): "retreat, back up, back off, moonwalk, back away, head backwards",
 }
 """Motions that bring a direction or a speed along."""
 
+_TO = "to, onto, on to, on, at, over, towards, toward, into, over to, up to, right on, right at"
+_TARGETS = "target, goal, red target, red dot, dot, red ball, red goal, red mark, mark, red point"
+_FROM_WHERE = "where you began, where you started, where it began, where it started, the start,"
+_FROM_WHERE += "your start, the starting point, your starting point, the starting position,"
+_FROM_WHERE += "your starting position, your original position, the original position, the origin,"
+_FROM_WHERE += "the beginning, the starting place, your starting place, where you came from"
+
 _DIRECTIONS = {
-    "forward": "forward, forwards, ahead, onward, onwards, straight ahead, to the front",
-    "backward": "backward, backwards, back, in reverse, reverse, to the back, rearward",
-    "left": "left, leftward, leftwards, to the left, sideways, sideway, laterally, to the side",
-    "right": "right, rightward, rightwards, to the right",
+    "forward": "forward, forwards, ahead, onward, onwards, to the front, on ahead,"
+    "in the forward direction, frontwards",
+    "backward": "backward, backwards, back, in reverse, reverse, to the back, rearward, rearwards,"
+    "in the backward direction, in the reverse direction, tail first",
+    "left": "left, leftward, leftwards, to the left, sideways, sideway, laterally, to the side,"
+    "to your left, to its left, to the left side, to your left side, to its left side, leftwardly,"
+    "toward the left, towards the left, over to the left, to one side, to either side",
+    "right": "right, rightward, rightwards, to the right, to your right, to its right,"
+    "to the right side, to your right side, to its right side, toward the right,"
+    "towards the right, over to the right",
     "clockwise": "clockwise",
     "counterclockwise": "counterclockwise, anticlockwise, counter clockwise, counter-clockwise,"
-    "anti-clockwise",
-    "up": "up, upward, upwards, into the air, in the air",
+    "anti-clockwise, anti clockwise",
+    "up": "up, upward, upwards, into the air, in the air, up and down, off the ground,"
+    "off the floor, to the sky, into the sky",
     "down": "down, downward, downwards",
-    "away": "away, away from",
+    "away": "away, away from, off of it, from it",
+    "target": ",".join(
+        f"{to.strip()} the {target.strip()}"
+        for to in _TO.split(",")
+        for target in _TARGETS.split(",")
+    ),
+    "start": ",".join(
+        f"{back}to {place.strip()}" for back in ("", "back ") for place in _FROM_WHERE.split(",")
+    )
+    + ",home, back home",
 }
 
 _SPEEDS = {
     "fast": "fast, quick, quickly, rapidly, rapid, swiftly, swift, at full speed, at top speed,"
     "as fast as possible, as fast as you can, as fast as it can, as quickly as possible,"
-    "at high speed, speedily, high speed, full speed, hard",
-    "slow": "slow, slowly, at low speed, leisurely, gently and slowly, at a slow pace, low speed",
+    "as quickly as you can, as quick as possible, as quick as you can, as soon as possible,"
+    "at high speed, speedily, high speed, full speed, hard, flat out, all out, at maximum speed,"
+    "at max speed, top speed, maximum speed, full throttle, at a sprint, in no time, right away,"
+    "at once, immediately, promptly, without delay, briskly, hurriedly, with all your might,"
+    "at full tilt, full tilt, at breakneck speed, really fast, super fast",
+    "slow": "slow, slowly, at low speed, leisurely, gently and slowly, at a slow pace, low speed,"
+    "unhurriedly, sluggishly, take your time, at a snail's pace, in slow motion",
     "medium": "moderately, steadily, at a moderate speed, at walking pace, at a steady pace,"
-    "at a moderate pace, at medium speed",
+    "at a moderate pace, at medium speed, at a comfortable pace, at a normal pace,"
+    "at normal speed, at an easy pace, comfortably, at a comfortable speed",
 }
 
 _QUALITIES = {
     "upright": "upright, erect, vertical, head up, straight up, torso up, a straight back",
     "level": "level, horizontal, flat, back level, torso level",
     "low": "low, near the ground, close to the ground, close to the floor, low to the ground,"
-    "near the floor, low down, hugging the ground",
-    "high": "high, tall, as high as possible, as high as you can",
+    "near the floor, low down, hugging the ground, belly to the ground, low to the floor,"
+    "belly low,"
+    "belly near the ground, belly close to the ground, belly close to the floor, chest low,"
+    "body low",
+    "high": "high, tall, as high as possible, as high as you can, as high as it can, big, huge,"
+    "sky high",
     "symmetric": "symmetric, symmetrical, symmetrically, symmetry, evenly, with symmetry",
     "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion",
     "quiet": "quiet, quietly, calm, calmly, softly, gently, gentle, silently",
@@ -118,13 +184,73 @@ _QUALITIES = {
     "low energy, low effort, minimal energy, minimal effort, saving energy, save energy,"
     "energy efficient, using little energy, with little effort",
     "in_place": "in place, on the spot, at the spot, in one place, in position, on the same spot,"
-    "in the same spot, on one spot, in the same place, where you are, where it is",
+    "in the same spot, on one spot, in the same place, where you are, where it is, stay put,"
+    "staying put,"
+    "keep put, remain put, without going anywhere, without getting anywhere, without travelling,"
+    "without traveling, without leaving the spot, without leaving your spot,"
+    "without going off, at the same place, right where you are, without moving away,"
+    "without moving from the spot, on its spot, on your spot",
     "centred": "in the middle, near the middle, around the middle, in the centre, in the center,"
-    "near the centre, near the center, around the centre, around the center, centred, centered",
-    "straight": "straight, in a straight line, straight line, without drifting, drift",
+    "near the centre, near the center, around the centre, around the center, centred, centered,"
+    "at the middle, at the centre, at the center, close to the middle, close to the centre,"
+    "close to the center, in the middle of the track, mid track, away from the ends",
+    "off_centre": "away from the middle, away from the centre, away from the center,"
+    "out of the middle, out of the centre, out of the center, off centre, off center, off middle,"
+    "leave the middle, leave the centre, leave the center",
+    "on_right": "on the right side, on the right, on the right half, at the right end,"
+    "right of the middle, right of centre, right of center, to the right of the middle,"
+    "to the right of centre, to the right of center, on the right hand side, on its right side,"
+    "right half, right end, over on the right, near the right end, towards the right end",
+    "on_left": "on the left side, on the left, on the left half, at the left end,"
+    "left of the middle, left of centre, left of center, to the left of the middle,"
+    "to the left of centre, to the left of center, on the left hand side, on its left side,"
+    "left half, left end, over on the left, near the left end, towards the left end",
+    "straight": "straight, in a straight line, straight line, without drifting, a straight course,"
+    "straight course, on a straight line, in line, on course",
+    "crooked": "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
+    "go off course, zigzag, in a zigzag, weave, curve, in a curve, veer off to either side,"
+    "veer to either side, drift to either side, stray to either side, veer to the side,"
+    "drift to the side, veer off to the side, veer left or right",
     "on_back": "on its back, on your back, on the back, upside down, belly up",
-    "stable": "balanced, stable, stably, steady, stability, safely, safe",
+    "reared": "on its hind legs, on your hind legs, on the hind legs, on hind legs, on two legs,"
+    "on its back legs, on your back legs, on the back legs, on its rear legs, on your rear legs,"
+    "on your two hind legs, on its two hind legs, rear up, nose up, nose pointing up, nose high,"
+    "nose in the air, nose pointed up, nose to the sky, snout up, nose held up, nose held high,"
+    "nose pointing upwards, nose pointing at the sky, nose pointing to the sky, nose upwards",
+    "stable": "balanced, stable, stably, steady, stability, safely, safe, on your feet,"
+    "on its feet, on foot",
 }
+
+MISSPELT = _by_phrase(
+    {"straight": "strait, straigth, streight", "forward": "foward, forword, froward, foreward",
+     "backwards": "backwords", "target": "taget", "balance": "ballance",
+     "clockwise": "clock-wise", "counterclockwise": "counter-clock-wise", "quickly": "quikly",
+     "left": "lefft", "right": "rigth, rihgt", "walk": "wlak", "jump": "jmup", "the": "teh, hte"}
+)  # fmt: skip
+"""Of short or confused words, which a single slip of the finger does not explain."""
+
+IRREGULAR = _by_phrase(
+    {"lie": "lying", "run": "ran", "hold": "held", "keep": "kept", "bend": "bent", "stand": "stood",
+     "leap": "leapt", "swim": "swam", "rise": "rose, risen", "go": "went, gone", "come": "came",
+     "spin": "spun", "swing": "swung", "creep": "crept", "fall": "fell, fallen", "lose": "lost"}
+)  # fmt: skip
+
+SIMILES = _by_phrase(
+    {
+        ("spin", "", ""): "top, spinning top, ballerina, dancer, whirlwind, carousel",
+        ("hop", "", ""): "kangaroo, rabbit, bunny, frog, pogo stick, flea, sparrow",
+        ("crawl", "", ""): "lizard, caterpillar, baby, crocodile",
+        ("go", "left", ""): "crab",
+        ("go", "", ""): "fish, eel, dolphin, otter, snake, worm",
+        ("run", "", "fast"): "cheetah, rocket, the wind, racing car",
+        ("stand", "", ""): "statue, tree, flagpole",
+        ("crouch", "", ""): "goalkeeper, catcher",
+        ("roll", "", ""): "barrel, log",
+        ("raise", "", ""): "pupil, pupil in school, student, schoolchild",
+        ("sway", "", ""): "pendulum, metronome, clock",
+    }
+)
+"""What doing it like one of these says: the motion, and the direction or speed if none is said."""
 
 OPPOSITE = {
     one: other
@@ -132,11 +258,24 @@ OPPOSITE = {
                  ("clockwise", "counterclockwise"))
     for one, other in (pair, pair[::-1])
 }  # fmt: skip
-EITHER_SIDE = frozenset({"sideways", "sideway", "laterally", "to the side"})
+EITHER_SIDE = frozenset(
+    {"sideways", "sideway", "laterally", "to the side", "to one side", "to either side"}
+)
 """These leave open which side; a side that is named as well is no contradiction."""
 
 _NEGATIONS = "not, don't, dont, do not, without, never, no, avoid, avoiding, doesn't, does not, nor"
-_KEEPS = "keep, keeping, keeps, staying, stays, remain, remaining, maintain, maintaining"
+_KEEPS = "keep, staying, stays, remain, maintain"
+_CARRIES = "come, put, place, stick, stretch, bring, take, pull, carry, draw, guide, steer, shift"
+"""They say that something is moved; where to says what is meant."""
+_FILLERS = """
+start by, begin by, begin with, start with, for a while, for a bit, for some time," "for a moment,
+round and round, around and around, over and over, again and again, through the water, in the
+water, on top of it, on top of, want to see, would like to see, i'd like, i would like, i want, as
+asked, at all, at all times, all the time, the whole time, up high in the air, for as long as
+possible, as long as possible, as long as you can, from the ground, from the floor, for the entire
+episode, for the whole episode, of the track, on the track, along the track, on the rail, of the
+rail
+"""
 
 _COMPARATIVES = {
     "faster": "faster, quicker, more speed, higher speed, speed up",
@@ -152,7 +291,7 @@ _COMPARATIVES = {
 }
 """Understood in remarks, not in a first prompt."""
 
-LEXICON: Mapping[str, Entry] = {
+_PHRASES: Mapping[str, Entry] = {
     **_entries("motion", _MOTIONS),
     **{phrase: Entry("motion", *full) for phrase, full in _by_phrase(_FULL_MOTIONS).items()},
     **_entries("direction", _DIRECTIONS),
@@ -160,17 +299,21 @@ LEXICON: Mapping[str, Entry] = {
     **_entries("quality", _QUALITIES),
     **_entries("negation", {"not": _NEGATIONS}),
     **_entries("keep", {"keep": _KEEPS}),
+    **_entries("carry", {"carry": _CARRIES}),
+    **_entries("filler", {"": " ".join(_FILLERS.split())}),
 }
 
-REMARKS: Mapping[str, Entry] = {**LEXICON, **_entries("comparative", _COMPARATIVES)}
+_REMARK_PHRASES = {**_PHRASES, **_entries("comparative", _COMPARATIVES)}
 
-LONGEST_PHRASE = max(len(phrase.split()) for phrase in REMARKS)
+VOCABULARY = frozenset(word for phrase in (*_REMARK_PHRASES, *SIMILES) for word in phrase.split())
+
+LONGEST_PHRASE = max(len(phrase.split()) for phrase in _REMARK_PHRASES)
 
 STAYING = frozenset({"stay", "hold", "stand", "remain", "be"})
 """Before a quality they mean to keep it: `stay low` is not to stand still."""
 
 SIDES = {
-    **{side: side for side in ("left", "right", "front", "back", "upper", "lower")},
+    **{side: side for side in ("left", "right", "front", "back", "upper", "lower", "both")},
     "first": "first",
     "second": "second",
     "fore": "front",
@@ -187,8 +330,18 @@ DEGREES = frozenset(
 OWNERS = frozenset({"the", "its", "your", "his", "her", "their", "my"})
 """Before `back` they make it a body part: `run with the back straight` goes nowhere back."""
 
-HELD = frozenset({"is", "kept", "held"})
-"""May stand between a back and how it is."""
+HELD = frozenset({"is", "kept", "held", "stretched", "well", "straight"})
+"""May stand between a body part and how it is."""
+
+LIMB_POSTURES = _by_phrase(
+    {
+        "raise": "up, raised, lifted, high, in the air, up in the air, high in the air, up high,"
+        "off the ground, off the floor, above the ground, above the floor, clear of the ground,"
+        "upward, upwards, pointing up, overhead, over your head, above your head, off the track",
+        "lower": "down, lowered, on the ground, on the floor",
+    }
+)
+"""What is asked of a limb that was named before."""
 
 BACK_POSTURES = _by_phrase(
     {"upright": "straight, upright, erect, vertical", "level": "level, flat, horizontal"}
@@ -198,6 +351,15 @@ BACK_POSTURES = _by_phrase(
 SUBJECTS = frozenset({"torso", "pole", "cart", "fingertip"})
 """Limbs that a prompt names as the whole: to balance the pole is to balance. A torso there always
 is; the others count where the environment has them."""
+
+ARM_WORDS = frozenset({"hand", "arm", "fingertip", "elbow"})
+"""To whom an arm on a base belongs, these are the whole of it."""
+
+OBJECT_WORDS = frozenset(
+    ["cylinder", "puck", "thing", "item", "block", "cube", "box", "piece", "ball"]
+)
+TARGET_WORDS = frozenset(["dot", "mark", "red", "spot", "point"])
+"""What people call what is to be pushed and to be reached, where there is such a thing."""
 
 LIMBS = _by_phrase(
     {
@@ -210,7 +372,7 @@ LIMBS = _by_phrase(
         "elbow": "elbow, forearm",
         "torso": "torso, body, trunk",
         "front": "chest, belly",
-        "head": "head, nose",
+        "head": "head, nose, snout",
         "tail": "tail, rump",
         "pole": "pole, poles, pendulum, stick, rod",
         "cart": "cart",
@@ -221,16 +383,108 @@ LIMBS = _by_phrase(
 
 _STOP_WORDS = """
 a an the and or of to in on at with by for from into onto while as so that this it its your you my
-me his her their please make let lets try want would like i be is are am was being been do does can
-could should must will just very really robot agent policy creature animal character model learn
-teach train have has get gets using use way than then followed first next finally
-afterwards all time whole constantly continuously always ground floor motion movement position speed
-pace velocity one over air target goal object ball direction itself yourself well bit
-little both but along around repeatedly again each only
-per second episode entire during ever forever there here them more too much track
+me his her their please make let lets let's try want would like i i'd i'll be is are am was being
+been do does doing did can could perform show see execute give full complete should must will just
+very really robot agent policy creature animal character model learn teach train have has get gets
+using use way than then followed first next finally afterwards all time whole constantly
+continuously always ground floor motion movement position speed pace velocity one over air target
+goal object ball direction itself yourself well bit little both but along around repeatedly again
+each only round about approximately some per second episode entire during ever forever there here
+them more too much track
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that carry no motion of their own; leaving them out is not worth a message."""
 
-SEQUENCE = r"\b(?:and\s+then|then|after\s+that|afterwards|followed\s+by|and\s+finally|finally)\b|;"
+SEQUENCE = (
+    r"\b(?:and\s+)?(?:then|afterwards?|followed\s+by|finally|subsequently|later\s+on|next"
+    r"|in\s+the\s+end|(?:finish|end)(?:ing)?\s+(?:up\s+)?(?:by|with)"
+    r"|after\s+(?:that|this|which"
+    r"|(?:(?:an?|some|few|couple|of|the|short|little|long|\d+(?:\.\d+)?)\s+)+"
+    r"(?:while|time|moment|bit|seconds?|sec|s|steps?))"
+    r"|once\s+(?:there|done|it\s+is\s+there|you\s+are\s+there|you\s+get\s+there|you\s+arrive)"
+    r")\b|;"
+)
 """Between the parts of a sequence."""
+
+FOLLOWING = frozenset({"stop", "return"})
+"""After a motion that goes somewhere they come next, with or without a word such as `then`."""
+
+NUMBERS = {
+    "half a": 0.5, "half an": 0.5, "a quarter of a": 0.25, "one and a half": 1.5, "one": 1,
+    "a single": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
+    "nine": 9, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40,
+    "fifty": 50, "sixty": 60, "ninety": 90,
+}  # fmt: skip
+"""They count before a unit, before `times` and before what can be counted."""
+
+TIMES = {"once": 1, "twice": 2, "thrice": 3}
+COUNTED = ("flip", "backflip", "somersault", "cartwheel", "roll", "turn", "rotation", "spin",
+           "jump", "hop", "leap", "lap", "circle")  # fmt: skip
+"""Motions that can be counted as nouns."""
+
+
+# --- other forms of a word ------------------------------------------------------------------------
+
+
+def lemmas(word: str) -> Iterator[str]:
+    """What a word may be a form of: `hopping` of hop, `rises` of rise."""
+    yield IRREGULAR.get(word, word)
+    for ending in ("ing", "ed", "s", "es", "er"):
+        if word.endswith(ending) and len(word) > len(ending) + 2:
+            stem = word.removesuffix(ending)
+            yield stem
+            yield stem + "e"
+            if stem[-1] == stem[-2]:
+                yield stem[:-1]
+            if ending in ("es", "ed") and stem[-1] == "i":
+                yield stem[:-1] + "y"
+
+
+_SLIPS_FROM = 6
+"""Letters; in shorter words a slip makes too many others."""
+
+
+def _slips(word: str) -> Iterator[str]:
+    """What a word may be with one letter too many, too few or two of them swapped."""
+    places = range(1, len(word))
+    yield from (word[:i] + word[i + 1 :] for i in places)
+    yield from (word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in range(1, len(word) - 1))
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    yield from (word[:i] + letter + word[i:] for i in range(1, len(word) + 1) for letter in letters)
+
+
+@cache
+def canonical(word: str) -> str:
+    """The word of the vocabulary that this one is a form or a slip of; else the word itself."""
+    word = MISSPELT.get(word, word)
+    if word in _WHOLE:
+        return word
+    for known in (_PHRASES, VOCABULARY):  # hopping is to hop, though it stands in a longer phrase
+        if lemma := next((form for form in lemmas(word) if form in known), ""):
+            return lemma
+    if word in VOCABULARY:
+        return word
+    if len(word) >= _SLIPS_FROM:
+        return next((slip for slip in _slips(word) if slip in _CONTENT), word)
+    return word
+
+
+_CONTENT = frozenset(word for word in VOCABULARY - STOP_WORDS if len(word) >= _SLIPS_FROM - 1)
+_WHOLE = STOP_WORDS | {*_REMARK_PHRASES, *LIMBS, *SIDES, *DEGREES, *OWNERS, *TIMES}
+
+
+def _with_base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
+    bases = {" ".join(map(canonical, phrase.split())): entry for phrase, entry in phrases.items()}
+    return {**bases, **phrases}
+
+
+LEXICON: Mapping[str, Entry] = _with_base_forms(_PHRASES)
+"""What each phrase says."""
+
+REMARKS: Mapping[str, Entry] = _with_base_forms(_REMARK_PHRASES)
+"""With comparatives."""
+
+
+def entry_of(phrase: str, lexicon: Mapping[str, Entry] = LEXICON) -> Entry | None:
+    """What a phrase says, in whichever forms of its words."""
+    return lexicon.get(phrase) or lexicon.get(" ".join(map(canonical, phrase.split())))

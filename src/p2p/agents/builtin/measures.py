@@ -13,7 +13,7 @@ from typing import Literal
 
 from p2p.agents.builtin.quantities import Quantity
 
-Stat = Literal["mean", "share", "highest", "final", "turns", "miss", "lasting"]
+Stat = Literal["mean", "share", "highest", "final", "turns", "swings", "miss", "lasting"]
 Window = tuple[float, float]
 
 LASTING = "share of the full time that the episode lasts"
@@ -23,6 +23,7 @@ _STATS: Mapping[Stat, str] = {
     "highest": "highest {words}",
     "final": "{words} at the end",
     "turns": "full turns at the {words}",
+    "swings": "swings from side to side of the {words} beyond",
     "miss": "difference of the mean {words} from",
 }
 WHOLE: Window = (0.0, 1.0)
@@ -39,6 +40,7 @@ _BOUNDS = (
     (rf" at least (?P<low>{_NUMBER})", "share"),
     (rf" at most (?P<high>{_NUMBER})", "share"),
     (rf"(?<= from) (?P<low>{_NUMBER})", "miss"),
+    (rf"(?<= beyond) (?P<low>{_NUMBER})", "swings"),
 )
 
 
@@ -51,7 +53,8 @@ class Measure:
     """Empty for `lasting`."""
     low: float | None = None
     high: float | None = None
-    """For shares: the quantity lies between these. For a miss, `low` is what is aimed at."""
+    """For shares: the quantity lies between these. For a miss, `low` is what is aimed at; for
+    swings, how far to either side they go."""
     window: Window = WHOLE
     """Which part of the episode's full time is looked at."""
 
@@ -61,7 +64,7 @@ class Measure:
         quantity = quantities[self.quantity]
         words = _STATS[self.stat].format(words=quantity.words)
         unit = f" {quantity.unit}" if quantity.unit else ""
-        if self.stat == "miss":
+        if self.stat in ("miss", "swings"):
             words += f" {self.low:g}{unit}"
         elif self.low is not None and self.high is not None:
             words += f" between {self.low:g} and {self.high:g}{unit}"
@@ -90,7 +93,7 @@ def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | Non
             text, bounded = text[: match.start()], stat
             break
     for known, form in _STATS.items():
-        if bounded != (known if known in ("share", "miss") else ""):
+        if bounded != (known if known in ("share", "miss", "swings") else ""):
             continue
         for key, quantity in quantities.items():
             if text == form.format(words=quantity.words).lower():

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from p2p.agents.builtin.grammar import Parsed, parse
+from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import TERMINATION_RULES
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from p2p.training.specs.records import BodyEntry, EnvSpec, JointEntry, Vec3
 
 SETTLE_SECONDS = 2.0
+TARGETS = ("target", "goal")
+OBJECTS = ("object", "ball", "puck", "cube", "block")
 SIDES = ("left", "right", "front", "back")
 LIMB_NAMES: dict[str, tuple[str, ...]] = {
     "leg": ("leg", "thigh", "shin", "foot", "limb"),
@@ -137,6 +141,21 @@ class Morphology:
         return float(np.max(self._extent))
 
     @cached_property
+    def is_long(self) -> bool:
+        """Whether it is longer than high where it stands, so that it has a nose to point up."""
+        return (
+            self.height_joint is not None
+            and not self.starts_lying
+            and bool(self._extent[0] > self._extent[2])
+        )
+
+    @cached_property
+    def is_tall(self) -> bool:
+        """Whether it is higher than wide where it stands, so that lying is not standing."""
+        wide, high = float(max(self._extent[:2])), float(self._extent[2])
+        return self.height_joint is not None and (self.starts_lying or high > wide)
+
+    @cached_property
     def height_joint(self) -> JointEntry | None:
         """The root's joint that says how high it is; None: it cannot fall."""
         vertical = self.root_axis("slide", 2)
@@ -215,7 +234,8 @@ class Morphology:
     @cached_property
     def may_end_early(self) -> bool:
         spec = self.spec
-        return spec.terminate_when_unhealthy is not None or spec.name in TERMINATION_RULES
+        documented = spec.terminate_when_unhealthy is not None or spec.name in TERMINATION_RULES
+        return documented or ends_early(spec.env_id)
 
     # --- limbs ------------------------------------------------------------------------------------
 
@@ -225,6 +245,21 @@ class Morphology:
         names = (re.split(r"[^a-z]+", body.name.lower()) for body in self.spec.bodies[1:])
         words = (word for name in names for word in name if len(word) > 2)
         return {word: word for word in words if word not in SIDES}
+
+    @cached_property
+    def subjects(self) -> frozenset[str]:
+        """Nouns for what moves or is moved, where naming it adds nothing."""
+        if self.root is not None:
+            return frozenset()
+        return frozenset().union(
+            ARM_WORDS if not self.poles else (),
+            TARGET_WORDS if self.named(*TARGETS) else (),
+            OBJECT_WORDS if self.named(*OBJECTS) else (),
+        )
+
+    def parse(self, text: str, *, remark: bool = False) -> Parsed:
+        """What a prompt or a remark asks of this environment."""
+        return parse(text, self.limb_words, subjects=self.subjects, remark=remark)
 
     def limb(self, phrase: tuple[str, ...]) -> BodyEntry | None:
         """The part that these words (sides, then a noun) name: the last link of the limb."""
@@ -267,6 +302,16 @@ class Morphology:
         lift = float(np.dot(vertical, self.middle(part)))
         return float(pose[0][part.id, 2] - pose[0][self.root.id, 2]) + lift
 
+    def rests_on(self, part: BodyEntry) -> bool:
+        """Whether a part ends near the ground when the agent stands."""
+        if self.starts_lying or part not in (self.ends(self.root) if self.root else ()):
+            return False
+        return self.usual_height(part) < 0.35 * self.standing_height
+
+    def usual_height(self, part: BodyEntry) -> float:
+        """How high the middle of a part is over the ground in the usual pose."""
+        return self.standing_height + self.usual_rise(part)
+
 
 def _is_on(part: BodyEntry, side: str, parts: tuple[BodyEntry, ...]) -> bool:
     name = part.name.lower()
@@ -307,6 +352,27 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
             if truncated:
                 break
         return data.xpos.copy(), data.xquat.copy()
+    finally:
+        env.close()
+
+
+@cache
+def ends_early(env_id: str) -> bool:
+    """Whether an episode of random actions is seen to terminate within some seconds."""
+    import gymnasium as gym
+
+    from p2p.training.envs.registry import quiet_loading
+
+    with quiet_loading():
+        env = gym.make(env_id)
+    try:
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        for _ in range(int(SETTLE_SECONDS / get_env_spec(env_id).dt)):
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            if terminated or truncated:
+                return bool(terminated)
+        return False
     finally:
         env.close()
 

@@ -1,202 +1,24 @@
-"""What each motion and style asks for, as a table of criteria, and the builder that collects them.
-
-A threshold is a number, or a share of something that scales with the environment's morphology.
-"""
+"""What each motion and style asks for, as a table of criteria."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import combinations
-from math import inf
-from typing import Literal
+from dataclasses import dataclass, replace
 
+from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
 from p2p.agents.builtin.grammar import Goal
-from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
-from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window
-from p2p.agents.builtin.morphology import Morphology
-from p2p.agents.builtin.quantities import Quantity, rise_key
-from p2p.contracts import Category, Criterion
-
-Comparison = Literal["at_least", "at_most"]
-Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
-UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns"}
+from p2p.agents.builtin.lexicon import EITHER_SIDE, STOP_WORDS, entry_of
+from p2p.agents.builtin.quantities import lift_key, rise_key
+from p2p.contracts import Category
 
 PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
-SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
-    "pace": lambda model, share: share * model.pace,
-    "length": lambda model, share: share * model.length,
-    "height": lambda model, share: share * model.standing_height,
-    # Within what does not end the episode.
-    "allowed": lambda model, share: model.allowed_height(share * model.standing_height),
-    # Of the height at which one that starts lying is clearly off the ground.
-    "clear": lambda model, share: (
-        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
-    ),
-}
-"""What a share in a threshold is a share of."""
+SWING_SECONDS = 5.0
+"""In which a swing from one side to the other is done."""
+SWING, SIDE, MIDDLE = 0.15, 0.3, 0.1
+"""How far a cart swings, is off to be on a side, and may be off to be in the middle, in m."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One criterion of a motion."""
-
-    title: str
-    stat: Stat
-    quantity: str
-    threshold: Scaled
-    category: Category = "task"
-    weight: float = 1.0
-    low: Scaled | None = None
-    high: Scaled | None = None
-    whole: bool = False
-    """Over the whole episode, in whichever part of a sequence it stands."""
-    comparison: Comparison = "at_least"
-
-
-Limit = partial(Row, comparison="at_most")
-
-
-@dataclass(slots=True)
-class CriteriaBuilder:
-    """The criteria that goals add up to in one environment."""
-
-    model: Morphology
-    quantities: Mapping[str, Quantity]
-    window: Window = WHOLE
-    turning: bool = False
-    """Whether it is to turn as it goes: then no direction of the world is the right one."""
-    travelling: bool = False
-    """Whether it is to get somewhere: then what it does besides need not be done in place."""
-    criteria: list[Criterion] = field(default_factory=list)
-    measures: list[Measure] = field(default_factory=list)
-    """Of the criteria, in their order."""
-    cannot: list[str] = field(default_factory=list)
-    """What was asked for and cannot be measured here."""
-    served: bool = False
-    """Whether the goal at hand is measured."""
-    uncovered: list[str] = field(default_factory=list)
-    """Words of the goals that no criterion measures."""
-
-    @property
-    def has_task(self) -> bool:
-        return any(criterion.category == "task" for criterion in self.criteria)
-
-    def add(self, *rows: Row) -> None:
-        """Add those that can be measured and are not asked for already.
-
-        What went without saying and is then asked for in so many words belongs to the task.
-        """
-        for row in rows:
-            lasting = row.stat == "lasting"
-            if self.model.may_end_early if lasting else row.quantity in self.quantities:
-                self._add(row)
-                self.served = True
-
-    def _add(self, row: Row) -> None:
-        window = WHOLE if row.whole else self.window
-        low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
-        measure = Measure(row.stat, row.quantity, low, high, window)
-        title = row.title + (f" ({WINDOWS[window]})" if window in WINDOWS else "")
-        for place, known in enumerate(self.criteria):
-            same = self.measures[place] == measure
-            if same and row.category == "task":
-                update = {"category": "task", "weight": max(known.weight, row.weight)}
-                self.criteria[place] = known.model_copy(update=update)
-            if same or title == known.title:
-                return
-        text, unit = measure.text(self.quantities), UNITS.get(row.stat)
-        self.measures.append(measure)
-        self.criteria.append(
-            Criterion(
-                id=self._unused_id(title),
-                title=title,
-                description=f"{title}: {text}.",
-                measure=text,
-                comparison=row.comparison,
-                threshold=self._number(row.threshold),
-                unit=self.quantities[row.quantity].unit if unit is None else unit,
-                weight=row.weight,
-                category=row.category,
-            )
-        )
-
-    def _number(self, value: Scaled) -> float:
-        if isinstance(value, tuple):
-            value = SCALES[value[1]](self.model, value[0])
-        return float(f"{value:.3g}")
-
-    def _unused_id(self, title: str) -> str:
-        letters = "".join(c if c.isalnum() else " " for c in title.lower())
-        name = "_".join(letters.split())[:40] or "criterion"
-        used = {criterion.id for criterion in self.criteria}
-        names = (name, *(f"{name[:37]}_{number}" for number in range(2, 99)))
-        return next(unused for unused in names if unused not in used)
-
-    def resolve(self) -> list[tuple[str, str]]:
-        """Drop what goes without saying where it excludes what is asked for.
-
-        Returns the pairs of titles, both asked for, that exclude each other.
-        """
-        pairs = []
-        seconds = self.model.horizon * self.model.spec.dt
-        for one, other in combinations(list(zip(self.criteria, self.measures, strict=True)), 2):
-            if not _exclude_each_other(one, other, seconds):
-                continue
-            if one[0].category == other[0].category == "task":
-                pairs.append((one[0].title, other[0].title))
-            else:
-                self._drop(one[0] if other[0].category == "task" else other[0])
-        return pairs
-
-    def _drop(self, criterion: Criterion) -> None:
-        if criterion in self.criteria:
-            place = self.criteria.index(criterion)
-            del self.criteria[place], self.measures[place]
-
-
-_Judged = tuple[Criterion, Measure]
-_AGAINST = {"forward_speed": "backward_speed", "left_speed": "right_speed",
-            "turn_left_rate": "turn_right_rate"}  # fmt: skip
-_AGAINST |= {other: one for one, other in _AGAINST.items()}
-
-
-def _exclude_each_other(one: _Judged, other: _Judged, seconds: float) -> bool:
-    """Whether no episode of this length can meet both."""
-    start, end = zip(one[1].window, other[1].window, strict=True)
-    if max(start) >= min(end):
-        return False
-    first, second = _bounds(*one, seconds), _bounds(*other, seconds)
-    return any(
-        max(first[name][0], second[name][0]) > min(first[name][1], second[name][1])
-        for name in first.keys() & second.keys()
-    )
-
-
-def _bounds(
-    criterion: Criterion, measure: Measure, seconds: float
-) -> dict[str, tuple[float, float]]:
-    """Between what a quantity is for most of the time, or on average, if the criterion is met."""
-    value, low, high = criterion.threshold, -inf, inf
-    if measure.stat == "share" and value > 0.5:
-        low = low if measure.low is None else measure.low
-        high = high if measure.high is None else measure.high
-    elif measure.stat == "miss" and measure.low is not None:
-        low, high = measure.low - value, measure.low + value
-    elif measure.stat in ("mean", "final"):
-        low, high = (value, inf) if criterion.comparison == "at_least" else (-inf, value)
-    bounds = {measure.quantity: (low, high)}
-    if low > 0 and measure.quantity in _AGAINST:
-        bounds[_AGAINST[measure.quantity]] = (-inf, -low)
-        if measure.quantity.endswith("_speed"):
-            bounds["ground_speed"] = (low, inf)
-            # Half of what a steady pace makes of it.
-            bounds["drift"] = (low * seconds * (measure.window[1] - measure.window[0]) / 4, inf)
-    return bounds
 
 
 Rule = Callable[[CriteriaBuilder, Goal], None]
@@ -205,11 +27,14 @@ Rule = Callable[[CriteriaBuilder, Goal], None]
 # --- rows that several motions have ---------------------------------------------------------------
 
 
+POLE_UP = Row("Keeps the pole upright", "share", "pole_tilt", 0.9, weight=0.7, high=0.15)
+
+
 def upright(limit: float, category: Category = "task", weight: float = 0.5) -> tuple[Row, ...]:
     """The root upright, or the pole where there is one."""
     return (
         Row("Stays upright", "share", "tilt", 0.9, category, weight, high=limit),
-        Row("Keeps the pole up", "share", "pole_tilt", 0.9, high=0.2),
+        POLE_UP,
     )
 
 
@@ -309,18 +134,35 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
         right = goal.direction in ("clockwise", "right")
         quantity = "turn_right_rate" if right else "turn_left_rate"
         title = "Turns clockwise" if right else "Turns counterclockwise"
+        orbit = "orbit_right_rate" if right else "orbit_left_rate"
+        if orbit in builder.quantities:
+            _orbit(builder, orbit, goal.stated("times") or 1.0)
+            return
         stated = goal.stated("rad/s")
         rate = TURN_RATES[goal.speed or usual] if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
-        builder.add(
-            _rate(title, "rate", quantity, rate, None if stated is None else 0.15),
-            _keeps("Keeps turning", quantity, rate),
-        )
+        if times := goal.stated("times"):
+            builder.add(Row(title, "turns", quantity, times))
+        else:
+            builder.add(
+                _rate(title, "rate", quantity, rate, None if stated is None else 0.15),
+                _keeps("Keeps turning", quantity, rate),
+            )
         if not builder.travelling:
             builder.add(*on_the_spot)
 
     return rule
+
+
+def _orbit(builder: CriteriaBuilder, quantity: str, rounds: float) -> None:
+    """Go round the target, near it."""
+    length = builder.model.length
+    builder.add(
+        Row("Goes round the target", "turns", quantity, rounds),
+        Row("Keeps near the target, not on it", "share", "target_distance", 0.5,
+            low=0.1 * length, high=0.45 * length),
+    )  # fmt: skip
 
 
 def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
@@ -333,7 +175,7 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
             builder.cannot.append(title.lower())
             return
         builder.add(
-            Row(title, "turns", quantities[0], 1.0),
+            Row(title, "turns", quantities[0], goal.stated("times") or 1.0),
             Row(f"{title} again and again", "mean", quantities[0], 0.5, "gait", 0.2),
         )
 
@@ -358,16 +200,21 @@ def _jump(builder: CriteriaBuilder, goal: Goal) -> None:
 
 def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
     """Travel in bounces; without a direction, jump."""
-    if goal.direction in ("up", "down", "") and "height" in builder.quantities:
+    if builder.travelling and not goal.direction:
+        builder.add(BOUNCING)
+    elif goal.direction in ("up", "down", "") and "height" in builder.quantities:
         _jump(builder, goal)
     else:
         _go(builder, goal)
         builder.add(BOUNCING)
 
 
-_BALANCE = (
+_POLE_TASK = (
     Row("Keeps the pole up to the end", "lasting", "", 0.95, whole=True),
-    Row("Keeps the pole upright", "share", "pole_tilt", 0.9, weight=0.7, high=0.15),
+    POLE_UP,
+)
+_BALANCE = (
+    *_POLE_TASK,
     Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
     Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.5, "stability", 0.2),
     Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
@@ -410,6 +257,57 @@ def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
         _stand(builder, goal)
 
 
+def _lie(builder: CriteriaBuilder, _: Goal) -> None:
+    """Be down on the ground, where that does not end the episode."""
+    model = builder.model
+    lowest = 0.55 * model.standing_height if "height" in builder.quantities else 0.0
+    if not lowest or model.allowed_height(lowest) > 1.1 * lowest:
+        builder.cannot.append("lie down")
+        return
+    if model.starts_lying:
+        builder.add(Limit("Lies on the ground", "final", "height", (0.7, "clear")))
+    else:
+        builder.add(Limit("Lies on the ground", "final", "height", (0.55, "allowed")))
+    if model.is_tall:
+        builder.add(Row("Lies flat", "final", "tilt", 1.0, weight=0.5))
+    builder.add(Limit("Lies still", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3), CALM)
+
+
+def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Move the cart from side to side under the pole."""
+    model = builder.model
+    if "cart_right" not in builder.quantities:
+        builder.cannot.append("go from side to side")
+        return
+    seconds = model.horizon * model.spec.dt
+    swings = goal.stated("times") or max(4.0, float(int(seconds / SWING_SECONDS)))
+    builder.add(
+        Row("Swings from side to side", "swings", "cart_right", swings, low=SWING),
+        *(_POLE_TASK if model.poles else ()),
+    )
+
+
+def _return(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Come back to where it began."""
+    if "drift" not in builder.quantities:
+        builder.cannot.append("come back")
+        return
+    wanted = PACES[goal.speed or "medium"] * builder.model.pace
+    builder.add(
+        Limit("Is back where it began", "final", "drift", (1.0, "length"), whole=True),
+        Row("Comes back", "mean", "backward_speed", 0.5 * wanted, "gait", 0.4),
+    )
+
+
+def _leave(builder: CriteriaBuilder, _: Goal) -> None:
+    """Take the hand away from the object."""
+    if "hand_distance" not in builder.quantities:
+        builder.cannot.append("take the hand away")
+        return
+    far = 0.25 * builder.model.length
+    builder.add(Row("Takes the hand away", "final", "hand_distance", far))
+
+
 def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     """Bring the hand, or the object, to the target."""
     if "target_distance" not in builder.quantities:
@@ -425,7 +323,8 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
     near = (0.12 if pushing else 0.1) * builder.model.length
     if pushing:
         rows = (
-            Limit("Brings the object to the goal", "final", "target_distance", near),
+            # Wherever in a sequence: it is still there at the end.
+            Limit("Brings the object to the goal", "final", "target_distance", near, whole=True),
             Limit("Stays at the object", "mean", "hand_distance", 2 * near, "gait", 0.3),
         )
     else:
@@ -456,6 +355,7 @@ def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
     near = 0.12 * builder.model.length
     builder.add(
         Limit("Brings the hand to the object", "final", "hand_distance", near),
+        *([Limit("Is soon there", "mean", "hand_distance", 3 * near)] * (goal.speed == "fast")),
         Row(
             "Stays at the object", "share", "hand_distance", 0.5, "stability", 0.4, high=1.5 * near
         ),
@@ -469,14 +369,41 @@ def _high(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
+def _on_back(builder: CriteriaBuilder, _: Goal) -> None:
+    """Upside down; on which side one lies that stands tall, its tilt does not say."""
+    if "tilt" not in builder.quantities or builder.model.is_tall:
+        builder.cannot.append("turn over")
+    else:
+        builder.add(Row("Is on its back", "share", "tilt", 0.7, low=2.2))
+
+
+def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
+    """Stay where it is; where it began is elsewhere once it has gone somewhere."""
+    if builder.window[0] > 0:
+        builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")))
+    else:
+        builder.add(*in_place("task", 1.0))
+
+
 def _straight(builder: CriteriaBuilder, _: Goal) -> None:
     """Stay on its line, which an agent in a plane cannot leave."""
     builder.served = "forward_speed" in builder.quantities
-    builder.add(Limit("Keeps its line", "miss", "left_speed", (0.05, "pace"), "gait", 0.4, low=0.0))
+    model = builder.model
+    aside = ("forward_speed", "stray_ahead") if builder.sideways else ("left_speed", "stray_aside")
+    way = PACES["medium"] * model.pace * model.horizon * model.spec.dt
+    builder.add(
+        Limit("Does not stray from its line", "highest", aside[1], 0.15 * way, weight=0.6),
+        Limit("Keeps its line", "miss", aside[0], (0.05, "pace"), "gait", 0.4, low=0.0),
+    )
 
 
 def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
     """Hold a limb higher or lower than usual."""
+    if "both" in goal.limb:
+        for side in ("left", "right"):
+            sides = tuple(side if word == "both" else word for word in goal.limb)
+            _limb(builder, replace(goal, limb=sides))
+        return
     model, up = builder.model, goal.motion == "raise"
     part = model.limb(goal.limb)
     if part is None or rise_key(part) not in builder.quantities:
@@ -487,6 +414,12 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
             _high(builder, goal)
         else:
             builder.cannot.append(f"{goal.motion} the {' '.join(goal.limb) or 'limb'}")
+        return
+    if up and lift_key(part) in builder.quantities:
+        title = f"Keeps the {' '.join(goal.limb)} off the ground"
+        off = model.usual_height(part) + 0.15 * model.limb_length(part)
+        builder.add(Row(title, "share", lift_key(part), 0.8, low=off))
+        not_fallen(builder)
         return
     wanted = model.usual_rise(part) + (0.3 if up else -0.3) * model.limb_length(part)
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
@@ -516,13 +449,11 @@ RULES: Mapping[str, Rule] = {
         needs="height",
         cannot="crouch",
     ),
-    "lie": _rows(
-        Limit("Lies on the ground", "final", "height", (0.55, "allowed")),
-        Limit("Lies still", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
-        CALM,
-        needs="height",
-        cannot="lie down",
-    ),
+    "lie": _lie,
+    "sway": _sway,
+    "stop": _stand,
+    "return": _return,
+    "leave": _leave,
     "get_up": _get_up,
     "reach": _reach,
     "touch": _touch,
@@ -544,15 +475,37 @@ RULES: Mapping[str, Rule] = {
         Limit("Moves its joints calmly", "mean", "joint_speed", 4.0, "dynamics", 0.4),
     ),
     "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, "efficiency", 0.4)),
-    "in_place": _rows(*in_place("task", 1.0)),
-    "centred": _rows(Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.3)),
+    "in_place": _in_place,
+    "centred": _rows(
+        Row("Keeps the cart in the middle", "share", "cart_offset", 0.9, high=MIDDLE),
+        *_POLE_TASK,
+        needs="cart_offset",
+        cannot="keep to the middle",
+    ),
+    "off_centre": _rows(
+        Row("Keeps the cart off the middle", "share", "cart_offset", 0.8, low=SIDE),
+        *_POLE_TASK,
+        needs="cart_offset",
+        cannot="keep off the middle",
+    ),
+    **{
+        f"on_{side}": _rows(
+            Row(f"Keeps the cart on the {side}", "share", f"cart_{side}", 0.8, low=SIDE),
+            *_POLE_TASK,
+            needs=f"cart_{side}",
+            cannot=f"keep to the {side} side",
+        )
+        for side in ("left", "right")
+    },
+    "reared": _rows(
+        Row("Holds its nose up", "share", "nose_up", 0.7, low=0.8),
+        needs="nose_up",
+        cannot="rear up",
+    ),
     "straight": _straight,
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
-    "on_back": _rows(
-        Row("Is on its back", "share", "tilt", 0.7, low=2.2),
-        needs="tilt",
-        cannot="turn over",
-    ),
+    "crooked": lambda builder, _: builder.cannot.append("leave its line"),
+    "on_back": _on_back,
 }
 """What each motion and style of the lexicon asks for."""
 
@@ -560,7 +513,9 @@ OPPOSITES: Mapping[str, str] = {
     "go": "stand", "run": "go", "fall": "stable", "jump": "quiet", "hop": "quiet",
     "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
-    "straight": "straight", "crawl": "go",
+    "straight": "straight", "crawl": "go", "stop": "go", "lower": "raise",
+    "crooked": "straight",
+    "centred": "off_centre", "off_centre": "centred", "on_left": "on_right", "on_right": "on_left",
 }  # fmt: skip
 """What a forbidden motion asks for instead."""
 
@@ -577,17 +532,23 @@ class Slots:
 _ANY_SPEED = frozenset(PACES)
 _TRAVEL = Slots(frozenset(_WAYS), _ANY_SPEED, frozenset({"m/s"}))
 _TURNING = Slots(
-    frozenset({"clockwise", "counterclockwise", "left", "right"}), _ANY_SPEED, frozenset({"rad/s"})
+    frozenset({"clockwise", "counterclockwise", "left", "right"}),
+    _ANY_SPEED,
+    frozenset({"rad/s", "times"}),
 )
-_TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions)
+_TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions, units=frozenset({"times"}))
 _JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m"}))
-_REACHING = Slots(speeds=frozenset({"fast"}))
+_REACHING = Slots(frozenset({"target"}), frozenset({"fast"}))
 SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
     **dict.fromkeys(("spin", "turn"), _TURNING),
     **dict.fromkeys(("flip", "roll"), _TUMBLING),
     **dict.fromkeys(("jump", "hop"), _JUMPING),
-    **dict.fromkeys(("reach", "push"), _REACHING),
+    **dict.fromkeys(("reach", "push", "touch"), _REACHING),
+    "sway": Slots(frozenset({"left", "right"}), units=frozenset({"times"})),
+    "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
+    "leave": Slots(frozenset({"away", "backward"})),
+    **dict.fromkeys(("on_left", "on_right"), Slots(frozenset({"left", "right"}))),
     **dict.fromkeys(("get_up", "stand", "balance", "raise"), Slots(frozenset({"up"}))),
     **dict.fromkeys(("lower", "crouch", "lie"), Slots(frozenset({"down"}))),
 }
@@ -597,17 +558,38 @@ SLOTS: Mapping[str, Slots] = {
 def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     """Add what one goal asks for, and note the words of it that nothing measures."""
     cannot, builder.served = len(builder.cannot), False
+    goal = _adapted(builder, goal)
     name = OPPOSITES.get(goal.motion) if goal.negated else goal.motion
     if name is None or name not in RULES or (goal.negated and goal.direction):
         forbidden = "not " if goal.negated else ""
         builder.cannot.append(f"{forbidden}{goal.motion} {goal.direction}".rstrip())
     else:
-        RULES[name](builder, goal)
+        RULES[name](builder, replace(goal, motion=name))
     if len(builder.cannot) > cannot or not builder.served:
         words = ["not"] * goal.negated + list(goal.words)
     else:
         words = list(_unused_words(goal))
     builder.uncovered += [word for word in words if word not in STOP_WORDS]
+
+
+def _adapted(builder: CriteriaBuilder, goal: Goal) -> Goal:
+    """A goal in the terms of this environment.
+
+    Seen from the side, what lives in a plane goes right when it goes forward; a cart that goes to
+    the right is on the right; an arm that backs off leaves what it touched.
+    """
+    if goal.motion not in ("go", "run", "crawl"):
+        return goal
+    side = goal.direction if goal.direction in ("left", "right") else ""
+    known = builder.quantities
+    if side and builder.model.poles:
+        return replace(goal, motion=f"on_{side}")
+    if side and "forward_speed" in known and "left_speed" not in known:
+        ahead = "forward" if side == "right" else "backward"
+        return goal if EITHER_SIDE & {*goal.words} else replace(goal, direction=ahead)
+    if goal.direction in ("away", "backward") and "hand_distance" in known:
+        return replace(goal, motion="leave")
+    return goal
 
 
 def _unused_words(goal: Goal) -> Iterator[str]:
@@ -620,6 +602,7 @@ def _unused_words(goal: Goal) -> Iterator[str]:
         ("speed", goal.speed, slots.speeds),
     ):
         if value and value not in usable:
-            yield from (w for w in goal.words if w in LEXICON and LEXICON[w].slot == slot)
+            entries = ((word, entry_of(word)) for word in goal.words)
+            yield from (word for word, entry in entries if entry and entry.slot == slot)
     if goal.amount is not None and goal.amount.unit not in slots.units:
         yield f"{goal.amount.value:.3g} {goal.amount.unit}"

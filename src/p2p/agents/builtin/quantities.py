@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from p2p.agents.builtin.morphology import Morphology, morphology_of
+from p2p.agents.builtin.morphology import OBJECTS, TARGETS, Morphology, morphology_of
 
 if TYPE_CHECKING:
     from p2p.training.specs.records import BodyEntry, JointEntry
@@ -57,6 +57,10 @@ class Quantity:
     """For a limb's height, which has no natural zero: how long the limb is."""
     ceiling: tuple[float, float] | None = None
     """From where on it is much, and above which the environment ends the episode."""
+    turning: float | None = None
+    """For what turns: the rate that is well on the way to a full turn, in rad/s."""
+    rate: str = ""
+    """The quantity that says how fast it grows, for what is to swing."""
     felt_as: str = ""
     """The quantity through which a policy notices it, where it does not observe it itself."""
 
@@ -127,6 +131,10 @@ _WAYS = (
     (("forward_speed", "forward speed"), ("backward_speed", "backward speed")),
     (("left_speed", "speed to the left"), ("right_speed", "speed to the right")),
 )
+_STRAYS = (
+    ("stray_ahead", "distance ahead of or behind where it began"),
+    ("stray_aside", "distance to the side of where it began"),
+)
 _TURNS = (
     (("roll_right_rate", "rolling rate to the right"),
      ("roll_left_rate", "rolling rate to the left")),
@@ -174,6 +182,9 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     symbol = r"\|v_{xy}\|" if planar else r"\|v_x\|"
     yield Quantity("ground_speed", "speed over ground", "m/s", speed, symbol)
     yield _drift(model)
+    if planar:
+        for axis, (key, words) in enumerate(_STRAYS):
+            yield _stray(model, axis, key, words)
 
 
 def _drift(model: Morphology) -> Quantity:
@@ -194,25 +205,59 @@ def _drift(model: Morphology) -> Quantity:
                     felt_as="" if sees_its_place else "ground_speed")  # fmt: skip
 
 
+def _stray(model: Morphology, axis: int, key: str, words: str) -> Quantity:
+    """How far it is from its line; the line is through the origin for a reward."""
+    assert model.root is not None
+    name = ("x_position", "y_position")[axis]
+    place = f"[..., {model.root.id}, {axis}]"
+    reward = f"np.abs({{{name}}})" if name in model.spec.info_keys else None
+    judge = f"np.abs({{xpos}}{place} - {{xpos}}[:1]{place})"
+    return Quantity(key, words, "m", Code(reward, judge), rf"\|{'xy'[axis]} - {'xy'[axis]}_0\|",
+                    episode_only=True)  # fmt: skip
+
+
 def _posture(model: Morphology) -> Iterator[Quantity]:
     root, joint = model.root, model.height_joint
     if root is None:
         return
     if joint is not None:
-        offset = 2 if model.free else 0
-        reward = _observed(model, f"qpos[{joint.qpos_address + offset}]")
-        if reward and not model.free and joint.height_offset:
-            reward += f" + {joint.height_offset:g}"
-        height = Code(reward, f"{{xpos}}[..., {root.id}, 2]")
-        climb = _state(model, "qvel", joint.qvel_address + offset)
-        yield Quantity("height", f"height of the {root.name}", "m", height, "z", headroom=3.0,
-                       ceiling=model.ceiling)  # fmt: skip
+        climb = _state(model, "qvel", joint.qvel_address + (2 if model.free else 0))
+        yield Quantity("height", f"height of the {root.name}", "m", _height(model), "z",
+                       headroom=3.0, ceiling=model.ceiling)  # fmt: skip
         yield Quantity("climb_speed", f"upward speed of the {root.name}", "m/s", climb, "v_z")
         yield Quantity("bounce", f"speed of the {root.name} up or down", "m/s",
                        _formula("np.abs({})", climb), r"\|v_z\|")  # fmt: skip
     tilt = _tilt(model)
     if tilt is not None:
         yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
+
+    nose = _nose(model)
+    if nose is not None:
+        yield Quantity("nose_up", f"angle of the {root.name}'s nose above the horizontal", "rad",
+                       nose, r"\phi")  # fmt: skip
+
+
+def _nose(model: Morphology) -> Code | None:
+    """How far the front end of one that is longer than high points up, -pi/2 to pi/2."""
+    hinge = model.root_axis("hinge", 1)
+    if not model.is_long or not (model.free or hinge):
+        return None
+    if model.free:
+        return _formula(f"np.arcsin(np.clip({_VERTICAL[0]}, -1.0, 1.0))", *_orientation(model))
+    sine = "np.sin({})" if hinge and hinge[1] < 0 else "-np.sin({})"
+    assert hinge is not None
+    return _formula(f"np.arcsin({sine})", _state(model, "qpos", hinge[0].qpos_address))
+
+
+def _height(model: Morphology) -> Code:
+    """Of the root over the ground."""
+    assert model.root is not None
+    joint = model.height_joint
+    assert joint is not None
+    reward = _observed(model, f"qpos[{joint.qpos_address + (2 if model.free else 0)}]")
+    if reward and not model.free and joint.height_offset:
+        reward += f" + {joint.height_offset:g}"
+    return Code(reward, f"{{xpos}}[..., {model.root.id}, 2]")
 
 
 def _tilt(model: Morphology) -> Code | None:
@@ -280,6 +325,14 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
     speed = _formula("np.abs({})", _state(model, "qvel", cart.qvel_address))
     yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|")
     yield Quantity("cart_speed", "speed of the cart", "m/s", speed, r"\|v\|")
+    place = _state(model, "qpos", cart.qpos_address)
+    velocity = _state(model, "qvel", cart.qvel_address)
+    for side, sign, symbol in (("right", 1.0, ""), ("left", -1.0, "-")):
+        key = f"cart_{side}"
+        yield Quantity(key, f"offset of the cart to the {side}", "m", _signed(sign, place),
+                       f"{symbol}x", rate=f"{key}_velocity")  # fmt: skip
+        yield Quantity(f"{key}_velocity", f"velocity of the cart to the {side}", "m/s",
+                       _signed(sign, velocity), f"{symbol}v")  # fmt: skip
 
 
 def _pole_tilt(model: Morphology) -> str | None:
@@ -299,8 +352,8 @@ def _pole_tilt(model: Morphology) -> str | None:
 
 def _targets(model: Morphology) -> Iterator[Quantity]:
     """Distances to what is to be reached or pushed."""
-    goal = model.named("target", "goal")
-    thing = model.named("object", "ball", "puck", "cube", "block")
+    goal = model.named(*TARGETS)
+    thing = model.named(*OBJECTS)
     driven = [body for body in model.spec.bodies[1:]
               if any(joint.body == body.name for joint in model.driven)]  # fmt: skip
     carried = {part.id for body in driven for part in model.below(body)}
@@ -310,24 +363,50 @@ def _targets(model: Morphology) -> Iterator[Quantity]:
     yield _distance(model, "target_distance", thing or hand, goal)
     if thing is not None:
         yield _distance(model, "hand_distance", hand, thing)
+    else:
+        yield from _orbits(model, hand, goal)
+
+
+def _gap(model: Morphology, a: BodyEntry, b: BodyEntry, axis: int) -> str | None:
+    """How far one is from the other along an axis, up to its sign, as observed."""
+    first, second = f"xpos[{a.id}, {axis}]", f"xpos[{b.id}, {axis}]"
+    one, other = _observed(model, first), _observed(model, second)
+    return (
+        _observed(model, f"{first} - {second}")
+        or _observed(model, f"{second} - {first}")
+        or (f"({one} - {other})" if one and other else None)
+    )
 
 
 def _distance(model: Morphology, key: str, a: BodyEntry, b: BodyEntry) -> Quantity:
-    gaps: list[str] = []
-    for axis in range(3):
-        first, second = f"xpos[{a.id}, {axis}]", f"xpos[{b.id}, {axis}]"
-        one, other = _observed(model, first), _observed(model, second)
-        if gap := (
-            _observed(model, f"{first} - {second}")
-            or _observed(model, f"{second} - {first}")
-            or (one and other and f"({one} - {other})")
-        ):
-            gaps.append(gap)
+    gaps = [gap for axis in range(3) if (gap := _gap(model, a, b, axis))]
     squares = " + ".join(f"{gap} ** 2" for gap in gaps)
     judge = f"np.linalg.norm({{xpos}}[..., {a.id}, :] - {{xpos}}[..., {b.id}, :], axis=-1)"
     code = Code(f"np.sqrt({squares})" if gaps else None, judge)
     return Quantity(key, f"distance of the {a.name} from the {b.name}", "m", code, "d",
                     span=model.length)  # fmt: skip
+
+
+def _orbits(model: Morphology, hand: BodyEntry, goal: BodyEntry) -> Iterator[Quantity]:
+    """How fast the hand goes round the target, seen from above."""
+    dt = f"{model.spec.dt:.6g}"
+    seen = [_gap(model, hand, goal, axis) for axis in range(2)]
+    turned = "np.arctan2({0} * {3} - {1} * {2}, {0} * {2} + {1} * {3}) / " + dt
+    reward = None
+    if seen[0] and seen[1]:
+        now = [str(gap) for gap in seen]
+        reward = turned.format(*(gap.replace("{next_obs}", "{obs}") for gap in now), *now)
+    arm = f"({{xpos}}[..., {hand.id}, %d] - {{xpos}}[..., {goal.id}, %d])"
+    x, y = arm % (0, 0), arm % (1, 1)
+    judge = f"np.diff(np.unwrap(np.arctan2({y}, {x})), prepend=np.arctan2({y}, {x})[:1]) / {dt}"
+    for key, way, sign in (
+        ("orbit_left", "counterclockwise", 1.0),
+        ("orbit_right", "clockwise", -1.0),
+    ):
+        words = f"{way} rate of the {hand.name} around the {goal.name}"
+        yield Quantity(f"{key}_rate", words, "rad/s", _signed(sign, Code(reward, judge)),
+                       r"\dot\alpha", episode_only=True,
+                       turning=2 * np.pi / (model.horizon * model.spec.dt))  # fmt: skip
 
 
 def _limbs(model: Morphology) -> Iterator[Quantity]:
@@ -338,9 +417,12 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
         if model.chain(part):
             name = part.name.replace("_", " ")
             code = Code(_rewarded_rise(model, part), _judged_rise(model, part))
+            symbol = rf"h_\mathrm{{{part.name.replace('_', '')}}}"
             yield Quantity(rise_key(part), f"height of the {name} over the {model.root.name}", "m",
-                           code, rf"h_\mathrm{{{part.name.replace('_', '')}}}",
-                           stretch=model.limb_length(part))  # fmt: skip
+                           code, symbol, stretch=model.limb_length(part))  # fmt: skip
+            if model.rests_on(part):
+                yield Quantity(lift_key(part), f"height of the {name} over the ground", "m",
+                               _formula("{} + {}", code, _height(model)), symbol)  # fmt: skip
     gaps = [
         _formula("np.abs({} - {})" if sign > 0 else "np.abs({} + {})",
                  *(_state(model, "qpos", joint.qpos_address) for joint in (left, right)))
@@ -355,6 +437,11 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
 def rise_key(part: BodyEntry) -> str:
     """The key of how high a part is."""
     return "rise_" + re.sub(r"\W", "_", part.name.lower())[:34]
+
+
+def lift_key(part: BodyEntry) -> str:
+    """The key of how high a part that it stands on is over the ground."""
+    return "lift_" + rise_key(part).removeprefix("rise_")
 
 
 ROTATED = '''def turned(point, axis, anchor, angle):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from p2p.agents.builtin.grammar import Goal, parse
+from p2p.agents.builtin.builder import CriteriaBuilder
+from p2p.agents.builtin.grammar import Goal
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.motions import CriteriaBuilder, apply_goal
+from p2p.agents.builtin.motions import apply_goal
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.reward import Recipe, Term, with_criteria
 
@@ -44,8 +45,8 @@ def follow(remarks: tuple[str, ...], recipe: Recipe) -> Followed:
     """The recipe with the remarks followed, and how."""
     if not remarks:
         return Followed(recipe)
-    own_limbs = morphology_of(recipe.env_id).limb_words
-    parsed = [parse(remark, own_limbs, remark=True) for remark in remarks]
+    model = morphology_of(recipe.env_id)
+    parsed = [model.parse(remark, remark=True) for remark in remarks]
     unused = [word for each in parsed for word in each.unused]
     goals = [goal for each in parsed for goal in each.goals]
     changes: list[str] = []

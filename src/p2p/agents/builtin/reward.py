@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from p2p.agents.builtin.grammar import parse
+from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.measures import WHOLE, Measure, Window, read_measure
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.motions import CriteriaBuilder, apply_goal
+from p2p.agents.builtin.motions import apply_goal
 from p2p.agents.builtin.quantities import ROTATED, Quantity, quantities_of
 from p2p.agents.requests import CodeDraft, RewardRequest
 from p2p.contracts import Category, Criterion, Name, Record
 
 MARK = "# recipe: "
-Shape = Literal["more", "near", "under", "over", "reach", "alive"]
+Shape = Literal["more", "near", "under", "over", "reach", "swing", "alive"]
 
 CATEGORY_WEIGHTS: Mapping[Category, float] = {
     "task": 1.0,
@@ -35,6 +35,8 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 LIMIT_WEIGHT = 0.5
 _LEAST_SCALE = 1e-3
+SWING_SPEED = 0.3
+"""Up to which a cart that swings earns more, in m/s."""
 
 
 class Term(Record):
@@ -136,7 +138,7 @@ def _guess(env_id: str, criterion: Criterion) -> Measure | None:
     model = morphology_of(env_id)
     for text in (criterion.measure, criterion.title):
         builder = CriteriaBuilder(model, quantities_of(env_id))
-        for goal in parse(text, model.limb_words).goals:
+        for goal in model.parse(text).goals:
             apply_goal(builder, goal)
         for ours, measure in zip(builder.criteria, builder.measures, strict=True):
             is_share = measure.stat in ("share", "lasting")
@@ -241,7 +243,7 @@ def _term(
     # A reward sees no earlier action; large ones shake most.
     key = "effort" if measure.quantity == "action_change" else measure.quantity
     quantity = quantities[key]
-    if measure.stat == "share" and quantity.span is not None:
+    if measure.stat == "share" and quantity.span is not None and measure.low is None:
         return None  # of a share of time at a target, the distance itself pulls
     opposite = next(
         (
@@ -271,37 +273,52 @@ def _shape(
     criterion: Criterion, measure: Measure, quantity: Quantity, aim: float | None
 ) -> tuple[Shape, dict[str, float]]:
     """The shape of a criterion's term with its target, scale and cap."""
-    t, low, high = criterion.threshold, measure.low, measure.high
-    share, up = measure.stat == "share", criterion.comparison == "at_least"
+    t, up = criterion.threshold, criterion.comparison == "at_least"
     shape: Shape = "under"
     numbers: dict[str, float] = {}
-    if aim is not None and quantity.key != "effort":
-        scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
-        shape, numbers = "near", {"target": aim, "scale": scale}
-    elif quantity.key == "effort":
+    if quantity.key == "effort":
         pass
-    elif share and high is not None:
-        leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
-        numbers = {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
-    elif share:
-        shape, numbers = "over", {"target": 1.15 * (low or 0.0), "scale": abs(low or 0.0)}
+    elif aim is not None:
+        scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
+        if quantity.span is not None:  # from far away as well
+            scale = quantity.span / 3
+        shape, numbers = "near", {"target": aim, "scale": scale}
+    elif measure.low is not None or measure.high is not None:
+        shape, numbers = _bounded_shape(measure, quantity)
     elif quantity.stretch is not None:
         beyond = 0.1 * quantity.stretch if up else -0.1 * quantity.stretch
         shape = "over" if up else "under"
         numbers = {"target": t + beyond, "scale": quantity.stretch}
+    elif up:
+        shape, numbers = _growing_shape(t, measure, quantity)
     elif quantity.span is not None:
         shape, numbers = "reach", {"target": 2 * t, "scale": quantity.span}
-    elif not up:
-        numbers = {"scale": 3 * abs(t)}
-    elif measure.stat == "turns":
-        shape, numbers = "more", {"target": 4.0, "cap": 1.5}
-    elif quantity.enough is not None:
-        shape, numbers = "near", {"target": quantity.enough * t, "scale": abs(t)}
     else:
-        shape = "more"
-        numbers = {"target": max(abs(t), _LEAST_SCALE), "cap": quantity.headroom}
+        numbers = {"scale": 3 * abs(t)}
     numbers["scale"] = max(numbers.get("scale", 1.0), _LEAST_SCALE)
     return shape, {name: _rounded(number) for name, number in numbers.items()}
+
+
+def _bounded_shape(measure: Measure, quantity: Quantity) -> tuple[Shape, dict[str, float]]:
+    """For a share of time on one side of a bound, and for swings beyond one."""
+    low, high = measure.low or 0.0, measure.high
+    if measure.stat == "swings":  # turn a little beyond
+        return "swing", {"target": 1.2 * low, "scale": SWING_SPEED}
+    if high is not None:
+        leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
+        return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
+    return "over", {"target": 1.15 * low, "scale": abs(low)}
+
+
+def _growing_shape(
+    threshold: float, measure: Measure, quantity: Quantity
+) -> tuple[Shape, dict[str, float]]:
+    """For what must be at least so much."""
+    if measure.stat == "turns":
+        return "more", {"target": quantity.turning or 4.0, "cap": 1.5}
+    if quantity.enough is not None:
+        return "near", {"target": quantity.enough * threshold, "scale": abs(threshold)}
+    return "more", {"target": max(abs(threshold), _LEAST_SCALE), "cap": quantity.headroom}
 
 
 def _rounded(value: float) -> float:
@@ -337,6 +354,13 @@ _FORMS: Mapping[Shape, _Form] = {
         "{w} * (np.exp(-np.square({q} / {t})) - np.clip({q} / {s}, 0.0, 1.0))",
         "{w} (e^{{-({x} / {t})^2}} - [{x} / {s}]_0^1)",
         "{words}, the less the better",
+    ),
+    "swing": _Form(
+        # The wrong way costs less than the right way pays, or one that is as likely to go either
+        # way would learn to rest.
+        "{w} * np.clip(self._side * q_{rate} / {s}, -0.3, 1.0)",
+        r"{w} [\pm v / {s}]_{{-0.3}}^1",
+        "{words}: towards {target:.3g}{unit} on the one side, then on the other",
     ),
     "under": _Form(
         "-{w} * np.clip(({q} - {t}) / {s}, 0.0, 1.0)",
@@ -381,7 +405,7 @@ class Sequence(RewardFunction):
     """{title}."""
 
     def __init__(self):
-        self._step = 0
+        self._step = 0{memory}
 
     def compute(self, obs, action, next_obs, info):
         start = np.asarray(info["_episode_start"])
@@ -406,8 +430,16 @@ def render(recipe: Recipe) -> str:
     quantities = quantities_of(recipe.env_id)
     forms = [_form(term, quantities) for term in recipe.terms]
     used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
+    used |= dict.fromkeys(quantities[t.quantity].rate for t in recipe.terms if t.shape == "swing")
     lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
+    swings = any(term.shape == "swing" for term in recipe.terms)
+    if swings:
+        lines.append("self._side = np.where(start, 1.0, self._side)")
     for term, form in zip(recipe.terms, forms, strict=True):
+        if term.shape == "swing":
+            there = f"np.where({{q}} < -{term.target:g}, 1.0, self._side)"
+            turn = f"self._side = np.where({{q}} > {term.target:g}, -1.0, {there})"
+            lines.append(turn.format(q=f"q_{term.quantity}"))
         first, last = term.window
         timed = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
         lines.append(f"{term.name} = {form.code if term.window == WHOLE else timed}")
@@ -415,7 +447,7 @@ def render(recipe: Recipe) -> str:
     total = " + ".join(names) or "np.zeros(np.shape(action)[:-1])"
     by_name = ", ".join(f'"{name}": {name}' for name in names)
     lines += [f"terms = {{{by_name}}}", f"return {total}, terms"]
-    sequence = any(term.window != WHOLE for term in recipe.terms)
+    sequence = swings or any(term.window != WHOLE for term in recipe.terms)
     entry, indent = ('    "{}": "{}",', 8) if sequence else ("    {}: {}", 4)
     terms = [entry.format(name, form.text) for name, form in zip(names, forms, strict=True)]
     return (_CLASS if sequence else _FUNCTION).format(
@@ -423,6 +455,7 @@ def render(recipe: Recipe) -> str:
         env_id=recipe.env_id,
         horizon=morphology_of(recipe.env_id).horizon,
         recipe=recipe.line(),
+        memory="\n        self._side = 1.0" if swings else "",
         helpers=f"\n\n{ROTATED}" if any("turned(" in line for line in lines) else "",
         latex="r = " + (" + ".join(form.latex for form in forms) or "0"),
         terms=textwrap.indent("\n".join(terms), " " * indent),
@@ -438,4 +471,5 @@ def _form(term: Term, quantities: Mapping[str, Quantity]) -> _Form:
     if quantity is not None:
         unit = f" {quantity.unit}" if quantity.unit else ""
         values |= {"x": quantity.symbol, "words": quantity.words, "unit": unit}
+        values["rate"] = quantity.rate
     return _Form(*(text.format(**values) for text in _FORMS[term.shape]))

@@ -91,7 +91,10 @@ def start_benchmark(state: State, body: StartBenchmarkRequest) -> StartBenchmark
 def plan_benchmark(state: State, body: StartBenchmarkRequest) -> BenchmarkPlanResponse:
     """What a suite would take in steps, time and money; nothing is started."""
     benchmark = _planned(state, body)
-    needed = workload(benchmark, parallel_prompts(benchmark, state.runs_dir))
+    try:
+        needed = workload(benchmark, parallel_prompts(benchmark, state.runs_dir))
+    except InferenceError as error:
+        raise BadRequest(f"P2P_PRICES: {error}") from error
     return BenchmarkPlanResponse(workload=needed, lines=needed.lines)
 
 

@@ -1,9 +1,8 @@
-"""MP4 files that every browser plays, frame by frame, with a line of text over the picture."""
+"""MP4 files that every browser plays, frame by frame."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +15,11 @@ if TYPE_CHECKING:
 Frame = NDArray[np.uint8]
 """(height, width, 3), RGB; height and width even."""
 
-CRF = 21
-"""x264's quality: text stays sharp; half a megabyte for 8 s of HalfCheetah at 480 x 480."""
+FPS = 25
+"""Of videos of whole episodes. They play in real time."""
+CRF = 23
+"""x264's quality: 0.2 MB for 8 s of HalfCheetah at 640 x 480."""
 PRESET = "superfast"
-MARGIN, PADDING = 10, 12
 
 
 def partial_path(path: Path) -> Path:
@@ -77,58 +77,22 @@ def _add_stream(file: Any, shape: tuple[int, ...], fps: Fraction) -> Any:
     return stream
 
 
-def sampled_steps(
-    length: int, dt: float, max_fps: float = 30.0, max_frames: int | None = None
-) -> tuple[list[int], Fraction]:
+def frame_rows(
+    length: int, dt: float, max_frames: int | None = None
+) -> tuple[list[float], Fraction]:
     """Which recorded rows to show, and at what rate, so that the video runs in real time.
 
-    Every k-th row with the smallest k that stays within max_fps and max_frames: equal steps look
-    smooth. The last row is always shown, so that one sees how an episode ended.
+    Rows are as far apart as frames are in time, so most lie between two recorded ones: equal steps
+    look smooth. The last one is always shown, so that one sees how an episode ended.
     """
     if dt <= 0:
         raise ValueError(f"dt must be positive, not {dt}")
-    every = max(1, int(np.ceil(1 / (dt * max_fps) - 1e-6)))
+    step = 1 / (FPS * dt)
     if max_frames is not None:
-        every = max(every, -(-length // max_frames))
-    rows = list(range(0, length, every))
-    if rows and rows[-1] != length - 1:
-        rows.append(length - 1)
-    return rows, Fraction(1 / (dt * every)).limit_denominator(1000)
-
-
-def draw_texts(band: Frame, texts: tuple[str, ...]) -> None:
-    """Darken a band of a frame, in place, and write the texts: left, right, and between them.
-
-    The text is as high as the band less its PADDING. Each keeps its place from frame to frame, so
-    the numbers do not dance.
-    """
-    height, width = band.shape[:2]
-    mask = np.zeros((height, width), np.uint16)
-    for i, text in enumerate(texts):
-        written = _line(text, height - PADDING)[:, : width - 2 * MARGIN]
-        room = width - 2 * MARGIN - written.shape[1]
-        left = MARGIN + (room if i and i == len(texts) - 1 else i * width // 4)
-        part = mask[:, left : left + written.shape[1]]
-        np.maximum(part, written[:, : part.shape[1]], out=part)
-    dark = band // np.uint8(4)
-    # White over the darkened picture, by the mask's coverage.
-    band[:] = dark + ((255 - dark.astype(np.uint16)) * mask[:, :, None] // 255).astype(np.uint8)
-
-
-@lru_cache(maxsize=64)
-def _line(text: str, size: int) -> NDArray[np.uint16]:
-    return np.concatenate([_glyph(character, size) for character in text or " "], axis=1)
-
-
-@lru_cache(maxsize=1024)
-def _glyph(character: str, size: int) -> NDArray[np.uint16]:
-    """A character's coverage, 0 to 255, as high as a band; digits are all equally wide."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    font = ImageFont.load_default(size=size)
-    widest = max(font.getlength(digit) for digit in "0123456789")
-    advance = widest if character.isdigit() else font.getlength(character)
-    image = Image.new("L", (max(1, round(advance)), size + PADDING))
-    offset = (advance - font.getlength(character)) / 2
-    ImageDraw.Draw(image).text((offset, 4), character, fill=255, font=font)
-    return np.asarray(image).astype(np.uint16)
+        step = max(step, length / max_frames)
+    last = length - 1
+    rows = [number * step for number in range(int(last / step + 1e-6) + 1)]
+    if last - rows[-1] > 1e-6:
+        rows.append(float(last))
+    rows[-1] = min(rows[-1], float(last))
+    return rows, Fraction(1 / (dt * step)).limit_denominator(1000)

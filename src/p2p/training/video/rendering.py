@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, TypeAdapter
@@ -28,13 +28,8 @@ from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
 from p2p.utils.subprocess_utils import python_command
 
-if TYPE_CHECKING:
-    from p2p.training.trajectory import RecordedEpisode
-    from p2p.training.video.encode import Frame
-
-
 SECONDS_PER_JOB = 300.0
-"""Default limit. A 1,000-step episode takes under 15 s on one busy core."""
+"""Default limit. An episode of 50 s takes about 40 s on one busy core."""
 
 
 class RenderJob(Record):
@@ -43,11 +38,9 @@ class RenderJob(Record):
     env_id: str
     trajectory: Path
     output: Path
-    title: str = ""
-    max_fps: Annotated[float, Field(gt=0, le=240)] = 30.0
     max_frames: Annotated[int, Field(ge=1)] | None = None
     """A longer episode is shown whole, at fewer frames per second."""
-    width: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 480
+    width: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 640
     height: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 480
 
 
@@ -167,46 +160,16 @@ def render(job: RenderJob, time_limit: float | None = None) -> RenderOutcome:
 def render_here(job: RenderJob) -> int:
     """Make the video in this process; returns its number of frames."""
     from p2p.training.trajectory import RecordedEpisode
-    from p2p.training.video.encode import sampled_steps, write_video
+    from p2p.training.video.encode import FPS, frame_rows, write_video
     from p2p.training.video.scene import pictures
 
     trajectory = RecordedEpisode.load(job.trajectory)
     times = trajectory["timestamp"].astype(np.float64)
-    dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / job.max_fps
-    rows, fps = sampled_steps(trajectory.length, dt, job.max_fps, job.max_frames)
+    dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / FPS
+    rows, fps = frame_rows(trajectory.length, dt, job.max_frames)
     job.output.parent.mkdir(parents=True, exist_ok=True)
-    plain = pictures(job.env_id, trajectory, rows, job.width, job.height)
-    return write_video(job.output, _with_text(plain, job.title, trajectory, rows), fps)
-
-
-def _with_text(
-    frames: Iterator[Frame], title: str, trajectory: RecordedEpisode, rows: list[int]
-) -> Iterator[Frame]:
-    from p2p.training.video.encode import PADDING, draw_texts
-
-    for frame, row in zip(frames, rows, strict=True):
-        height = PADDING + max(8, min(16, frame.shape[1] // 30))
-        if title:
-            draw_texts(frame[:height], (title,))
-        draw_texts(frame[-height:], overlay_texts(trajectory, row))
-        yield frame
-
-
-def overlay_texts(trajectory: RecordedEpisode, row: int) -> tuple[str, str, str]:
-    """Time, step of all steps, return so far of the whole return."""
-    now, whole = trajectory["cumulative_reward"][row], trajectory.total_reward
-    return (
-        f"{trajectory['timestamp'][row]:.2f} s",
-        f"step {int(trajectory['step'][row]) + 1} / {int(trajectory['step'][-1]) + 1}",
-        f"return {_number(now)} / {_number(whole)}",
-    )
-
-
-def _number(value: float) -> str:
-    """Short enough for the band, whatever the reward's scale."""
-    if abs(value) >= 1e7 or 0 < abs(value) < 0.05:
-        return f"{value:.2g}"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+    frames = pictures(job.env_id, trajectory, rows, job.width, job.height)
+    return write_video(job.output, frames, fps)
 
 
 def _import_path() -> str:
@@ -247,11 +210,6 @@ def _attempt(job: RenderJob) -> RenderOutcome:
     )
 
 
-MAX_FRAMES = 500
-"""Per video of a run: an episode of 50 s at 10 frames per second, as a person or a judge needs it.
-Drawing in software is the dearest part of an evaluation."""
-
-
 class RenderQueue:
     """Renders what is added in the background; leaving the block early cancels the rest.
 
@@ -283,15 +241,8 @@ class RenderQueue:
             asked = output in self._asked or output.exists()
             if self.enabled and trajectory.exists() and not asked:
                 self._asked.add(output)
-                title = f"{self.env_id}  step {step:,}  {label}"
                 self._waiting.append(
-                    RenderJob(
-                        env_id=self.env_id,
-                        trajectory=trajectory,
-                        output=output,
-                        title=title,
-                        max_frames=MAX_FRAMES,
-                    )
+                    RenderJob(env_id=self.env_id, trajectory=trajectory, output=output)
                 )
         self.advance()
 

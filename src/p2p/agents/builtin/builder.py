@@ -1,0 +1,157 @@
+"""Collects the criteria that goals add up to in one environment.
+
+A threshold is a number, or a share of something that scales with the environment's morphology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from typing import Literal
+
+from p2p.agents.builtin.exclusion import exclude_each_other
+from p2p.agents.builtin.measures import WHOLE, WINDOWS, Measure, Stat, Window
+from p2p.agents.builtin.morphology import Morphology
+from p2p.agents.builtin.quantities import Quantity
+from p2p.contracts import Category, Criterion
+
+Comparison = Literal["at_least", "at_most"]
+Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
+UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns", "swings": "swings"}
+
+SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
+    "pace": lambda model, share: share * model.pace,
+    "length": lambda model, share: share * model.length,
+    "height": lambda model, share: share * model.standing_height,
+    # Within what does not end the episode.
+    "allowed": lambda model, share: model.allowed_height(share * model.standing_height),
+    # Of the height at which one that starts lying is clearly off the ground.
+    "clear": lambda model, share: (
+        share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
+    ),
+}
+"""What a share in a threshold is a share of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One criterion of a motion."""
+
+    title: str
+    stat: Stat
+    quantity: str
+    threshold: Scaled
+    category: Category = "task"
+    weight: float = 1.0
+    low: Scaled | None = None
+    high: Scaled | None = None
+    whole: bool = False
+    """Over the whole episode, in whichever part of a sequence it stands."""
+    comparison: Comparison = "at_least"
+
+
+Limit = partial(Row, comparison="at_most")
+
+
+@dataclass(slots=True)
+class CriteriaBuilder:
+    """The criteria that goals add up to in one environment."""
+
+    model: Morphology
+    quantities: Mapping[str, Quantity]
+    window: Window = WHOLE
+    turning: bool = False
+    """Whether it is to turn as it goes: then no direction of the world is the right one."""
+    sideways: bool = False
+    """Whether it goes to a side of the world, so that forward is off its line."""
+    travelling: bool = False
+    """Whether it is to get somewhere: then what it does besides need not be done in place."""
+    criteria: list[Criterion] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
+    """Of the criteria, in their order."""
+    cannot: list[str] = field(default_factory=list)
+    """What was asked for and cannot be measured here."""
+    moves: bool = True
+    """Whether a motion is measured, or none is asked for: a style alone is something else."""
+    served: bool = False
+    """Whether the goal at hand is measured."""
+    uncovered: list[str] = field(default_factory=list)
+    """Words of the goals that no criterion measures."""
+
+    @property
+    def has_task(self) -> bool:
+        return self.moves and any(criterion.category == "task" for criterion in self.criteria)
+
+    def add(self, *rows: Row) -> None:
+        """Add those that can be measured and are not asked for already.
+
+        What went without saying and is then asked for in so many words belongs to the task.
+        """
+        for row in rows:
+            lasting = row.stat == "lasting"
+            if self.model.may_end_early if lasting else row.quantity in self.quantities:
+                self._add(row)
+                self.served = True
+
+    def _add(self, row: Row) -> None:
+        window = WHOLE if row.whole else self.window
+        low, high = (None if edge is None else self._number(edge) for edge in (row.low, row.high))
+        measure = Measure(row.stat, row.quantity, low, high, window)
+        title = row.title + (f" ({WINDOWS[window]})" if window in WINDOWS else "")
+        for place, known in enumerate(self.criteria):
+            same = self.measures[place] == measure
+            if same and row.category == "task":
+                update = {"category": "task", "weight": max(known.weight, row.weight)}
+                self.criteria[place] = known.model_copy(update=update)
+            if same or title == known.title:
+                return
+        text, unit = measure.text(self.quantities), UNITS.get(row.stat)
+        self.measures.append(measure)
+        self.criteria.append(
+            Criterion(
+                id=self._unused_id(title),
+                title=title,
+                description=f"{title}: {text}.",
+                measure=text,
+                comparison=row.comparison,
+                threshold=self._number(row.threshold),
+                unit=self.quantities[row.quantity].unit if unit is None else unit,
+                weight=row.weight,
+                category=row.category,
+            )
+        )
+
+    def _number(self, value: Scaled) -> float:
+        if isinstance(value, tuple):
+            value = SCALES[value[1]](self.model, value[0])
+        return float(f"{value:.3g}")
+
+    def _unused_id(self, title: str) -> str:
+        letters = "".join(c if c.isalnum() else " " for c in title.lower())
+        name = "_".join(letters.split())[:40] or "criterion"
+        used = {criterion.id for criterion in self.criteria}
+        names = (name, *(f"{name[:37]}_{number}" for number in range(2, 99)))
+        return next(unused for unused in names if unused not in used)
+
+    def resolve(self) -> list[tuple[str, str]]:
+        """Drop what goes without saying where it excludes what is asked for.
+
+        Returns the pairs of titles, both asked for, that exclude each other.
+        """
+        pairs = []
+        seconds = self.model.horizon * self.model.spec.dt
+        for one, other in combinations(list(zip(self.criteria, self.measures, strict=True)), 2):
+            if not exclude_each_other(one, other, seconds):
+                continue
+            if one[0].category == other[0].category == "task":
+                pairs.append((one[0].title, other[0].title))
+            else:
+                self._drop(one[0] if other[0].category == "task" else other[0])
+        return pairs
+
+    def _drop(self, criterion: Criterion) -> None:
+        if criterion in self.criteria:
+            place = self.criteria.index(criterion)
+            del self.criteria[place], self.measures[place]

@@ -1,0 +1,161 @@
+"""What an update is compiled for, and compiled updates that are kept between runs.
+
+Compiling takes longer than many a short training. The trainer cannot keep what it compiled: it
+shares its process with a reward that nobody has vouched for. So a process that never sees a reward
+compiles, once per machine, version and program, and the sandbox reads the result. JAX looks it up
+by a key of its own, and compiles anew where that differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from p2p import files
+from p2p.training.policies.network import NetworkShape
+
+if TYPE_CHECKING:
+    from p2p.config import TrainConfig
+
+COMPILE_SECONDS = 120.0
+COMPILER = "p2p.training.ppo"
+"""The module that compiles the program it is given as JSON."""
+KEPT = 64
+"""Programs on disk, the newest: each has some 100 kB."""
+SOURCES = ("ppo.py", "policies/network.py")
+"""What the program is made from."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSettings:
+    """The hyperparameters that an update is compiled for."""
+
+    minibatch_size: int
+    learning_rate: float = 3e-4
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip_coef: float = 0.2
+    clip_vloss: bool = False
+    norm_adv: bool = True
+    ent_coef: float = 0.0
+    vf_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    target_kl: float | None = None
+
+    @classmethod
+    def from_config(cls, config: TrainConfig) -> UpdateSettings:
+        return cls(**{name: getattr(config, name) for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateProgram:
+    shape: NetworkShape
+    settings: UpdateSettings
+    num_steps: int
+    num_envs: int
+    epochs: int
+
+    @classmethod
+    def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> UpdateProgram:
+        shape = NetworkShape.from_config(config, obs_dim, action_dim)
+        settings = UpdateSettings.from_config(config)
+        return cls(shape, settings, config.num_steps, config.num_envs, config.update_epochs)
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> UpdateProgram:
+        fields: dict[str, Any] = json.loads(text)
+        shape, settings = fields.pop("shape"), fields.pop("settings")
+        shape["net_arch"] = tuple(shape["net_arch"])
+        return cls(NetworkShape(**shape), UpdateSettings(**settings), **fields)
+
+    def key(self) -> str:
+        words = json.dumps([asdict(self), *_machine()], sort_keys=True)
+        return hashlib.sha256(words.encode()).hexdigest()[:32]
+
+
+@cache
+def _machine() -> tuple[str, ...]:
+    """Versions and sources, and the processor: code for one may crash on another."""
+    folder = Path(__file__).parent
+    sources = hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES))
+    cpu = [
+        line
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.startswith(("model name", "flags", "Features", "CPU part"))
+    ]
+    versions = [version(name) for name in ("jax", "jaxlib")]
+    return (*versions, sources.hexdigest(), *sorted(set(cpu)))
+
+
+def compiled_update(program: UpdateProgram, root: Path, environment: dict[str, str]) -> Path | None:
+    """The folder with the compiled program below `root`, made where it is not there yet.
+
+    `environment` is the trainer's, which JAX's key depends on. None where it cannot be made: the
+    trainer compiles for itself then.
+    """
+    folder = root / program.key()
+    if folder.is_dir():
+        return folder
+    try:
+        # Others that want the same program wait for it, no longer than compiling it would take.
+        with files.locked(root / f"{folder.name}.lock", patience_s=COMPILE_SECONDS):
+            if not folder.is_dir():
+                _compile(program, folder, environment)
+                _forget_old(root)
+    except (OSError, TimeoutError, subprocess.SubprocessError):
+        return None
+    return folder
+
+
+def _compile(program: UpdateProgram, folder: Path, environment: dict[str, str]) -> None:
+    # As in the sandbox, where nothing of the caller's gets through.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as name:
+        made = Path(name) / "made"
+        made.mkdir()
+        subprocess.run(
+            [sys.executable, "-P", "-m", COMPILER],
+            input=program.to_json(),
+            env={**inherited, **environment, **reading(made), **WRITING},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=COMPILE_SECONDS,
+            check=True,
+        )
+        made.rename(folder)
+
+
+WRITING = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
+
+def reading(folder: Path) -> dict[str, str]:
+    """Environment variables with which JAX looks there, and never writes."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000000",
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+    }
+
+
+def _forget_old(root: Path) -> None:
+    folders = [path for path in root.iterdir() if path.is_dir() and path.name[0] != "."]
+    for old in sorted(folders, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+        (root / f"{old.name}.lock").unlink(missing_ok=True)
