@@ -66,7 +66,7 @@ def test_sessions_are_ticked_in_the_list_and_compared(visitor: Visitor) -> None:
     page.get_by_text("1 of up to 4 chosen").wait_for()
     page.get_by_role("region", name="Comparison").get_by_role("link", name="Compare").click()
     page.wait_for_url(f"**/compare?of={SESSION}")
-    page.wait_for_function("document.title.startsWith('Compare: run forward fast')")
+    page.wait_for_function("() => document.title.startsWith('Compare: run forward fast')")
 
 
 def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: Path) -> None:
@@ -96,12 +96,12 @@ def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: P
 def test_a_page_is_where_it_was_left_when_one_comes_back(visitor: Visitor) -> None:
     page = open_whole(visitor, f"{SESSION_PAGE}?tab=reward")
     page.evaluate("window.scrollTo(0, 500)")
-    page.wait_for_function("window.scrollY > 400")
+    page.wait_for_function("() => window.scrollY > 400")
     page.get_by_role("link", name="Compare").first.dispatch_event("click")
     page.get_by_role("heading", level=1, name="Compare").wait_for()
     assert page.evaluate("window.scrollY") == 0
     page.go_back()
-    page.wait_for_function("window.scrollY > 400")
+    page.wait_for_function("() => window.scrollY > 400")
 
 
 def test_a_node_is_added_and_a_job_is_submitted_to_it_and_cancelled(visitor: Visitor) -> None:
@@ -114,7 +114,7 @@ def test_a_node_is_added_and_a_job_is_submitted_to_it_and_cancelled(visitor: Vis
     page.get_by_role("cell", name="spare", exact=True).wait_for()
     page.get_by_role("button", name="New job").click()
     form = page.get_by_role("form", name="Job")
-    form.get_by_label("Prompt").fill("balance the pole")
+    form.get_by_role("textbox", name="Prompt").fill("balance the pole")
     form.get_by_label("Model", exact=True).fill("builtin")
     form.get_by_label("Environment").select_option("InvertedPendulum-v5")
     form.get_by_label("spare").check()
@@ -134,6 +134,6 @@ def test_the_monitor_has_the_last_minutes_and_self_play_a_form_with_its_command(
     visitor.open("/self-play")
     page.get_by_label("Nim", exact=True).check()
     page.get_by_label("first-checkpoint").check()
-    page.get_by_label("Updates").fill("3")
+    page.get_by_role("spinbutton", name="Updates").fill("3")
     command = "unstable train --game Nim-v0-train --opponent first-checkpoint --updates 3"
     page.get_by_text(command, exact=True).wait_for()
