@@ -3,9 +3,9 @@
     python scripts/gallery.py                 # of the sessions that come with the package
     python scripts/gallery.py --runs runs     # of other sessions, and of benchmarks' cases
 
-For each row of GALLERY the best session with that prompt is looked up, its policy plays one episode
-from a start that neither training nor judging used, and a few seconds become an animated WebP in
-docs/images/gallery. gallery.json there names prompt, environment, score and command of each.
+For each row of GALLERY the first session that passed with that prompt is looked up. Its policy
+plays from starts that neither training nor judging used, and a few seconds become an animated WebP
+in docs/images/gallery. gallery.json there names prompt, environment, score and command of each.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from PIL import Image
 from p2p.api.app import demo_folders
 from p2p.config import TrainConfig
 from p2p.contracts import SessionResult
-from p2p.training.evaluation import evaluation_seed, record_episodes
+from p2p.training.evaluation import evaluation_seed, play_episodes
 from p2p.training.policies.policy import Policy
-from p2p.training.video.encode import frame_rows
+from p2p.training.video.encode import FPS, frame_rows
 from p2p.training.video.scene import pictures
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from p2p.training.trajectory import RecordedEpisode
 
 TARGET = Path(__file__).parents[1] / "docs" / "images" / "gallery"
@@ -40,8 +42,8 @@ EVERY = 2
 """Frames of a video for one of a picture: 12.5 per second."""
 QUALITY = 60
 LIMIT_BYTES = 3_000_000
-BLOCK = 12
-"""Of seeds, for the start of the episode."""
+EPISODES, BLOCK = 4, 12
+"""Played at most, and the block of seeds for their starts."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,13 @@ class Pictured:
 
 GALLERY = (
     Pictured("halfcheetah-run.webp", "run forward fast", "HalfCheetah-v5"),
-    Pictured("halfcheetah-backflip.webp", "do a backflip", "HalfCheetah-v5"),
+    Pictured("halfcheetah-backflip.webp", "do a backflip", "HalfCheetah-v5", begin_s=4.8),
     Pictured("hopper-hop.webp", "hop forward", "Hopper-v5"),
     Pictured("walker2d-walk.webp", "walk forward", "Walker2d-v5"),
     Pictured("reacher-reach.webp", "reach the target", "Reacher-v5", begin_s=0.0),
     Pictured(
         "inverteddoublependulum-balance.webp",
-        "balance the pole",
+        "balance both poles",
         "InvertedDoublePendulum-v5",
         begin_s=0.0,
     ),
@@ -84,8 +86,15 @@ def main() -> None:
             for folder in (*arguments.runs, recorded)
             for path in sorted(folder.rglob("result.json"))
         ]
-        rows = [row for each in GALLERY if (row := picture(each, sessions)) is not None]
-    (TARGET / "gallery.json").write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+        listing = TARGET / "gallery.json"
+        before = json.loads(listing.read_text("utf-8")) if listing.exists() else []
+        known = {row["file"]: row for row in before}
+        for each in GALLERY:
+            row = picture(each, sessions)
+            if row is not None:
+                known[each.file] = row
+    rows = [known[each.file] for each in GALLERY if each.file in known]
+    listing.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
     size = sum(path.stat().st_size for path in TARGET.glob("*.webp"))
     sys.stderr.write(f"{len(rows)} of {len(GALLERY)} pictures, {size:,} bytes in {TARGET}\n")
     if size > LIMIT_BYTES:
@@ -93,25 +102,30 @@ def main() -> None:
 
 
 def picture(wanted: Pictured, sessions: list[Path]) -> dict[str, str | float] | None:
-    """Film the policy of the best session of this prompt; its row in gallery.json."""
-    passed = [
-        (result.confirmed_score or 0.0, session, result)
-        for session in sessions
-        if (result := passed_with(session, wanted)) is not None
-    ]
-    if not passed:
-        sys.stderr.write(f"{wanted.file}: no session passed {wanted.prompt!r}\n")
+    """Film the policy of the first session of this prompt; its row in gallery.json."""
+    for session in sessions:
+        result = passed_with(session, wanted)
+        if result is not None:
+            break
+    else:
+        sys.stderr.write(f"{wanted.file}: left as it is; no session passed {wanted.prompt!r}\n")
         return None
-    # Of equals the first: folders of --runs come before what is in the package.
-    score, session, result = max(passed, key=lambda each: each[0])
-    film(wanted, episode_of(session / str(result.policy)), TARGET / wanted.file)
+    film(wanted, episodes_of(session / str(result.policy)), TARGET / wanted.file)
     return {
         "file": wanted.file,
         "prompt": wanted.prompt,
         "env": wanted.env_id,
-        "score": round(score, 3),
-        "command": f"p2p run {shlex.quote(wanted.prompt)} --env {wanted.env_id}",
+        "score": round(result.confirmed_score or 0.0, 3),
+        "command": f"p2p run {shlex.quote(wanted.prompt)} --env {wanted.env_id}{seeds_of(session)}",
     }
+
+
+def seeds_of(session: Path) -> str:
+    """The option that asks for the seeds of a session, if they are not what goes without saying."""
+    seeds = json.loads((session / "session.json").read_text("utf-8"))["loop"]["seeds"]
+    if seeds == [1]:
+        return ""
+    return f" --seeds {len(seeds) if seeds == [*range(1, len(seeds) + 1)] else seeds}"
 
 
 def passed_with(session: Path, wanted: Pictured) -> SessionResult | None:
@@ -122,30 +136,36 @@ def passed_with(session: Path, wanted: Pictured) -> SessionResult | None:
     return result if asked and result.status == "passed" and result.policy else None
 
 
-def episode_of(policy: Path) -> RecordedEpisode:
-    """One episode of a checkpoint's policy."""
+def episodes_of(policy: Path) -> Iterator[RecordedEpisode]:
+    """Episodes of a checkpoint's policy, one after the other."""
     folder = policy if policy.is_dir() else policy.parent
     config = TrainConfig.model_validate_json((folder.parents[1] / "config.json").read_text("utf-8"))
     act = Policy.load(folder / "policy.safetensors")
-    (episode,) = record_episodes(config, act, episodes=1, seed=evaluation_seed(BLOCK))
-    return episode
+    return play_episodes(config, act, episodes=EPISODES, seed=evaluation_seed(BLOCK))
 
 
-def film(wanted: Pictured, episode: RecordedEpisode, target: Path) -> None:
-    """The seconds that were asked for, as an animated WebP that plays in real time for ever."""
-    times = episode["timestamp"]
-    rows, fps = frame_rows(episode.length, float(times[1] - times[0]))
-    first = min(round(wanted.begin_s * fps), max(0, len(rows) - round(wanted.seconds * fps)))
-    shown = rows[first : first + round(wanted.seconds * fps) : EVERY]
-    frames = [
-        Image.fromarray(frame).resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
-        for frame in pictures(wanted.env_id, episode, shown, 640, 480)
-    ]
+def film(wanted: Pictured, episodes: Iterator[RecordedEpisode], target: Path) -> None:
+    """The seconds that were asked for, as an animated WebP that plays in real time for ever.
+
+    Where an episode is shorter, the next one follows.
+    """
+    frames: list[Image.Image] = []
+    needed = round(wanted.seconds * FPS / EVERY)
+    for episode in episodes:
+        times = episode["timestamp"]
+        rows, _ = frame_rows(episode.length, float(times[1] - times[0]))
+        shown = rows[round(wanted.begin_s * FPS) :: EVERY][: needed - len(frames)]
+        frames += [
+            Image.fromarray(frame).resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+            for frame in pictures(wanted.env_id, episode, shown, 640, 480)
+        ]
+        if len(frames) >= needed:
+            break
     frames[0].save(
         target,
         save_all=True,
         append_images=frames[1:],
-        duration=round(1000 * EVERY / fps),
+        duration=1000 * EVERY // FPS,
         loop=0,
         quality=QUALITY,
         method=4,

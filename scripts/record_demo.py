@@ -7,8 +7,8 @@
 
 Each kind that is made or given takes the place of that kind in src/p2p/api/demo.tar.xz; the others
 stay as they are there. COMMANDS below has the commands that make it. What no page shows is left out
-(trajectories, weights that are not the best ones, locks, TensorBoard files), videos are made short
-and small, and of the self-play games that can be stepped through the newest are kept.
+(trajectories, weights that are not the best ones, locks, TensorBoard files), videos are made short,
+and of the self-play games that can be stepped through the newest are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import argparse
 import io
 import json
 import lzma
-import math
 import subprocess
 import sys
 import tarfile
@@ -34,13 +33,19 @@ if TYPE_CHECKING:
 
 TARGET = Path(__file__).parents[1] / "src" / "p2p" / "api" / "demo.tar.xz"
 PROMPTS = Path(__file__).with_name("demo_prompts.csv")
-CHEETAH = ("--env", "HalfCheetah-v5", "--model", "builtin")
+SESSIONS = (
+    # Under its first reward it stands still; under the second it turns over and over.
+    ("do a backflip", "HalfCheetah-v5", "--seeds", "2"),
+    # These pass at once.
+    ("run forward fast", "HalfCheetah-v5"),
+    ("reach the target", "Reacher-v5"),
+    ("balance both poles", "InvertedDoublePendulum-v5"),
+)
+"""Prompts, environments and further options: what anyone can see to be right."""
 COMMANDS = {
-    "session": (
-        # Under its first reward it stands still; under the second it turns over and over.
-        ("p2p.cli", "run", "do a backflip", *CHEETAH, "--seeds", "2,3"),
-        # This one passes at once.
-        ("p2p.cli", "run", "run forward fast", *CHEETAH),
+    "session": tuple(
+        ("p2p.cli", "run", prompt, "--env", env_id, "--model", "builtin", *options)
+        for prompt, env_id, *options in SESSIONS
     ),
     "benchmark": (
         (
@@ -52,6 +57,7 @@ COMMANDS = {
             "builtin",
             "--iterations",
             "2",
+            "--yes",
         ),
     ),
     # The recipe that comes with the package: 80 updates, about seven minutes.
@@ -61,7 +67,7 @@ COMMANDS = {
 KINDS = {"session": "runs/session_", "benchmark": "runs/bm_", "selfplay": "outputs/"}
 """Where in the archive each kind begins."""
 GAMES = 60
-SIDE, MAX_FPS, SECONDS, CRF = 288, 15, 8, 33
+SECONDS, CRF = 10, 28
 LEFT_OUT = (".npz", ".lock", ".log", ".partial", ".txt", ".sqlite", ".sqlite-wal", ".sqlite-shm")
 FOLDERS_LEFT_OUT = {"tensorboard", "work", "scheduler", "checkpoints", "judged", "logs", "states"}
 Entry = tuple[str, int, bytes]
@@ -151,8 +157,9 @@ def chosen(folder: Path) -> list[Path]:
     best = named_by_results(folder)
     of_cases = folder.name.startswith("bm_")
     best_runs = {
-        path.parent / json.loads(path.read_text("utf-8"))["run_id"]
+        path.parent / run["run_id"]: f"eval_{run['step']}_"
         for path in folder.rglob("best_run.json")
+        for run in [json.loads(path.read_text("utf-8"))]
     }
     found = []
     for path in sorted(folder.rglob("*")):
@@ -162,11 +169,17 @@ def chosen(folder: Path) -> list[Path]:
         too_much = (
             path.suffix.lower() in LEFT_OUT
             or bool(FOLDERS_LEFT_OUT & {*inside.parts[:-1]})
-            or (path.suffix == ".mp4" and (of_cases or path.parents[1] not in best_runs))
+            or (path.suffix == ".mp4" and (of_cases or not best_video(path, best_runs)))
         )
         if path in best or not too_much:
             found.append(path)
     return found
+
+
+def best_video(path: Path, best_runs: dict[Path, str]) -> bool:
+    """Whether a video is of the checkpoint that stands for an iteration."""
+    begin = best_runs.get(path.parents[1])
+    return begin is not None and path.name.startswith(begin)
 
 
 def named_by_results(folder: Path) -> set[Path]:
@@ -192,23 +205,20 @@ def content(path: Path) -> bytes:
 
 
 def small(video: Path) -> bytes:
-    """The first seconds of a video, smaller and as fast as they were: every k-th frame."""
+    """The first seconds of a video, as large and as smooth as they were, in fewer bytes."""
     with tempfile.NamedTemporaryFile(suffix=".mp4") as target:
         with av.open(str(video)) as source, av.open(target.name, "w", options=FAST_START) as made:
-            rate = Fraction(source.streams.video[0].average_rate or MAX_FPS)
-            every = math.ceil(rate / MAX_FPS)
-            fps = rate / every
-            stream = made.add_stream("libx264", rate=fps)
-            stream.width = stream.height = SIDE
-            stream.pix_fmt = "yuv420p"
-            stream.time_base = 1 / fps
-            stream.codec_context.time_base = 1 / fps
-            stream.options = {"crf": str(CRF), "preset": "veryslow"}
-            shown = islice(source.decode(video=0), 0, round(SECONDS * rate), every)
-            for number, frame in enumerate(shown):
-                picture = frame.reformat(width=SIDE, height=SIDE, format="yuv420p")
+            filmed = source.streams.video[0]
+            rate = Fraction(filmed.average_rate or 25)
+            stream = made.add_stream("libx264", rate=rate)
+            stream.width, stream.height, stream.pix_fmt = filmed.width, filmed.height, "yuv420p"
+            stream.time_base = 1 / rate
+            stream.codec_context.time_base = 1 / rate
+            stream.options = {"crf": str(CRF), "preset": "fast"}
+            for number, frame in enumerate(islice(source.decode(filmed), round(SECONDS * rate))):
+                picture = frame.reformat(format="yuv420p")
                 # In units of the new rate; a frame without a time would be shown at once.
-                picture.pts, picture.time_base = number, 1 / fps
+                picture.pts, picture.time_base = number, 1 / rate
                 made.mux(stream.encode(picture))
             made.mux(stream.encode())
         return Path(target.name).read_bytes()

@@ -50,9 +50,13 @@ async () => {
   }
   const times = document.querySelectorAll(".player input[type=range]");
   const arrived = videos.map((video) => new Promise((resolve) => {
-    if (times.length === 0) resolve();
-    else video.onseeked = () => requestAnimationFrame(resolve);
+    video.onseeked = () => requestAnimationFrame(resolve);
+    setTimeout(resolve, 3000);
   }));
+  for (const video of videos) {
+    video.pause();
+    video.currentTime = video.duration * 0.65;
+  }
   const write = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set;
   for (const time of times) {
     write.call(time, time.max * 0.65);
@@ -88,16 +92,18 @@ class Picture:
 
 
 DOCUMENTS = {
+    "dashboard-home": Picture("sessions", 900),
     "dashboard-passed": Picture("session", 1310),
     "dashboard-session": Picture("session-revised", 1270),
     "dashboard-new": Picture("new", 1120),
     "dashboard-training": Picture("session-training", 1000, "dark"),
+    "dashboard-compare": Picture("compare", 1100),
     "dashboard-benchmark": Picture("benchmark", 1080),
     "dashboard-selfplay": Picture("self-play-run", 860),
     "dashboard-game": Picture("self-play-run", 760, begin=".columns.wide-first"),
 }
-ON_A_PHONE = ("sessions", "new", "session-revised", "session-training", "benchmark", "case",
-              "self-play-run", "monitor")  # fmt: skip
+ON_A_PHONE = ("sessions", "new", "session-revised", "session-training", "compare", "benchmark",
+              "case", "self-play-run", "monitor")  # fmt: skip
 
 
 def main() -> None:
@@ -109,7 +115,9 @@ def main() -> None:
     given = parser.parse_args()
     with demo_server() as (address, token), sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--disable-gpu", "--no-sandbox"]
+        )
         pages = all_pages(browser, address, token)
         if given.all is None:
             for name, picture in DOCUMENTS.items():
@@ -172,6 +180,7 @@ def all_pages(browser: Browser, address: str, token: str) -> dict[str, Shown]:
             f"session-{tab}": Shown(f"/e2e/{revised}?tab={tab}", ready)
             for tab, ready in tabs.items()
         },
+        "compare": Shown(f"/compare?of={revised}:1&of={revised}:2", "video"),
         "benchmarks": Shown("/benchmark", ".interval"),
         "benchmark": Shown(f"/benchmark/{benchmark}", "video"),
         "case": Shown(f"/benchmark/job/{benchmark}/case/{case}", "video"),

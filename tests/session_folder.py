@@ -204,7 +204,10 @@ def write_scalars(run: IterationRecord) -> None:
     """Twenty updates with a rising return, and two evaluations."""
     lines: list[TrainScalars | EvalResult] = []
     for update in range(1, 21):
-        values = {"episodic_return": 5.0 * update, "approx_kl": 0.01, "reward_term_speed": update}
+        values = {
+            "episodic_return": 5.0 * update, "approx_kl": 0.01, "elapsed_time": 2.0 * update,
+            "reward_term_speed": update, "reward_term_ctrl": -0.5 * update,
+        }  # fmt: skip
         lines.append(TrainScalars(global_step=5000 * update, iteration=update, values=values))
     for step, mean in ((50_000, 40.0), (100_000, 90.0)):
         lines.append(

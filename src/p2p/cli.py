@@ -12,7 +12,7 @@ import typer
 
 from p2p.commands.benchmark import benchmark_app
 from p2p.commands.catalogue import check, envs, rewards
-from p2p.commands.console import complain, expected, print_json
+from p2p.commands.console import CommandGroup, complain, expected, print_json
 from p2p.commands.doctor import doctor
 from p2p.commands.jobs import app as jobs
 from p2p.commands.label import label
@@ -27,6 +27,7 @@ from p2p.commands.train import train
 
 app = typer.Typer(
     name="p2p",
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from unstable.commands.console import CommandError, complain, print_json
+from unstable.commands.console import CommandError, CommandGroup, complain, print_json
 from unstable.commands.evaluate import evaluate
 from unstable.commands.games import games
 from unstable.commands.play import play
@@ -20,6 +20,7 @@ from unstable.commands.watch import terminal, watch
 
 app = typer.Typer(
     name="unstable",
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

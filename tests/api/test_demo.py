@@ -23,13 +23,14 @@ from small_runs import signed_in
 from p2p.api.app import RECORDING, demo_folders
 from p2p.training.video.encode import write_video
 
-SMALL_ENOUGH = 2_000_000
+SMALL_ENOUGH = 8_000_000
 SCRIPT = Path(__file__).parents[2] / "scripts" / "record_demo.py"
 
 
 class Played(NamedTuple):
     """A video, as a browser sees it."""
 
+    size: tuple[int, int]
     frames: int
     fps: Fraction
     seconds: Fraction
@@ -45,7 +46,13 @@ def played(video: Path | bytes) -> Played:
         assert stream.duration is not None
         steps = {late - early for early, late in pairwise(times)}
         fps = Fraction(stream.average_rate or 0)
-        return Played(len(times), fps, stream.duration * stream.time_base, len(steps) == 1)
+        return Played(
+            (stream.width, stream.height),
+            len(times),
+            fps,
+            stream.duration * stream.time_base,
+            len(steps) == 1,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +80,10 @@ def test_every_video_lasts_as_long_as_its_frames_and_that_is_seconds(
     for path in videos:
         video = played(path)
         assert video.even, path
-        assert 8 <= video.fps <= 30, path
+        assert video.size == (640, 480), path
+        assert video.fps == 25, path
         assert abs(video.seconds - video.frames / video.fps) <= 1 / video.fps, path
-        assert video.seconds >= 3, path
+        assert video.seconds >= 1, path
 
 
 def test_the_demo_is_small_and_its_videos_are_what_the_pages_name(demo: tuple[Path, Path]) -> None:
@@ -109,16 +117,32 @@ def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) ->
         assert client.get(f"/api/selfplay/{run['run_id']}/games").json()
 
 
+def test_nothing_in_the_demo_contradicts_itself(demo: tuple[Path, Path]) -> None:
+    with signed_in(*demo) as client:
+        sessions = client.get("/api/sessions?cases=false").json()
+    assert len({each["env_id"] for each in sessions}) >= 3, "behaviours of different environments"
+    for path in demo[0].glob("session_*/result.json"):
+        result = json.loads(path.read_text())
+        assert result["confirmed_score"] >= 0.7, path
+        assert result["unchecked_words"] == [], path
+    (report,) = (json.loads(path.read_text()) for path in demo[0].glob("bm_*/report.json"))
+    outcomes = {(case["outcome"], case["truth"]["passed"]) for case in report["cases"]}
+    assert ("passed", True) in outcomes
+    assert ("passed", False) not in outcomes, "the judge passed what the ground truth refutes"
+    assert any(not met for _, met in outcomes), "a failure, with its ground truth"
+
+
 @pytest.mark.parametrize("fps", [Fraction(10), Fraction(25)])
-def test_a_video_is_made_smaller_and_stays_as_fast(
+def test_a_video_is_made_shorter_and_stays_as_fast_and_as_large(
     recorder: ModuleType, tmp_path: Path, fps: Fraction
 ) -> None:
-    brightness = np.arange(10 * int(fps), dtype=np.uint8)
+    brightness = (np.arange(12 * int(fps)) % 256).astype(np.uint8)
     frames = np.broadcast_to(brightness[:, None, None, None], (len(brightness), 64, 64, 3)).copy()
     write_video(tmp_path / "long.mp4", frames, fps)
     video = played(recorder.small(tmp_path / "long.mp4"))
     assert video.even
-    assert video.fps <= recorder.MAX_FPS
+    assert video.size == (64, 64)
+    assert video.fps == fps
     assert float(video.seconds) == pytest.approx(recorder.SECONDS, abs=1 / float(video.fps))
 
 

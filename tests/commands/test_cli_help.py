@@ -9,18 +9,27 @@ from typing import Any
 import pytest
 import typer
 from cli_runner import Cli
+from typer.testing import CliRunner
 
 from p2p.cli import app
+from p2p.config import LoopConfig
+from p2p.session.options import OPTIONS
+from unstable.cli import app as selfplay_app
+
+
+def tree(root: typer.Typer = app) -> dict[tuple[str, ...], Any]:
+    """Every command there is, and the groups that do something by themselves."""
+    commands: dict[tuple[str, ...], Any] = {}
+    for name, command in typer.main.get_command(root).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", {})
+        commands |= {(name, each): inner[each] for each in inner}
+        if not inner or name == "benchmark":
+            commands[(name,)] = command
+    return commands
 
 
 def commands() -> list[tuple[str, ...]]:
-    """Every command there is, and the groups that do something by themselves."""
-    tree: Any = typer.main.get_command(app)
-    names: list[tuple[str, ...]] = [("benchmark",)]
-    for name, command in tree.commands.items():
-        names += [(name, inner) for inner in getattr(command, "commands", {})]
-        names += [] if hasattr(command, "commands") else [(name,)]
-    return names
+    return list(tree())
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
@@ -34,6 +43,55 @@ def test_help_shows_each_example_on_a_line_of_its_own(p2p: Cli, command: tuple[s
     assert all(line.count(call) == 1 for line in examples)
     assert "--json" in shown.out or command == ("serve",)
     assert max(map(len, shown.out.splitlines())) <= 80
+    assert "<bool>" not in shown.out
+
+
+def without_a_default(command: Any) -> list[str]:
+    """Options that take a value, may be left out, and do not say what they are then."""
+    return [
+        parameter.opts[0]
+        for parameter in command.params
+        if parameter.opts[0].startswith("-")
+        and not (parameter.hidden or parameter.required)
+        and (not parameter.is_flag or parameter.secondary_opts)
+        and not isinstance(parameter.show_default, str)
+        and parameter.default in (None, "", [])
+    ]
+
+
+@pytest.mark.parametrize("program", [app, selfplay_app], ids=["p2p", "unstable"])
+def test_every_option_says_its_default(program: typer.Typer) -> None:
+    lacking = {name: without_a_default(command) for name, command in tree(program).items()}
+    assert {name: options for name, options in lacking.items() if options} == {}
+
+
+def test_the_defaults_that_help_shows_are_those_of_a_session() -> None:
+    loop = LoopConfig()
+    shown = {option.field: option.default for option in OPTIONS}
+    assert all(shown.values())
+    for field, text in shown.items():
+        value = getattr(loop, field, None)
+        if isinstance(value, bool):
+            assert text == ("on" if value else "off"), field
+        elif isinstance(value, int | float):
+            assert float(text) == value, field
+    assert (shown["configs"], shown["seeds"]) == (str(len(loop.configs)), str(len(loop.seeds)))
+    assert (loop.train.env_id, loop.train.total_timesteps) == ("HalfCheetah-v5", 1_000_000)
+
+
+def test_the_help_of_run_fits_two_screens_and_begins_with_examples(p2p: Cli) -> None:
+    lines = p2p("run", "--help").out.splitlines()
+    assert len(lines) <= 96
+    assert lines[5].split() == ["Examples"]
+
+
+@pytest.mark.parametrize("command", tree(selfplay_app), ids=" ".join)
+def test_the_help_of_self_play_fits_too(command: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(selfplay_app, [*command, "--help"], env={"COLUMNS": "80"})
+    assert shown.exit_code == 0
+    assert "<bool>" not in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+    assert f"unstable {' '.join(command)}" in shown.output.partition("Examples")[2]
 
 
 def test_without_arguments_it_lists_the_commands(p2p: Cli) -> None:

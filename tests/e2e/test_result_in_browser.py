@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from addresses import SESSION_PAGE, open_whole
@@ -89,3 +90,21 @@ def test_two_iterations_are_compared_before_and_after_in_step(visitor: Visitor) 
     assert max(times) - min(times) < 0.3
     card.get_by_label("Before").select_option("2")
     expect(card.get_by_label("iteration 2", exact=True)).to_have_count(2)
+
+
+def test_training_is_drawn_over_steps_or_over_time_and_the_settings_are_compared(
+    visitor: Visitor,
+) -> None:
+    page = open_whole(visitor, f"{SESSION_PAGE}?tab=training")
+    chart = page.get_by_role("img", name=re.compile("^Training return; last values: base_seed_1"))
+    expect(chart.locator(".u-legend")).to_contain_text("environment steps")
+    expect(chart.locator(".u-legend")).to_contain_text("100k")
+    terms = page.get_by_role("img", name=re.compile("^Reward terms, stacked"))
+    expect(terms).to_have_attribute("aria-label", re.compile("ctrl -10, speed 20, sum 10"))
+    page.get_by_role("button", name="Time", exact=True).click()
+    expect(chart.locator(".u-legend")).to_contain_text("training time (seconds)")
+    expect(chart.locator(".u-legend")).to_contain_text("40")
+    expect(page.get_by_text("All runs of this session were trained with")).to_be_visible()
+    page.get_by_label("All, not only those that differ").check()
+    row = page.get_by_role("row", name=re.compile("^total_timesteps"))
+    expect(row).to_contain_text("100,000")

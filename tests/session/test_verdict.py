@@ -7,7 +7,7 @@ from pathlib import Path
 from p2p.contracts import AuthoredCode
 from p2p.files import save_model
 from p2p.records.loop_files import SteeringTaken
-from p2p.session.verdict import iteration_line
+from p2p.session.verdict import iteration_line, shorten
 from session_folder import INTENT, SessionFolder, judgment
 
 
@@ -62,3 +62,22 @@ def test_nothing_is_said_before_a_verdict_and_no_zero_without_a_judge(tmp_path: 
     broken = AuthoredCode(code="", author="test", valid=False)
     iteration.reward.save(broken)
     assert "not trained: the reward could not be made to run" in line(folder)
+
+
+def test_a_mean_that_meets_the_target_is_told_apart_from_every_episode(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.5)
+    scores = judgment(0.5).criteria
+    uneven = scores[0].model_copy(update={"value": 3.5})
+    verdict = judgment(0.5).model_copy(update={"criteria": (uneven, *scores[1:])})
+    iteration.save_judgment(verdict)
+    assert "missing Fast 3.5 m/s (asked: ≥ 3 m/s, not in every episode)" in line(folder)
+
+
+def test_long_prompts_and_many_unchecked_words_stay_in_bounds(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    folder.iterate(1, 0.5)
+    words = tuple(f"w{number}" for number in range(40))
+    folder.record.intent.save(INTENT.model_copy(update={"unused_words": words}))
+    assert line(folder).endswith("w11, and 28 more")
+    assert shorten("x " * 100, 60) == f"{'x ' * 29}x…"

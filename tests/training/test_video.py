@@ -78,3 +78,13 @@ def test_a_long_episode_is_shown_whole_at_as_few_frames_as_wished() -> None:
 def test_a_time_step_must_be_positive() -> None:
     with pytest.raises(ValueError, match="dt must be positive"):
         frame_rows(10, 0.0)
+
+
+def test_of_a_long_episode_the_beginning_and_the_end_are_shown_in_real_time() -> None:
+    rows, fps = frame_rows(1000, 0.05, max_seconds=20.0)
+    assert (len(rows), fps) == (20 * FPS, FPS)
+    assert rows[:3] == pytest.approx([0, 0.8, 1.6])
+    assert rows[249] == pytest.approx(249 * 0.8)
+    assert rows[-1] == 999
+    assert rows[250] > 790
+    assert len(frame_rows(1000, 0.008, max_seconds=20.0)[0]) == 201, "a short one whole"

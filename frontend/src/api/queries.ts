@@ -2,7 +2,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
-  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources, ResourceSample,
+  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources, ResourceSample, RunHyperparameters,
   SelfPlayOptions, SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
 } from "./types";
 
@@ -53,10 +53,16 @@ export const eventsQuery = (id: string) =>
     },
   });
 
-export const bandsQuery = (id: string, iteration: string) =>
+export const bandsQuery = (id: string, iteration: string, axis: "steps" | "time" = "steps") =>
   queryOptions({
-    queryKey: ["bands", id, iteration],
-    queryFn: () => get<AggregatedMetrics[]>(`${session(id)}/iterations/${iteration}/metrics`),
+    queryKey: ["bands", id, iteration, axis],
+    queryFn: () => get<AggregatedMetrics[]>(`${session(id)}/iterations/${iteration}/metrics?axis=${axis}`),
+  });
+
+export const hyperparametersQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["hyperparameters", id],
+    queryFn: () => get<RunHyperparameters[]>(`${session(id)}/hyperparameters`),
   });
 
 export const envsQuery = queryOptions({

@@ -15,6 +15,7 @@ export type Lesson = Answer<Schemas["Lesson"]>;
 export type LineageData = Answer<Schemas["LineageData"]>;
 export type SessionEvent = Answer<Schemas["Event"]>;
 export type Video = Answer<Schemas["Video"]>;
+export type RunHyperparameters = Answer<Schemas["RunHyperparameters"]>;
 export type AggregatedMetrics = Answer<Schemas["AggregatedMetrics"]>;
 export type EnvInfo = Answer<Schemas["EnvInfo"]>;
 export type ProviderInfo = Answer<Schemas["ProviderInfo"]>;

@@ -14,6 +14,12 @@ export interface Line {
   /** One of the six line colours; counted from 1. */
   colour: number;
   points?: boolean;
+  /** Thin and pale: one of several that another line sums up. */
+  faint?: boolean;
+  /** The band is filled as an area: a layer of a stack. */
+  area?: boolean;
+  /** What the legend shows, where it is not the height of the line. */
+  shown?: Values;
   /** For a seventh line and beyond, whose colour is taken. */
   dashed?: boolean;
 }
@@ -22,6 +28,10 @@ interface Props {
   title: string;
   x: readonly number[];
   xLabel: string;
+  /** What the y axis counts, with its unit. */
+  yLabel?: string | undefined;
+  /** Charts of one group share the pointer. */
+  group?: string;
   lines: readonly Line[];
   height?: number;
   /** Fixed ends of the y axis. */
@@ -33,14 +43,14 @@ interface Props {
 }
 
 /** Lines over a common x, with bands; the legend shows the numbers under the pointer. */
-export function Chart({ title, x, xLabel, lines, height = 220, range, mark, whole = false }: Props) {
+export function Chart({ title, x, xLabel, yLabel, group, lines, height = 220, range, mark, whole = false }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const theme = useTheme();
   useEffect(() => {
     const element = box.current;
     if (element === null || x.length === 0) return;
     const plot = new uPlot(
-      options({ element, xLabel, lines, height, range, mark, whole, x }),
+      options({ element, xLabel, yLabel, group, lines, height, range, mark, whole, x }),
       table(x, lines),
       element,
     );
@@ -50,7 +60,7 @@ export function Chart({ title, x, xLabel, lines, height = 220, range, mark, whol
       observer.disconnect();
       plot.destroy();
     };
-  }, [x, xLabel, lines, height, range, mark, whole, theme]);
+  }, [x, xLabel, yLabel, group, lines, height, range, mark, whole, theme]);
   return (
     <figure className="chart">
       <figcaption>{title}</figcaption>
@@ -60,8 +70,9 @@ export function Chart({ title, x, xLabel, lines, height = 220, range, mark, whol
 }
 
 function summary(title: string, lines: readonly Line[]): string {
-  const ends = lines.map((line) => {
+  const ends = lines.filter((line) => !line.faint).map((line) => {
     const last = line.values.findLastIndex((value) => value !== null);
+    if (line.shown) return `${line.label} ${number(line.shown[last])}`;
     return `${line.label} ${said(line.values[last], line.band?.map((edge) => edge[last]))}`;
   });
   return `${title}; last values: ${ends.join(", ")}`;
@@ -79,19 +90,23 @@ function table(x: readonly number[], lines: readonly Line[]): uPlot.AlignedData 
   return [[...x], ...columns] as uPlot.AlignedData;
 }
 
-interface Wanted extends Omit<Props, "title" | "height" | "whole"> {
+interface Wanted extends Omit<Props, "title" | "height" | "whole" | "group"> {
+  group: string | undefined;
   element: HTMLElement;
   height: number;
   whole: boolean;
   range: readonly [number, number] | undefined;
 }
 
+const LEGEND_LINES = 12;
 const WHOLE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 
-function options({ element, x, xLabel, lines, height, range, mark, whole }: Wanted): uPlot.Options {
+function options({ element, x, xLabel, yLabel, group, lines, height, range, mark, whole }: Wanted): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const token = (name: string) => style.getPropertyValue(name).trim();
-  const axis = { stroke: token("--muted"), grid: { stroke: token("--border"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const axis = {
+    stroke: token("--muted"), grid: { stroke: token("--border"), width: 1 }, ticks: { show: false }, font: "11px system-ui", labelFont: "12px system-ui", labelSize: 20,
+  };
   const series: uPlot.Series[] = [{ label: xLabel, value: (_, value) => (value == null ? "" : whole ? String(value) : short(value)) }];
   const bands: uPlot.Band[] = [];
   const bars: ((plot: uPlot) => void)[] = [];
@@ -100,18 +115,22 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
     const at = series.length;
     series.push({
       label: line.label,
-      stroke,
-      width: 2,
+      stroke: line.faint ? `${stroke}80` : stroke,
+      width: line.faint || line.area ? 1 : 2,
+      ...(line.faint && lines.length > LEGEND_LINES ? { class: "band-edge" } : {}),
       ...(line.dashed ? { dash: [6, 4] } : {}),
       points: { show: (line.points ?? false) || x.length === 1, size: 8, fill: stroke },
       spanGaps: true,
-      value: (plot, value, _, index) => said(value, line.band && index != null ? [plot.data[at + 1]?.[index], plot.data[at + 2]?.[index]] : undefined),
+      value: (plot, value, _, index) => {
+        if (line.shown) return number(index == null ? null : line.shown[index]);
+        return said(value, line.band && index != null ? [plot.data[at + 1]?.[index], plot.data[at + 2]?.[index]] : undefined);
+      },
     });
     if (line.band) {
       for (const side of ["low", "high"]) {
         series.push({ label: `${line.label} ${side}`, stroke: "transparent", points: { show: false }, spanGaps: true, class: "band-edge" });
       }
-      bands.push({ series: [at + 2, at + 1], fill: `${stroke}33` });
+      bands.push({ series: [at + 2, at + 1], fill: `${stroke}${line.area ? "8c" : "33"}` });
       if (line.points) bars.push((plot) => intervals(plot, at, stroke));
     }
   }
@@ -121,14 +140,14 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
     series,
     bands,
     axes: [
-      { ...axis, size: 28, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, marks) => marks.map((mark) => (whole ? String(mark) : short(mark))) },
-      { ...axis, size: 52, values: (_, marks) => ticks(marks) },
+      { ...axis, size: 28, label: xLabel, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, marks) => marks.map((mark) => (whole ? String(mark) : short(mark))) },
+      { ...axis, size: 52, ...(yLabel ? { label: yLabel } : {}), values: (_, marks) => ticks(marks) },
     ],
     scales: {
       x: { time: false, ...(whole ? { range: [(x[0] ?? 0) - 0.25, (x.at(-1) ?? 0) + 0.25] } : {}) },
       y: range ? { range: [range[0], range[1]] } : {},
     },
-    cursor: { y: false, points: { size: 7 } },
+    cursor: { y: false, points: { size: 7 }, dataIdx: nearest, ...(group ? { sync: { key: group } } : {}) },
     legend: { live: true },
     hooks: { ready: [atRest], setLegend: [atRest], draw: [...bars, ...(mark === undefined ? [] : [(plot: uPlot) => across(plot, mark, token("--muted"))])] },
   };
@@ -136,7 +155,20 @@ function options({ element, x, xLabel, lines, height, range, mark, whole }: Want
 
 /** Without a pointer, the legend shows the last values. */
 function atRest(plot: uPlot): void {
-  if (plot.legend.idx == null) plot.setLegend({ idx: plot.data[0].length - 1 }, false);
+  if (plot.legend.idx != null) return;
+  const idxs = plot.data.map((values) => Math.max(0, [...values].findLastIndex((value) => value != null)));
+  plot.setLegend({ idxs }, false);
+}
+
+/** The point next to the pointer that has a value: lines over the same x need not share their points. */
+function nearest(plot: uPlot, series: number, at: number): number {
+  const values = plot.data[series];
+  if (!values || values[at] != null) return at;
+  for (let away = 1; away < values.length; away++) {
+    if (values[at - away] != null) return at - away;
+    if (values[at + away] != null) return at + away;
+  }
+  return at;
 }
 
 /** A bar from edge to edge of the band, at each point of the series `at`. */

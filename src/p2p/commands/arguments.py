@@ -32,7 +32,10 @@ SessionArgument = Annotated[
 ]
 ANY_SESSION = "a session (its name, the start of it, `last`, `best`, or its folder)"
 RunsDirOption = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Folder of the sessions (default: runs).")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of the sessions.", show_default="P2P_RUNS_DIR, else runs"
+    ),
 ]
 
 
@@ -165,7 +168,14 @@ def _parameters(option: Option) -> list[Parameter]:
     kind = list[str] if option.field == "settings" else option.kind
 
     def parameter(name: str, *flags: str, hidden: bool = False) -> Parameter:
-        info = typer.Option(*flags, metavar=option.metavar or None, help=option.help, hidden=hidden)
+        info = typer.Option(
+            *flags,
+            metavar=option.metavar or None,
+            help=option.help,
+            hidden=hidden,
+            show_default=option.default or True,
+            rich_help_panel=option.panel,
+        )
         annotation = Annotated[kind | None, info]  # type: ignore[valid-type]
         return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

@@ -18,6 +18,7 @@ from p2p.commands.arguments import (
     with_flags,
 )
 from p2p.commands.console import (
+    CommandGroup,
     JsonFlag,
     UnsafeFlag,
     UsageError,
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
     from p2p.benchmark.records import Benchmark
     from p2p.benchmark.suite import Case
 
-benchmark_app = typer.Typer(invoke_without_command=True)
+benchmark_app = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 EXIT_INCOMPLETE = 3
 ListOption = Annotated[
-    str | None, typer.Option(metavar="LIST", help="Only these, comma-separated.")
+    str | None,
+    typer.Option(metavar="LIST", help="Only these, comma-separated.", show_default="all"),
 ]
 
 
@@ -65,9 +67,14 @@ def benchmark(
     filter_categories: ListOption = None,
     filter_difficulties: ListOption = None,
     num_envs: Annotated[
-        int | None, typer.Option(metavar="N", help="Environments of a training run.")
+        int | None,
+        typer.Option(
+            metavar="N", help="Environments of a training run.", show_default="by environment"
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The training seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="The training seed.", show_default="1")
+    ] = None,
     side_info: Annotated[
         bool | None, typer.Option("--side-info", help="Rewards see the simulator's state.")
     ] = None,
@@ -78,14 +85,22 @@ def benchmark(
         int, typer.Option(metavar="N", help="Cores of each prompt; its runs share them.")
     ] = 1,
     nodes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Only these nodes; see `p2p nodes list`.")
+        str | None,
+        typer.Option(metavar="LIST", help="Only these of `p2p nodes list`.", show_default="all"),
     ] = None,
     backend: Annotated[
         Literal["local", "ssh", "ray", "slurm"] | None,
-        typer.Option(metavar="KIND", help="Only nodes of a kind: local, ssh, ray, slurm."),
+        typer.Option(
+            metavar="KIND",
+            help="Only nodes of a kind: local, ssh, ray, slurm.",
+            show_default="any",
+        ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Resume a benchmark, or watch it again.")
+        str | None,
+        typer.Option(
+            metavar="ID", help="Resume a benchmark, or watch it again.", show_default="none"
+        ),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Start it in the background and return.")

@@ -123,7 +123,9 @@ def rewards(
     name: Annotated[str | None, typer.Argument(help="Print the source of one reward.")] = None,
     env: Annotated[
         str | None,
-        typer.Option("--env", "-e", metavar="ID", help="Only those of this environment."),
+        typer.Option(
+            "--env", "-e", metavar="ID", help="Only those of this environment.", show_default="all"
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

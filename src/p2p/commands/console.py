@@ -13,6 +13,7 @@ import typer
 
 from unstable.commands.console import (
     CommandError,
+    CommandGroup,
     JsonFlag,
     UsageError,
     complain,
@@ -21,14 +22,22 @@ from unstable.commands.console import (
     print_json,
 )
 
-__all__ = ["CommandError", "JsonFlag", "UsageError", "complain", "err", "out", "print_json"]
+__all__ = [
+    "CommandError",
+    "CommandGroup",
+    "JsonFlag",
+    "UsageError",
+    "complain",
+    "err",
+    "out",
+    "print_json",
+]
 
 UnsafeFlag = Annotated[
     bool,
     typer.Option(
         "--unsafe-local",
-        help="Where the kernel has no sandbox, run the reward without one: it can then read your "
-        "files, use the network and start programs.",
+        help="Where the kernel has no sandbox, run the reward without: it can do what you can.",
     ),
 ]
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)

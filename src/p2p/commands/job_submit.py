@@ -75,30 +75,45 @@ def submit(
         typer.Argument(help="What an agent should do, as for `p2p run`; `-` reads it."),
     ] = None,
     reward: Annotated[
-        str | None, typer.Option(metavar="REWARD", help="Train on a reward, as `p2p train` does.")
+        str | None,
+        typer.Option(
+            metavar="REWARD", help="Train on a reward, as `p2p train` does.", show_default="none"
+        ),
     ] = None,
     selfplay: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Self-play, as `unstable train` does.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Self-play, as `unstable train` does.", show_default="none"
+        ),
     ] = None,
     cores: Annotated[int, typer.Option(metavar="N", help="Cores to reserve.")] = 1,
     gpus: Annotated[int, typer.Option(metavar="N", help="GPUs to reserve.")] = 0,
     node: Annotated[
         list[str] | None,
-        typer.Option(metavar="NODE", help="Allowed node (default: any); repeatable."),
+        typer.Option(metavar="NODE", help="Allowed node; repeatable.", show_default="any"),
     ] = None,
     priority: Annotated[int, typer.Option(metavar="-100..100", help="Higher goes first.")] = 0,
     attempts: Annotated[
         int, typer.Option(metavar="N", help="Maximum attempts, if it gets lost.")
     ] = 3,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="Maximum run time.")
+        float | None,
+        typer.Option(metavar="MINUTES", help="Maximum run time.", show_default="no limit"),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of a command's job and folder.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of a command's job and folder.", show_default="a new one"
+        ),
     ] = None,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Shown in lists.")] = "",
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Shown in lists.", show_default="what it does")
+    ] = "",
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --reward: TrainConfig as JSON.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --reward: TrainConfig as JSON.", show_default="none"
+        ),
     ] = None,
     preset: Annotated[
         bool, typer.Option("--preset", help="With --reward: the environment's tuned preset.")

@@ -11,7 +11,15 @@ import typer
 from rich.markup import escape
 
 from p2p.commands.arguments import RunsDirOption, to_paste
-from p2p.commands.console import CommandError, JsonFlag, UsageError, answer, out, print_json
+from p2p.commands.console import (
+    CommandError,
+    CommandGroup,
+    JsonFlag,
+    UsageError,
+    answer,
+    out,
+    print_json,
+)
 from p2p.commands.job_submit import WithCommand, submit
 from p2p.commands.live import plain_table, state_text
 from p2p.commands.scheduler import find_job, open_store
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from p2p.scheduler.records import JobRow, RunRow
     from p2p.scheduler.store import Store
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich")
 app.command(cls=WithCommand)(submit)
 
 JobArgument = Annotated[
@@ -151,7 +159,8 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Print output as it comes.")
     ] = False,
     attempt: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="An earlier attempt.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Which attempt.", show_default="the last"),
     ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,

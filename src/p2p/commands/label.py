@@ -31,17 +31,23 @@ def label(
     session: SessionArgument,
     video: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The video to score; without it, all are asked."),
+        typer.Option(metavar="ID", help="The video to score.", show_default="asks for each"),
     ] = None,
     score: Annotated[
-        float | None, typer.Option(min=0, max=1, metavar="0..1", help="How well it does it.")
+        float | None,
+        typer.Option(
+            min=0, max=1, metavar="0..1", help="How well it does it.", show_default="asked for"
+        ),
     ] = None,
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why.", show_default="none")] = "",
     annotator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who scores (default: you).")
+        str | None, typer.Option(metavar="NAME", help="Who scores.", show_default="you")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all scores as CSV; `-`: print it.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write all scores as CSV; `-`: print it.", show_default="none"
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,

@@ -10,6 +10,7 @@ from rich.markup import escape
 from p2p.commands.arguments import RunsDirOption, to_paste, with_flags
 from p2p.commands.console import (
     CommandError,
+    CommandGroup,
     JsonFlag,
     UsageError,
     answer,
@@ -27,33 +28,39 @@ if TYPE_CHECKING:
     from p2p.scheduler.records import NodeConfig
     from p2p.scheduler.store import Store
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich")
 
 CHECK_TIMEOUT_S = 60.0
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Its name.")]
 OPTIONS = (
-    Option("backend", "--backend", "local (default), ssh, ray or slurm.", "KIND"),
-    Option("cores", "--cores", "Cores for runs (local: all there are).", "N", int),
-    Option("gpus", "--gpus", "GPUs for runs (default: none).", "N", int),
-    Option("host", "--host", "ssh: its address.", "HOST"),
-    Option("port", "--port", "ssh: port (default: 22).", "N", int),
-    Option("user", "--user", "ssh: user name.", "NAME"),
-    Option("base_dir", "--base-dir", "ssh: working folder there; slurm: a shared one.", "PATH"),
-    Option("python", "--python", "Python there, with the dependencies of p2p.", "PATH"),
-    Option("key_file", "--key-file", "ssh: a private key (default: the usual).", "PATH"),
-    Option("known_hosts", "--known-hosts", "ssh: hosts to trust (default: the usual).", "PATH"),
-    Option("address", "--address", "ray: address of the cluster.", "ADDRESS"),
-    Option("partition", "--partition", "slurm: partition (default: the cluster's).", "NAME"),
+    Option("backend", "--backend", "local, ssh, ray or slurm.", "KIND", default="local"),
+    Option("cores", "--cores", "Cores for runs.", "N", int, default="local: all there are"),
+    Option("gpus", "--gpus", "GPUs for runs.", "N", int, default="0"),
+    Option("host", "--host", "ssh: its address.", "HOST", default="none"),
+    Option("port", "--port", "ssh: port.", "N", int, default="22"),
+    Option("user", "--user", "ssh: user name.", "NAME", default="yours"),
     Option(
-        "lease_s",
-        "--lease",
-        "ssh: seconds without contact after which runs end (default: 600).",
-        "S",
-        float,
+        "base_dir", "--base-dir", "ssh: working folder there; slurm: a shared one.", "PATH",
+        default="none",
     ),
-    Option("enabled", "--enabled/--no-enabled", "Whether new runs may go there.", kind=bool),
-)
+    Option(
+        "python", "--python", "Python there, with the dependencies of p2p.", "PATH",
+        default="this one",
+    ),
+    Option("key_file", "--key-file", "ssh: a private key.", "PATH", default="the usual ones"),
+    Option("known_hosts", "--known-hosts", "ssh: hosts to trust.", "PATH", default="the usual"),
+    Option("address", "--address", "ray: address of the cluster.", "ADDRESS", default="none"),
+    Option("partition", "--partition", "slurm: partition.", "NAME", default="the cluster's"),
+    Option(
+        "lease_s", "--lease", "ssh: seconds without contact after which runs end.", "S", float,
+        default="600",
+    ),
+    Option(
+        "enabled", "--enabled/--no-enabled", "Whether new runs may go there.", kind=bool,
+        default="on",
+    ),
+)  # fmt: skip
 """The fields of a node."""
 
 

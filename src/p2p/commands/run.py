@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from p2p.contracts import SessionResult
     from p2p.records.iteration_record import SessionRecord
 
+AS_BEFORE = "as before"
+
 
 @with_flags(OPTIONS)
 def run(
@@ -49,7 +51,10 @@ def run(
     criteria: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Success criteria; -: standard input (default: generated)."
+            metavar="FILE",
+            help="Your own success criteria.",
+            show_default="derived from the prompt",
+            rich_help_panel="Judging",
         ),
     ] = None,
     runs_dir: RunsDirOption = None,
@@ -58,12 +63,25 @@ def run(
     ] = False,
     trainer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="local, or scheduled: on the nodes of `p2p nodes`."),
+        typer.Option(
+            metavar="NAME",
+            help="local, or scheduled: on `p2p nodes`.",
+            show_default="local",
+            rich_help_panel="Training",
+        ),
     ] = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a policy that does what a prompt says.
+
+    [bold]Examples[/]
+
+      p2p run "run forward fast"
+      p2p run "spin in place" --env Ant-v5 --seeds 3 --iterations 8
+      p2p run "hop" --model anthropic:claude-sonnet-4-5 --budget-usd 5
+      p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
+      p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
 
     Derives measurable criteria from the prompt, writes a reward and a judge,
     trains, judges, confirms on held-out seeds, and revises until it passes.
@@ -76,14 +94,6 @@ def run(
     iterations, 4 paused, 5 rate limited, 6 key refused, 7 no reward could be
     made to run, 8 budget used up, 9 the session is busy, 10 time used up,
     130 cancelled.
-
-    [bold]Examples[/]
-
-      p2p run "run forward fast"
-      p2p run "spin in place" --env Ant-v5 --seeds 3 --iterations 8
-      p2p run "hop like a rabbit" --model anthropic:claude-sonnet-4-5 --budget-usd 5
-      p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
-      p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
     """
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")
@@ -112,16 +122,24 @@ def resume(
     context: typer.Context,
     session: SessionArgument,
     max_iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", metavar="N", help="A new limit.")
+        int | None,
+        typer.Option(
+            "--iterations", "-n", metavar="N", help="A new limit.", show_default=AS_BEFORE
+        ),
     ] = None,
     budget_usd: Annotated[
-        float | None, typer.Option(metavar="USD", help="A new budget, in total.")
+        float | None,
+        typer.Option(metavar="USD", help="A new budget, in total.", show_default=AS_BEFORE),
     ] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(metavar="MINUTES", help="A new time limit, in total.")
+        float | None,
+        typer.Option(metavar="MINUTES", help="A new time limit, in total.", show_default=AS_BEFORE),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="PROVIDER:MODEL", help="Another model.")
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="Another model.", show_default=AS_BEFORE
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,

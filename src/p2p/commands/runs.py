@@ -41,7 +41,13 @@ RunArgument = Annotated[
 ]
 StepOption = Annotated[
     int | None,
-    typer.Option("--checkpoint", "-c", metavar="STEP", help="Step of the checkpoint to use."),
+    typer.Option(
+        "--checkpoint",
+        "-c",
+        metavar="STEP",
+        help="Step of the checkpoint to use.",
+        show_default="the best one",
+    ),
 ]
 SEED_HELP = "Block of evaluation seeds; block 0 is the one that training evaluates on."
 
@@ -90,10 +96,11 @@ def play(
     run: RunArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Video file (default: play.mp4)."),
+        typer.Option("--output", "-o", metavar="FILE", help="Video file.", show_default="play.mp4"),
     ] = None,
     window: Annotated[
-        bool | None, typer.Option(help="Play in a window; default: where there is a display.")
+        bool | None,
+        typer.Option(help="Play in a window.", show_default="where there is a display"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
     checkpoint: StepOption = None,

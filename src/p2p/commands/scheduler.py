@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from p2p.commands.arguments import RunsDirOption, find_name, runs_folder, to_paste
-from p2p.commands.console import CommandError, JsonFlag, UsageError, answer
+from p2p.commands.console import CommandError, CommandGroup, JsonFlag, UsageError, answer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from p2p.scheduler.records import JobRow
     from p2p.scheduler.store import Store
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich")
 
 PLAIN_NAME = "letters, digits, `_`, `-` and single dots inside, at most 128 of them"
 PLAIN_PATH = "an absolute path of letters, digits and `._-/`, without `..`"
@@ -61,7 +61,10 @@ def scheduler() -> None:
 
 @app.command()
 def run(
-    job: Annotated[str | None, typer.Option(metavar="JOB", help="Work on this job only.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Work on this job only.", show_default="all"),
+    ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Exit when nothing is left to do.")
     ] = False,

@@ -109,6 +109,7 @@ class SessionProgress(LiveView):
         self.record = record
         self.now: SessionView | None = None
         self.headline = ""
+        self._phase = ""
         self._spinner = Spinner("dots")
         super().__init__(console)
         self._reading = threading.Lock()
@@ -199,7 +200,9 @@ class SessionProgress(LiveView):
         if self.console.is_terminal or now.phase == "ended":
             return
         n = len(now.iterations)
-        self.line(f"phase{n}{now.phase}", f"{PHASES[now.phase]} ...")
+        if now.phase != self._phase:
+            self._phase = now.phase
+            self.console.print(f"{PHASES[now.phase]} ...")
         for run in now.current.runs if now.phase == "training" and now.current else ():
             part = int(run.progress * PARTS)
             if 0 < part < PARTS:

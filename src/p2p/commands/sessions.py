@@ -242,7 +242,7 @@ def analyze(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="PROVIDER:MODEL", help="Model to ask (default: the session's)."
+            "--model", "-m", metavar="MODEL", help="Model to ask.", show_default="the session's"
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also if there is a report.")] = False,

@@ -93,29 +93,60 @@ def _wait_for(pid: int, started: float | None, name: str) -> None:
 def steer(
     session: SessionArgument,
     remark: Annotated[
-        str, typer.Option(metavar="TEXT", help="What to do differently, for the next revision.")
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="What to do differently, for the next revision.",
+            show_default="none",
+        ),
     ] = "",
     score: Annotated[
         float | None,
-        typer.Option(min=0, max=1, metavar="0..1", help="Your score of the last iteration."),
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="0..1",
+            help="Your score of the last iteration.",
+            show_default="none",
+        ),
     ] = None,
     pause: Annotated[
         bool | None,
-        typer.Option("--pause/--continue", help="Pause after this iteration, or do not."),
+        typer.Option(
+            "--pause/--continue",
+            help="Pause after this iteration, or do not.",
+            show_default="unchanged",
+        ),
     ] = None,
     criteria: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Criteria to judge by from now on.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Criteria to judge by from now on.", show_default="unchanged"
+        ),
     ] = None,
     reward: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The reward of the next iteration.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The reward of the next iteration.", show_default="revised"
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="A hyperparameter; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="A hyperparameter; repeatable.",
+            show_default="unchanged",
+        ),
     ] = None,
     withdraw: Annotated[
         int | None,
-        typer.Option(min=1, metavar="NUMBER", help="Withdraw pending feedback, and nothing else."),
+        typer.Option(
+            min=1,
+            metavar="NUMBER",
+            help="Withdraw pending feedback, and nothing else.",
+            show_default="none",
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,

@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 REWARD = typer.Argument(help="Reward file, or a name that `p2p rewards` lists.")
 EnvOption = Annotated[
     str | None,
-    typer.Option("--env", "-e", metavar="ID", help="Environment; `p2p envs` lists them."),
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="ID",
+        help="Environment; `p2p envs` lists them.",
+        show_default="the reward's ENV_ID, else HalfCheetah-v5",
+    ),
 ]
 WITH_RESUME = ("resume", "videos", "log", "unsafe_local", "as_json", "runs_dir")
 
@@ -47,30 +53,50 @@ def train(
     reward: Annotated[str | None, REWARD] = None,
     env: EnvOption = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", "-n", metavar="N", help="Environment steps in total.")
+        int | None,
+        typer.Option(
+            "--steps",
+            "-n",
+            metavar="N",
+            help="Environment steps in total.",
+            show_default="1,000,000, or the preset's",
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Seed of everything random.")
+        int | None,
+        typer.Option(metavar="N", help="Seed of everything random.", show_default="1"),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON file with TrainConfig fields.")
+        Path | None,
+        typer.Option(metavar="FILE", help="TrainConfig fields as JSON.", show_default="none"),
     ] = None,
     preset: Annotated[
         bool, typer.Option("--preset", help="Start from the environment's tuned preset.")
     ] = False,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="Set a TrainConfig field; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set a TrainConfig field; repeatable.",
+            show_default="none",
+        ),
     ] = None,
     runs_dir: RunsDirOption = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Resume a run that was stopped: its directory."),
+        typer.Option(
+            metavar="RUN", help="Resume a run that was stopped: its folder.", show_default="none"
+        ),
     ] = None,
     videos: Annotated[bool, typer.Option(help="Render evaluation episodes.")] = True,
     log: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Also send metrics to wandb or trackio; repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Also send metrics to wandb or trackio; repeatable.",
+            show_default="none",
+        ),
     ] = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,

@@ -20,113 +20,100 @@ class Option:
     short: str = ""
     older: tuple[str, ...] = ()
     """Names of earlier versions: accepted, and not shown."""
+    default: str = ""
+    """As help shows it."""
+    panel: str | None = None
+    """Where help shows it."""
 
 
+TRAINING, MODELS, JUDGING, SWITCHES = "Training", "Models and budget", "Judging", "On or off"
 OPTIONS = (
-    Option("env_id", "--env", "Environment (default: chosen from the prompt).", "ID", short="-e"),
     Option(
-        "model",
-        "--model",
-        "Language model (default: the first provider with a key, else `builtin`).",
-        "PROVIDER:MODEL",
-        short="-m",
+        "env_id", "--env", "Environment; `p2p envs` lists them.", "ID", short="-e",
+        default="chosen from the prompt", panel=TRAINING,
     ),
     Option(
-        "vlm_model",
-        "--vlm",
-        "Model that judges the videos (default: none).",
-        "PROVIDER:MODEL",
-        older=("--vlm-model",),
+        "model", "--model", "Language model.", "MODEL", short="-m",
+        default="first provider with a key, else builtin", panel=MODELS,
     ),
     Option(
-        "max_iterations",
-        "--iterations",
-        "Maximum number of iterations.",
-        "N",
-        int,
-        short="-n",
-        older=("--max-iterations",),
+        "vlm_model", "--vlm", "Model that judges the videos.", "MODEL",
+        older=("--vlm-model",), default="none", panel=MODELS,
     ),
     Option(
-        "total_timesteps",
-        "--steps",
-        "Environment steps of each training run.",
-        "N",
-        int,
-        older=("--timesteps", "--total-timesteps"),
+        "max_iterations", "--iterations", "Maximum number of iterations.", "N", int, short="-n",
+        older=("--max-iterations",), default="5", panel=TRAINING,
     ),
     Option(
-        "configs",
-        "--configs",
-        "Hyperparameter settings to try side by side.",
-        "N",
-        int,
-        older=("--num-configs",),
-    ),
-    Option("seeds", "--seeds", "Number of training seeds, or a list: 3, or 1,5,7.", "N|LIST"),
-    Option(
-        "pass_threshold",
-        "--threshold",
-        "Score that passes.",
-        "0..1",
-        float,
-        older=("--pass-threshold",),
+        "total_timesteps", "--steps", "Environment steps of each run.", "N", int,
+        older=("--timesteps", "--total-timesteps"), default="by environment", panel=TRAINING,
     ),
     Option(
-        "use_zoo_preset",
-        "--zoo-preset/--no-zoo-preset",
-        "Train with the environment's preset of RL Baselines3 Zoo: longer runs.",
-        kind=bool,
-        older=("--use-zoo-preset",),
+        "configs", "--configs", "Hyperparameter settings side by side.", "N", int,
+        older=("--num-configs",), default="1", panel=TRAINING,
     ),
     Option(
-        "hp_tuning",
-        "--hp-tuning/--no-hp-tuning",
-        "Revisions may change hyperparameters.",
-        kind=bool,
+        "seeds", "--seeds", "Number of seeds, or a list: 1,5,7.", "N|LIST",
+        default="1", panel=TRAINING,
     ),
     Option(
-        "thinking_effort",
-        "--thinking",
-        "How much a model thinks first: minimal, low, medium, high, xhigh or max.",
-        "EFFORT",
-        older=("--thinking-effort",),
+        "pass_threshold", "--threshold", "Score that passes.", "0..1", float,
+        older=("--pass-threshold",), default="0.8", panel=JUDGING,
     ),
     Option(
-        "use_code_judge",
-        "--code-judge/--no-code-judge",
-        "Judge by code; without it, only the VLM judges.",
-        kind=bool,
-        older=("--use-code-judge",),
+        "use_zoo_preset", "--zoo-preset/--no-zoo-preset",
+        "RL Zoo's preset: longer runs.", kind=bool,
+        older=("--use-zoo-preset",), default="off", panel=SWITCHES,
     ),
     Option(
-        "review_reward",
-        "--review-reward/--no-review-reward",
-        "Have each reward reviewed.",
-        kind=bool,
+        "hp_tuning", "--hp-tuning/--no-hp-tuning", "Revise hyperparameters, too.",
+        kind=bool, default="on", panel=SWITCHES,
     ),
     Option(
-        "review_judge",
-        "--review-judge/--no-review-judge",
-        "Have each judge reviewed.",
-        kind=bool,
+        "thinking_effort", "--thinking", "minimal, low, medium, high, xhigh or max.", "EFFORT",
+        older=("--thinking-effort",), default="the model's own", panel=MODELS,
     ),
-    Option("judge_episodes", "--judge-episodes", "Episodes a run is judged on.", "N", int),
     Option(
-        "confirm_episodes",
-        "--confirm-episodes",
-        "Held-out seeds on which a pass is confirmed.",
-        "N",
-        int,
+        "use_code_judge", "--code-judge/--no-code-judge", "Off: only the VLM judges.", kind=bool,
+        older=("--use-code-judge",), default="on", panel=SWITCHES,
     ),
-    Option("cores_per_run", "--cores-per-run", "Cores of each training run; 0: chosen.", "N", int),
-    Option("budget_usd", "--budget-usd", "Maximum spent on models.", "USD", float),
-    Option("max_minutes", "--max-minutes", "Maximum working time, in total.", "MINUTES", float),
     Option(
-        "settings", "--set", "Set a TrainConfig or LoopConfig field; repeatable.", "FIELD=VALUE"
+        "review_reward", "--review-reward/--no-review-reward", "Review each reward.",
+        kind=bool, default="on", panel=SWITCHES,
     ),
-    Option("videos", "--videos/--no-videos", "Render evaluation episodes.", kind=bool),
-)
+    Option(
+        "review_judge", "--review-judge/--no-review-judge", "Review each judge.",
+        kind=bool, default="on", panel=SWITCHES,
+    ),
+    Option(
+        "judge_episodes", "--judge-episodes", "Episodes a run is judged on.", "N", int,
+        default="8", panel=JUDGING,
+    ),
+    Option(
+        "confirm_episodes", "--confirm-episodes", "Held-out seeds that confirm a pass.", "N", int,
+        default="16", panel=JUDGING,
+    ),
+    Option(
+        "cores_per_run", "--cores-per-run", "Cores of each run; 0: chosen.", "N", int,
+        default="0", panel=TRAINING,
+    ),
+    Option(
+        "budget_usd", "--budget-usd", "Maximum spent on models.", "USD", float,
+        default="no limit", panel=MODELS,
+    ),
+    Option(
+        "max_minutes", "--max-minutes", "Maximum working time.", "MINUTES", float,
+        default="no limit", panel=TRAINING,
+    ),
+    Option(
+        "settings", "--set", "Any field of TrainConfig or LoopConfig; repeatable.", "FIELD=VALUE",
+        default="none", panel=TRAINING,
+    ),
+    Option(
+        "videos", "--videos/--no-videos", "Render evaluation episodes.", kind=bool,
+        default="on", panel=SWITCHES,
+    ),
+)  # fmt: skip
 
 ALIASES = {
     name.split("/")[0].removeprefix("--").replace("-", "_"): option.field

@@ -104,4 +104,13 @@ def _criterion(criterion: Criterion, score: CriterionScore) -> str:
         number = f"{score.value:.3g} {criterion.unit}".rstrip()
     else:
         number = "not judged" if score.score is None else f"scored {score.score:.2f}"
-    return f"{criterion.title} {number} (asked: {criterion.target})"
+    # A mean can meet the target where not every episode does.
+    partly = "" if is_met(score) or not _mean_meets(criterion, score) else ", not in every episode"
+    return f"{criterion.title} {number} (asked: {criterion.target}{partly})"
+
+
+def _mean_meets(criterion: Criterion, score: CriterionScore) -> bool:
+    if score.value is None:
+        return False
+    sign = 1 if criterion.comparison == "at_least" else -1
+    return sign * score.value >= sign * criterion.threshold

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from typer.core import TyperGroup, TyperOption
 
 from unstable.utils.logging import printable
 
@@ -31,12 +32,35 @@ class SafeConsole(Console):
             yield segment if control else Segment(printable(text), style)
 
 
+class CommandGroup(TyperGroup):
+    """Commands whose help gives a type only to options that take a value."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See click's Group."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _without_types(command.get_params(ctx))
+        return command
+
+    def get_params(self, ctx: Any) -> Any:
+        """See click's Command."""
+        parameters = super().get_params(ctx)
+        _without_types(parameters)
+        return parameters
+
+
+def _without_types(parameters: Iterable[object]) -> None:
+    for parameter in parameters:
+        if isinstance(parameter, TyperOption) and parameter.is_flag:
+            parameter.metavar = ""
+
+
 out = SafeConsole(highlight=False)
 err = SafeConsole(stderr=True, highlight=False)
 
 
 JsonFlag = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")
+    bool, typer.Option("--json", help="Print one JSON document on standard output.")
 ]
 
 

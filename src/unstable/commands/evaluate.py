@@ -40,7 +40,9 @@ def evaluate(
     game: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ENV_ID", help="Can be repeated; by default the run's, or TicTacToe-v0-train."
+            metavar="ENV_ID",
+            help="Can be repeated.",
+            show_default="the run's, or TicTacToe-v0-train",
         ),
     ] = None,
     players: Annotated[

@@ -111,6 +111,9 @@ def learner_words(learner: Mapping[str, float]) -> str:
     return "  ".join(f"{text} {learner[k]:.3g}" for k, text in names.items() if k in learner)
 
 
+AS_CONFIGURED = "what CONFIG.toml says"
+
+
 def train(
     config: Annotated[
         Path | None,
@@ -119,23 +122,41 @@ def train(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A model's folder or Hugging Face id, `tiny` or `smollm2`.")
+        str | None,
+        typer.Option(
+            help="A model's folder or Hugging Face id, `tiny` or `smollm2`.",
+            show_default=AS_CONFIGURED,
+        ),
     ] = None,
     game: Annotated[
         list[str] | None,
-        typer.Option(metavar="ENV_ID", help="Train and evaluate on this game for two; repeatable."),
+        typer.Option(
+            metavar="ENV_ID",
+            help="Train and evaluate on this game for two; repeatable.",
+            show_default=AS_CONFIGURED,
+        ),
     ] = None,
     opponent: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Measure against it, such as `first-checkpoint`; repeatable."
+            metavar="NAME",
+            help="Measure against it, such as `first-checkpoint`; repeatable.",
+            show_default=AS_CONFIGURED,
         ),
     ] = None,
-    updates: Annotated[int | None, typer.Option(min=1, help="How many updates.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed, the same run.")] = None,
-    name: Annotated[str | None, typer.Option(help="The run's name.")] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="How many updates.", show_default=AS_CONFIGURED)
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="The same seed, the same run.", show_default=AS_CONFIGURED),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The run's name.", show_default=AS_CONFIGURED)
+    ] = None,
     output_dir: Annotated[
-        str | None, typer.Option(help="The run's folder is made below it.")
+        str | None,
+        typer.Option(help="The run's folder is made below it.", show_default=AS_CONFIGURED),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -182,7 +203,8 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
     updates: Annotated[
-        int | None, typer.Option(min=1, help="Train up to this many updates in all.")
+        int | None,
+        typer.Option(min=1, help="Train up to this many updates in all.", show_default="as before"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

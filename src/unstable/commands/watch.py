@@ -66,8 +66,8 @@ def terminal(
 
     [bold]Examples[/]
 
-      unstable-terminal
-      unstable-terminal --address 10.0.0.1:6379 --json
+      unstable terminal
+      unstable terminal --address 10.0.0.1:6379 --json
     """
     from unstable.dashboard.sources import ClusterRun
 

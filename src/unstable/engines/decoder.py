@@ -126,6 +126,8 @@ class Decoder:
         self.max_rows = max_rows
         self.stop = stop
         self.rows: list[DecodingRow] = []
+        self.generated = 0
+        """Tokens, of all rows so far."""
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.chunk_tokens = CHUNK_TOKENS[self.device.type == "cpu"]
@@ -165,6 +167,7 @@ class Decoder:
             row.logprobs.append(logprob)
             row.stopped = token in self.stop
             row.broken = not logprob > float("-inf")
+        self.generated += len(self.rows)
         return self._leave()
 
     def clear(self) -> None:
@@ -184,14 +187,16 @@ class Decoder:
         first: dict[tuple[Adapter | None, tuple[int, ...]], int] = {}
         sources = [first.setdefault((row.adapter, row.prompt), i) for i, row in enumerate(joining)]
         readers = sorted(first.values())
-        chunks = _chunks(readers, joining, self.chunk_tokens)
+        chunks = prompt_chunks([len(joining[i].prompt) for i in readers], self.chunk_tokens)
         parts: list[Tensor] = []
         running: Sequence[DecodingRow] = self.rows
         if running and (self._replay or not chunks):
             parts.append(self._next(running))
             running = ()
         for chunk in chunks:
-            parts.append(self._forward(running, [(n + i, joining[i]) for i in chunk]))
+            parts.append(
+                self._forward(running, [(n + readers[i], joining[readers[i]]) for i in chunk])
+            )
             running = ()
         logits = parts[0] if len(parts) == 1 else torch.cat(parts)
         if len(readers) == len(joining):
@@ -293,16 +298,16 @@ class Decoder:
         return gone
 
 
-def _chunks(numbers: Sequence[int], rows: Sequence[DecodingRow], tokens: int) -> list[list[int]]:
-    """Numbers of rows in their order, cut so that the prompts of a chunk have about `tokens`."""
+def prompt_chunks(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Numbers of prompts in their order, cut so that a chunk has about so many tokens."""
     chunks: list[list[int]] = []
     total = tokens
-    for number in numbers:
+    for number, length in enumerate(lengths):
         if total >= tokens:
             chunks.append([])
             total = 0
         chunks[-1].append(number)
-        total += len(rows[number].prompt)
+        total += length
     return chunks
 
 

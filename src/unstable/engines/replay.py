@@ -1,4 +1,4 @@
-"""Decoding steps on a GPU, recorded once and replayed.
+"""Decoding steps on a GPU, recorded and replayed, for models that `fused_model` does not know.
 
 A step of one token per row is a thousand small kernels, and a host takes longer to launch them than
 the GPU to run them. Recorded as a CUDA graph, they are launched at once. A graph has its sizes and
@@ -8,7 +8,9 @@ the cache or the adapters move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,20 @@ def rounded_up(wanted: int, fewest: int) -> int:
     while size < wanted:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
     return size
+
+
+@contextmanager
+def recording(graph: Any, pool: Any) -> Iterator[None]:
+    """Record what is launched; other threads, such as a learner's, may go on with the GPU."""
+    # A graph of an engine that is gone must not be freed now: CUDA would refuse this one then.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass
@@ -91,7 +107,6 @@ class GraphReplay:
             self._pool = torch.cuda.graph_pool_handle()
         fixed = None if others is None else others.clone()
         self._mixture.tokens = self._mixture.outputs = fixed
-        # Other threads, such as a learner's, may go on with the GPU meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with recording(graph, self._pool):
             logits = self._run(self._inputs[:, :rows], columns)
         return _Recorded(graph, fixed, logits)

@@ -6,7 +6,7 @@ import type { AggregatedMetrics, SessionDetail } from "../../api/types";
 import {
   bestConfig, type Choice as Chosen, choicesOf, comparedCriteria, comparedCurves, comparedPanes, differences, type Entry, entryOf, keyOf, metricNames, MOST,
 } from "../../lib/compare";
-import { MAIN } from "../../lib/curves";
+import { MAIN, unitOf } from "../../lib/curves";
 import { lineDiff } from "../../lib/diff";
 import { target } from "../../lib/feedback";
 import { number, plain, score } from "../../lib/format";
@@ -261,7 +261,7 @@ function Curves({ entries, configs }: { entries: readonly Entry[]; configs: read
         </select>
       }
     >
-      <Chart title={name === FIRST ? "Evaluation return" : (known.get(name) ?? name)} x={x} xLabel="steps" lines={lines} height={260} />
+      <Chart title={name === FIRST ? "Evaluation return" : (known.get(name) ?? name)} x={x} xLabel="environment steps" yLabel={unitOf(name === FIRST ? "episodic_return" : name)} lines={lines} height={280} />
       {rewards.size > 1 && <p className="small-text muted">The rewards differ, so their returns are on different scales: compare shapes, and the criteria above.</p>}
     </Card>
   );

@@ -228,7 +228,7 @@ export function Curves({ run }: { run: SelfPlayRun }) {
 function OneCurve({ name, values, last }: { name: string; values: readonly (number | null)[]; last: number }) {
   const x = useMemo(() => values.map((_, index) => last - values.length + 1 + index), [values, last]);
   const lines = useMemo<Line[]>(() => [{ label: name, values, colour: 1 }], [name, values]);
-  return <Chart title={name} x={x} xLabel="update" lines={lines} height={150} whole />;
+  return <Chart title={name} x={x} xLabel="update" yLabel={name.split("/").at(-1)?.replaceAll("_", " ")} lines={lines} height={170} whole />;
 }
 
 /** The win rate of every checkpoint that was evaluated, over the updates that made it. */
@@ -238,7 +238,7 @@ export function WinRateCurves({ run }: { run: SelfPlayRun }) {
   return (
     <div className="charts">
       {charts.map(({ env, x, lines }) => (
-        <Chart key={env} title={`Win rate in ${env}, with 95 % intervals`} x={x} xLabel="update" lines={lines} range={SHARE} whole />
+        <Chart key={env} title={`Win rate in ${env}, with 95 % intervals`} x={x} xLabel="update" yLabel="share of games won" lines={lines} range={SHARE} whole />
       ))}
     </div>
   );

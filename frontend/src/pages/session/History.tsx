@@ -22,7 +22,7 @@ export function ScoreChart({ session, iterations }: { session: SessionDetail; it
   }, [iterations]);
   return (
     <Card title="Score" aside={threshold !== undefined && <span className="small-text muted">pass threshold {threshold} (dashed)</span>}>
-      <Chart title="Score per iteration, with its spread over episodes" x={x} xLabel="iteration" lines={lines} range={RANGE} mark={threshold} whole />
+      <Chart title="Score per iteration, with its spread over episodes" x={x} xLabel="iteration" yLabel="score, 0 to 1" lines={lines} range={RANGE} mark={threshold} whole />
     </Card>
   );
 }

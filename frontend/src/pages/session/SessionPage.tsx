@@ -19,7 +19,7 @@ export default function SessionPage() {
   const session = useQuery(sessionQuery(id));
   const iterations = useQuery(iterationsQuery(id));
   useLive(`/api/sessions/${encodeURIComponent(id)}/live`, {
-    session: [["session", id], ["iterations", id]],
+    session: [["session", id], ["iterations", id], ["hyperparameters", id]],
     event: [["events", id]],
     metrics: [["iterations", id], ["bands", id]],
   });

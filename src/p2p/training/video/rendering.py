@@ -40,6 +40,8 @@ class RenderJob(Record):
     output: Path
     max_frames: Annotated[int, Field(ge=1)] | None = None
     """A longer episode is shown whole, at fewer frames per second."""
+    max_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Of a longer episode the beginning and the end are shown, in real time."""
     width: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 640
     height: Annotated[int, Field(ge=64, le=4096, multiple_of=2)] = 480
 
@@ -166,7 +168,7 @@ def render_here(job: RenderJob) -> int:
     trajectory = RecordedEpisode.load(job.trajectory)
     times = trajectory["timestamp"].astype(np.float64)
     dt = float(times[1] - times[0]) if trajectory.length > 1 else 1 / FPS
-    rows, fps = frame_rows(trajectory.length, dt, job.max_frames)
+    rows, fps = frame_rows(trajectory.length, dt, job.max_frames, job.max_seconds)
     job.output.parent.mkdir(parents=True, exist_ok=True)
     frames = pictures(job.env_id, trajectory, rows, job.width, job.height)
     return write_video(job.output, frames, fps)
@@ -210,6 +212,11 @@ def _attempt(job: RenderJob) -> RenderOutcome:
     )
 
 
+SHOWN_SECONDS = 20.0
+"""Of an episode, in the videos of a run: drawing in software is the dearest part of an evaluation.
+A sequence that was asked for begins in the first ten seconds and ends in the last ten."""
+
+
 class RenderQueue:
     """Renders what is added in the background; leaving the block early cancels the rest.
 
@@ -242,7 +249,12 @@ class RenderQueue:
             if self.enabled and trajectory.exists() and not asked:
                 self._asked.add(output)
                 self._waiting.append(
-                    RenderJob(env_id=self.env_id, trajectory=trajectory, output=output)
+                    RenderJob(
+                        env_id=self.env_id,
+                        trajectory=trajectory,
+                        output=output,
+                        max_seconds=SHOWN_SECONDS,
+                    )
                 )
         self.advance()
 

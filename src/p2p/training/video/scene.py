@@ -37,7 +37,7 @@ FILL = 0.58
 """Share of the picture's height or width that the agent takes up in its first posture."""
 STILL_FILL = 0.85
 """The same for what stays in its place, with all that stands around it."""
-SLACK = 0.07
+SLACK = 0.05
 """Height change, as a share of the distance, that the camera lets pass: a jump looks like one."""
 SMOOTHING_S = 0.25
 """The camera follows the agent's path averaged over this time before and after each moment."""
