@@ -69,7 +69,7 @@ def test_pictures_of_behaviours_stand_over_their_prompts(path: str) -> None:
     prompts = {entry["file"]: f"{entry['prompt']}, {entry['env']}" for entry in entries}
     text = (ROOT / path).read_text()
     shown = re.findall(r"!\[([^]]*)\]\([\w/]*images/gallery/([^)]+)\)", text)
-    assert len(shown) >= 4
+    assert len(shown) == 6
     for title, file in shown:
         assert prompts[file] == title
         assert title.rpartition(",")[0] in re.sub(r"!\[[^]]*\]", "", text).lower()

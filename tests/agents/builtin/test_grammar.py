@@ -8,9 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from p2p.agents.builtin.grammar import Amount, Goal, parse
+from p2p.agents.builtin.goals import Goal
+from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
 from p2p.agents.builtin.motions import OPPOSITES, RULES
+from p2p.agents.builtin.tokens import Amount
 
 UPRIGHT = ("upright", "", "")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
-from p2p.agents.builtin.grammar import STYLES, Parsed, parse
+from p2p.agents.builtin.goals import Parsed
+from p2p.agents.builtin.grammar import STYLES, parse
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.motions import apply_goal, lasts, not_fallen, upright
+from p2p.agents.builtin.motions import lasts, not_fallen, upright
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import (
     EnvironmentChoice,

@@ -10,21 +10,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import pi
-from typing import NamedTuple
 
+from p2p.agents.builtin.goals import (
+    HELD,
+    TRAVEL,
+    Goal,
+    Parsed,
+    divided,
+    merged,
+    tidied,
+    with_destination,
+)
 from p2p.agents.builtin.lexicon import (
     BACK_POSTURES,
+    BETWEEN,
     COUNTED,
     DEGREES,
     EITHER_SIDE,
-    FOLLOWING,
-    HELD,
     LEXICON,
     LIMB_POSTURES,
     LIMBS,
     LONGEST_PHRASE,
-    NUMBERS,
     OBJECT_WORDS,
     OPPOSITE,
     OWNERS,
@@ -35,110 +41,9 @@ from p2p.agents.builtin.lexicon import (
     STAYING,
     STOP_WORDS,
     SUBJECTS,
-    TIMES,
     Entry,
-    canonical,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A stated number, in SI units."""
-
-    value: float
-    unit: str
-    """m/s, rad/s, m, rad, s or times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """One thing that is asked for."""
-
-    motion: str
-    """A motion or a quality of the lexicon."""
-    direction: str = ""
-    speed: str = ""
-    amount: Amount | None = None
-    limb: tuple[str, ...] = ()
-    """As said: sides, then the noun."""
-    negated: bool = False
-    words: tuple[str, ...] = ()
-    """The phrases of the prompt that it is made of."""
-
-    def stated(self, unit: str) -> float | None:
-        """The number that was stated in this unit."""
-        return self.amount.value if self.amount and self.amount.unit == unit else None
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A prompt, understood as far as it was."""
-
-    parts: tuple[tuple[Goal, ...], ...]
-    """One after the other in time; most prompts have one."""
-    unused: tuple[str, ...]
-    conflicts: tuple[str, ...] = ()
-    """Opposite directions of one motion, as in "forward and backward"."""
-
-    @property
-    def goals(self) -> tuple[Goal, ...]:
-        """Of all parts."""
-        return tuple(goal for part in self.parts for goal in part)
-
-
-_PER_SECOND = r"\s*(?:/|per|a|each|every)\s*(?:seconds?|sec|s)\b"
-_PER_HOUR = r"\s*(?:/|per|an)\s*(?:hours?|h)\b"
-_TURNS = "(?:turns?|revolutions?|rotations?)"
-_UNITS: Mapping[str, tuple[str, float, str]] = {
-    "m/s": (rf"(?:meters?|metres?|m){_PER_SECOND}", 1.0, "m/s"),
-    "cm/s": (rf"(?:centimeters?|centimetres?|cm){_PER_SECOND}", 0.01, "m/s"),
-    "km/h": (rf"(?:kilomet(?:er|re)s?|km){_PER_HOUR}|kph\b|kmh\b", 1 / 3.6, "m/s"),
-    "mph": (r"miles?\s*(?:per|an)\s*hours?\b", 0.44704, "m/s"),
-    "rad/s": (rf"(?:radians?|rad){_PER_SECOND}", 1.0, "rad/s"),
-    "deg/s": (rf"(?:degrees?|deg|°){_PER_SECOND}", pi / 180, "rad/s"),
-    "turns/s": (rf"{_TURNS}{_PER_SECOND}", 2 * pi, "rad/s"),
-    "rpm": (rf"{_TURNS}\s*(?:/|per|a)\s*minutes?\b", 2 * pi / 60, "rad/s"),
-    "cm": (r"(?:centimeters?|centimetres?)\b", 0.01, "m"),
-    "m": (r"(?:meters?|metres?)\b", 1.0, "m"),
-    "deg": (r"(?:degrees?|°)", pi / 180, "rad"),
-    "rad": (r"(?:radians?)\b", 1.0, "rad"),
-    "s": (r"(?:seconds?|sec)\b", 1.0, "s"),
-    "times": (r"(?:times?|x)\b", 1.0, "times"),
-}
-"""In the order in which to look for them: how it is spelled out, and its value in SI units."""
-_TOKEN = re.compile(
-    rf"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{'|'.join(_UNITS)})(?![a-z/])"
-    r"|(?P<word>[^\W\d_]+(?:[-'][^\W\d_]+)*)|(?P<other>\d+(?:\.\d+)?|[^\s\w])"
-)
-_NUMBER_WORD = "|".join(sorted(NUMBERS, key=len, reverse=True))
-_UNIT_WORD = "|".join(f"(?:{spelled})" for spelled, _, _ in _UNITS.values())
-_NUMBERED = re.compile(rf"\b(?P<number>{_NUMBER_WORD})\s+(?=(?:{_UNIT_WORD}))")
-_COUNTED = re.compile(
-    rf"\b(?P<number>\d+|{_NUMBER_WORD})\s+"
-    r"(?P<noun>(?:(?:full|complete|whole|big|high|quick|backwards?|forwards?|front|back|left|right)\s+)*"
-    rf"(?:{'|'.join(COUNTED)})s?)\b(?!\s*(?:/|per|a)\s)"
-)
-
-
-class _Token(NamedTuple):
-    """A word as written and in its base form, a stated number, or neither."""
-
-    text: str
-    word: str
-    base: str
-    amount: Amount | None
-
-
-def _tokens(text: str) -> list[_Token]:
-    tokens = []
-    for match in _TOKEN.finditer(text):
-        amount, word = None, match["word"] or ""
-        if match["number"]:
-            _, scale, unit = _UNITS[match["unit"]]
-            amount = Amount(float(match["number"]) * scale, unit)
-        tokens.append(_Token(match[0], word, canonical(word) if word else "", amount))
-    return tokens
-
+from p2p.agents.builtin.tokens import Token, normalised, tokens_of
 
 _LEGS = frozenset({"leg", "foot"})
 _NOUNS = frozenset({*COUNTED, *(f"{noun}s" for noun in COUNTED)})
@@ -168,7 +73,7 @@ class _Reader:
     """The words that were read."""
 
     def read(self, text: str) -> None:
-        tokens = _tokens(text)
+        tokens = tokens_of(text)
         i = 0
         while i < len(tokens):
             rest = tokens[i:]
@@ -193,7 +98,7 @@ class _Reader:
         self._drop_negation()
         self._drop_carrying()
 
-    def _limb(self, tokens: Sequence[_Token]) -> int:
+    def _limb(self, tokens: Sequence[Token]) -> int:
         """`front left leg`: sides, then the noun; gives how many tokens it took."""
         words = [token.word for token in tokens[:4]]
         count = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
@@ -237,9 +142,9 @@ class _Reader:
             return None
         return tuple(OPPOSITE.get(word, word) for word in limb)
 
-    def _limb_posture(self, tokens: Sequence[_Token]) -> tuple[str, int]:
+    def _limb_posture(self, tokens: Sequence[Token]) -> tuple[str, int]:
         """`up`, `in the air`, or, where it is forbidden, `touching`: what is asked of a limb."""
-        held = next((n for n, token in enumerate(tokens) if token.word not in HELD), 0)
+        held = next((n for n, token in enumerate(tokens) if token.word not in BETWEEN), 0)
         words = [token.word for token in tokens[held : held + 4]]
         if self.negated and tokens[held : held + 1] and tokens[held].base == "touch":
             self.negated = ""
@@ -253,7 +158,7 @@ class _Reader:
         """The last words that were read, without those to pass over."""
         return [word for word in self.before if word not in passing][-size:]
 
-    def _back(self, tokens: Sequence[_Token]) -> int:
+    def _back(self, tokens: Sequence[Token]) -> int:
         """`the back` is a body part and no way to go; what is asked of it is a posture."""
         words = [token.word for token in tokens[:5]]
         if words[0] not in OWNERS or words[1:2] != ["back"]:
@@ -270,7 +175,7 @@ class _Reader:
         self.unused.append("back")
         return 2
 
-    def _simile(self, tokens: Sequence[_Token]) -> int:
+    def _simile(self, tokens: Sequence[Token]) -> int:
         """`like a kangaroo` says what hopping says, and nothing new to one that hops."""
         words = [token.word for token in tokens[:5]]
         if words[0] != "like":
@@ -281,7 +186,7 @@ class _Reader:
             if phrase not in SIMILES:
                 continue
             motion, direction, speed = SIMILES[phrase]
-            alike = _TRAVEL if motion in ("go", "run") else {motion}
+            alike = TRAVEL if motion in ("go", "run") else {motion}
             same = self._last(lambda goal: goal.motion in alike and not goal.negated)  # noqa: B023
             if same is None:
                 self._open(Goal(motion, direction, speed, words=(phrase,)))
@@ -293,7 +198,7 @@ class _Reader:
             return last
         return 0
 
-    def _phrase(self, tokens: Sequence[_Token], shortest: int = 1) -> int:
+    def _phrase(self, tokens: Sequence[Token], shortest: int = 1) -> int:
         for size in range(min(LONGEST_PHRASE, len(tokens)), shortest - 1, -1):
             words = [token.word for token in tokens[:size]]
             if "" in words:
@@ -302,20 +207,20 @@ class _Reader:
             entry = entry or self.lexicon.get(" ".join(token.base for token in tokens[:size]))
             if entry is None:
                 continue
-            following = tokens[size] if size < len(tokens) else _Token("", "", "", None)
+            following = tokens[size] if size < len(tokens) else Token("", "", "", None)
             if size > 1 and words[-1] in SIDES and following.word in (*self.limbs, "one"):
                 continue  # on the back legs, on the right one
             if size == 1 and (tokens[0].base in STAYING or entry.slot == "keep"):
                 entry = self._staying(entry, tokens[1:])
             phrase = " ".join(words)
             if entry.slot == "direction" and following.word in _NOUNS:  # a backward flip
-                self.pending = _merged(self.pending, Goal("", entry.value, words=(phrase,)))
+                self.pending = merged(self.pending, Goal("", entry.value, words=(phrase,)))
             else:
                 self._take(entry, phrase)
             return size
         return 0
 
-    def _staying(self, entry: Entry, tokens: Sequence[_Token]) -> Entry:
+    def _staying(self, entry: Entry, tokens: Sequence[Token]) -> Entry:
         """`stay` or `keep`, by what follows: `stay low` keeps a quality, `hold a foot up` a limb.
 
         A pole that is kept up is balanced.
@@ -353,7 +258,7 @@ class _Reader:
         else:
             self._modify(Goal("", speed=entry.value, words=(phrase,)))
 
-    def _single(self, token: _Token) -> int:
+    def _single(self, token: Token) -> int:
         if token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
         elif token.word and token.word not in STOP_WORDS:
@@ -369,8 +274,8 @@ class _Reader:
         else:
             self._drop_carrying()
         negated, self.negated = bool(self.negated), ""
-        merged = _merged(pending, goal)
-        self.goals.append(replace(merged, motion=goal.motion, limb=goal.limb, negated=negated))
+        whole = merged(pending, goal)
+        self.goals.append(replace(whole, motion=goal.motion, limb=goal.limb, negated=negated))
 
     def _modify(self, change: Goal) -> None:
         """A direction, a speed or a number for the last motion; for the next if none came yet."""
@@ -395,9 +300,9 @@ class _Reader:
         if opposite and not EITHER_SIDE & {*before.words, *change.words}:
             self.conflicts.append(f"{before.direction} and {change.direction}")
         if last is None:
-            self.pending = _merged(before, change)
+            self.pending = merged(before, change)
         else:
-            self.goals[last] = _merged(before, change)
+            self.goals[last] = merged(before, change)
 
     def _last(self, wanted: Callable[[Goal], bool]) -> int | None:
         places = reversed(range(len(self.goals)))
@@ -422,34 +327,8 @@ _CARRIED = {"target": "reach", "away": "leave", "backward": "leave",
 """What it means to put or take something there."""
 
 
-def _merged(goal: Goal, change: Goal) -> Goal:
-    return replace(
-        goal,
-        direction=change.direction or goal.direction,
-        speed=change.speed or goal.speed,
-        amount=change.amount or goal.amount,
-        words=(*goal.words, *change.words),
-    )
-
-
 STYLES = frozenset(entry.value for entry in LEXICON.values() if entry.slot == "quality")
 _COMPARED = frozenset(entry.value for entry in REMARKS.values() if entry.slot == "comparative")
-
-
-def _normalised(text: str) -> str:
-    """Lower case, numbers in digits, units in their short form, counts after what they count."""
-    text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
-    text = re.sub(rf"\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
-                  lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
-    text = _COUNTED.sub(lambda count: f"{count['noun']} {_digits(count['number'])} times", text)
-    text = _NUMBERED.sub(lambda number: f"{_digits(number['number'])} ", text)
-    for unit, (spelled, _, _) in _UNITS.items():
-        text = re.sub(rf"(?<=\d)\s*(?:{spelled})", f" {unit} ", text)
-    return text
-
-
-def _digits(number: str) -> str:
-    return f"{NUMBERS[number]:g}" if number in NUMBERS else number
 
 
 def parse(
@@ -474,7 +353,7 @@ def parse(
     parts: list[tuple[Goal, ...]] = []
     unused: list[str] = []
     conflicts: list[str] = []
-    text = _normalised(prompt)
+    text = normalised(prompt)
     if not OBJECT_WORDS.isdisjoint(subjects):
         text = re.sub(rf"\b(?:white\s+)?(?:{'|'.join(OBJECT_WORDS)})\b", "object", text)
     for piece in re.split(SEQUENCE, text):
@@ -482,107 +361,9 @@ def parse(
         reader.read(piece)
         unused += [word for word in reader.unused if word not in STOP_WORDS]
         conflicts += reader.conflicts
-        for part in _divided([_with_destination(goal) for goal in reader.goals]):
-            tidy = _tidy(part)
-            lasting = parts and {goal.motion for goal in parts[-1]} & _HELD
+        for part in divided([with_destination(goal) for goal in reader.goals]):
+            tidy = tidied(part)
+            lasting = parts and {goal.motion for goal in parts[-1]} & HELD
             if not (lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}):
                 parts.append(tidy)
     return Parsed(tuple(parts), tuple(dict.fromkeys(unused)), tuple(dict.fromkeys(conflicts)))
-
-
-_TRAVEL = frozenset({"go", "run", "crawl"})
-_HELD = frozenset({"lie", "crouch", "balance", "raise", "lower", "get_up", "reach", "touch",
-                   "push"})  # fmt: skip
-_ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
-_ROTATIONS = frozenset({"clockwise", "counterclockwise"})
-_TURNS_BY = frozenset({"turn", "spin"})
-_DESTINATIONS = {"target": "reach", "start": "return"}
-
-
-def _with_destination(goal: Goal) -> Goal:
-    """To go to the target is to reach it."""
-    if goal.motion in _TRAVEL and goal.direction in _DESTINATIONS and not goal.negated:
-        return replace(goal, motion=_DESTINATIONS[goal.direction])
-    return goal
-
-
-def _divided(goals: Sequence[Goal]) -> list[list[Goal]]:
-    """In parts, where something is asked for that can only come next: `run, stop`."""
-    parts: list[list[Goal]] = [[]]
-    for goal in goals:
-        earlier = _TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
-        dynamic = any(g.motion in earlier and not g.negated for g in parts[-1])
-        if goal.motion in FOLLOWING and not goal.negated and dynamic:
-            turned = [g for g in parts[-1] if g.motion == "turn" and goal.motion == "return"]
-            if len(turned) < len(parts[-1]):
-                parts[-1] = [g for g in parts[-1] if g not in turned]
-                parts.append([])
-        parts[-1].append(goal)
-    return [part for part in parts if part]
-
-
-def _tidy(goals: Sequence[Goal]) -> tuple[Goal, ...]:
-    """Fold together what says one thing: `run` and `go` forward, `lie` and `still`."""
-    goals = _turning_as_it_goes(goals)
-    asked = {goal.motion for goal in goals if not goal.negated}
-    if any(goal.motion in _TRAVEL and goal.negated for goal in goals):
-        asked.add("not go")
-    tidy: list[Goal] = []
-    travel: int | None = None
-    for goal in goals:
-        folded = _folded(goal, asked)
-        if folded is None:
-            continue
-        if folded.motion in ("go", "run") and not folded.negated:
-            if travel is not None:
-                motion = "run" if "run" in (tidy[travel].motion, folded.motion) else "go"
-                tidy[travel] = replace(_merged(tidy[travel], folded), motion=motion)
-                continue
-            travel = len(tidy)
-        tidy.append(folded)
-    return tuple(dict.fromkeys(tidy))
-
-
-def _turning_as_it_goes(goals: Sequence[Goal]) -> list[Goal]:
-    """`run clockwise in a circle`: clockwise is a way to turn, not to go."""
-    ways = [g.direction for g in goals if g.motion in _TRAVEL and g.direction in _ROTATIONS]
-    if not ways or not any(g.motion in _TURNS_BY and not g.direction for g in goals):
-        return list(goals)
-    return [
-        replace(g, direction=ways[0])
-        if g.motion in _TURNS_BY and not g.direction
-        else replace(g, direction="")
-        if g.motion in _TRAVEL and g.direction in _ROTATIONS
-        else g
-        for g in goals
-    ]
-
-
-_FOLDS: tuple[tuple[str, Collection[str], str], ...] = (
-    ("not go", _ON_THE_SPOT, "in_place"),
-    ("not go", _HELD | {"stand", "stop", "off_centre"}, ""),
-    ("not stand", _TRAVEL, ""),
-    ("stand", _HELD, ""),
-    ("stand", _ON_THE_SPOT, "in_place"),
-    ("off_centre", {"not go"}, "centred"),
-    ("turn", {"return"}, ""),
-    ("turn", {"in_place", "not go"}, "spin"),
-    ("crouch", _TRAVEL, "low"),
-    ("low", {"crouch"}, ""),
-)
-"""A motion, beside which others, means what instead; empty: nothing more. The first row counts."""
-_LIKE = {"run": "go", "stop": "stand"}
-"""Motions that fold as another does."""
-
-
-def _folded(goal: Goal, asked: set[str]) -> Goal | None:
-    """A goal, as what it says besides the others that are asked for; None: nothing."""
-    motion = _LIKE.get(goal.motion, goal.motion)
-    name = f"not {motion}" if goal.negated else motion
-    folds = (new for one, others, new in _FOLDS if one == name and not asked.isdisjoint(others))
-    new = next(folds, goal.motion)
-    if not new:
-        return None
-    if new != goal.motion and goal.negated:
-        return replace(goal, motion=new, direction="", negated=False)
-    return replace(goal, motion=new)

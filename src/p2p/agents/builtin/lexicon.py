@@ -330,7 +330,7 @@ DEGREES = frozenset(
 OWNERS = frozenset({"the", "its", "your", "his", "her", "their", "my"})
 """Before `back` they make it a body part: `run with the back straight` goes nowhere back."""
 
-HELD = frozenset({"is", "kept", "held", "stretched", "well", "straight"})
+BETWEEN = frozenset({"is", "kept", "held", "stretched", "well", "straight"})
 """May stand between a body part and how it is."""
 
 LIMB_POSTURES = _by_phrase(

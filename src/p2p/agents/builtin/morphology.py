@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from p2p.agents.builtin.grammar import Parsed, parse
+from p2p.agents.builtin.goals import Parsed
+from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import TERMINATION_RULES

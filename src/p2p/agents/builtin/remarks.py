@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder
-from p2p.agents.builtin.grammar import Goal
+from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.motions import apply_goal
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.reward import Recipe, Term, with_criteria
 

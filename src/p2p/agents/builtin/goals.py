@@ -1,0 +1,153 @@
+"""What a prompt asks for, and how what it asks for folds together and divides in time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from p2p.agents.builtin.lexicon import FOLLOWING
+from p2p.agents.builtin.tokens import Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One thing that is asked for."""
+
+    motion: str
+    """A motion or a quality of the lexicon."""
+    direction: str = ""
+    speed: str = ""
+    amount: Amount | None = None
+    limb: tuple[str, ...] = ()
+    """As said: sides, then the noun."""
+    negated: bool = False
+    words: tuple[str, ...] = ()
+    """The phrases of the prompt that it is made of."""
+
+    def stated(self, unit: str) -> float | None:
+        """The number that was stated in this unit."""
+        return self.amount.value if self.amount and self.amount.unit == unit else None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A prompt, understood as far as it was."""
+
+    parts: tuple[tuple[Goal, ...], ...]
+    """One after the other in time; most prompts have one."""
+    unused: tuple[str, ...]
+    conflicts: tuple[str, ...] = ()
+    """Opposite directions of one motion, as in "forward and backward"."""
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """Of all parts."""
+        return tuple(goal for part in self.parts for goal in part)
+
+
+def merged(goal: Goal, change: Goal) -> Goal:
+    return replace(
+        goal,
+        direction=change.direction or goal.direction,
+        speed=change.speed or goal.speed,
+        amount=change.amount or goal.amount,
+        words=(*goal.words, *change.words),
+    )
+
+
+TRAVEL = frozenset({"go", "run", "crawl"})
+HELD = frozenset({"lie", "crouch", "balance", "raise", "lower", "get_up", "reach", "touch",
+                   "push"})  # fmt: skip
+_ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
+_ROTATIONS = frozenset({"clockwise", "counterclockwise"})
+_TURNS_BY = frozenset({"turn", "spin"})
+_DESTINATIONS = {"target": "reach", "start": "return"}
+
+
+def with_destination(goal: Goal) -> Goal:
+    """To go to the target is to reach it."""
+    if goal.motion in TRAVEL and goal.direction in _DESTINATIONS and not goal.negated:
+        return replace(goal, motion=_DESTINATIONS[goal.direction])
+    return goal
+
+
+def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
+    """In parts, where something is asked for that can only come next: `run, stop`."""
+    parts: list[list[Goal]] = [[]]
+    for goal in goals:
+        earlier = TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
+        dynamic = any(g.motion in earlier and not g.negated for g in parts[-1])
+        if goal.motion in FOLLOWING and not goal.negated and dynamic:
+            turned = [g for g in parts[-1] if g.motion == "turn" and goal.motion == "return"]
+            if len(turned) < len(parts[-1]):
+                parts[-1] = [g for g in parts[-1] if g not in turned]
+                parts.append([])
+        parts[-1].append(goal)
+    return [part for part in parts if part]
+
+
+def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
+    """Fold together what says one thing: `run` and `go` forward, `lie` and `still`."""
+    goals = _turning_as_it_goes(goals)
+    asked = {goal.motion for goal in goals if not goal.negated}
+    if any(goal.motion in TRAVEL and goal.negated for goal in goals):
+        asked.add("not go")
+    tidy: list[Goal] = []
+    travel: int | None = None
+    for goal in goals:
+        folded = _folded(goal, asked)
+        if folded is None:
+            continue
+        if folded.motion in ("go", "run") and not folded.negated:
+            if travel is not None:
+                motion = "run" if "run" in (tidy[travel].motion, folded.motion) else "go"
+                tidy[travel] = replace(merged(tidy[travel], folded), motion=motion)
+                continue
+            travel = len(tidy)
+        tidy.append(folded)
+    return tuple(dict.fromkeys(tidy))
+
+
+def _turning_as_it_goes(goals: Sequence[Goal]) -> list[Goal]:
+    """`run clockwise in a circle`: clockwise is a way to turn, not to go."""
+    ways = [g.direction for g in goals if g.motion in TRAVEL and g.direction in _ROTATIONS]
+    if not ways or not any(g.motion in _TURNS_BY and not g.direction for g in goals):
+        return list(goals)
+    return [
+        replace(g, direction=ways[0])
+        if g.motion in _TURNS_BY and not g.direction
+        else replace(g, direction="")
+        if g.motion in TRAVEL and g.direction in _ROTATIONS
+        else g
+        for g in goals
+    ]
+
+
+_FOLDS: tuple[tuple[str, Collection[str], str], ...] = (
+    ("not go", _ON_THE_SPOT, "in_place"),
+    ("not go", HELD | {"stand", "stop", "off_centre"}, ""),
+    ("not stand", TRAVEL, ""),
+    ("stand", HELD, ""),
+    ("stand", _ON_THE_SPOT, "in_place"),
+    ("off_centre", {"not go"}, "centred"),
+    ("turn", {"return"}, ""),
+    ("turn", {"in_place", "not go"}, "spin"),
+    ("crouch", TRAVEL, "low"),
+    ("low", {"crouch"}, ""),
+)
+"""A motion, beside which others, means what instead; empty: nothing more. The first row counts."""
+_LIKE = {"run": "go", "stop": "stand"}
+"""Motions that fold as another does."""
+
+
+def _folded(goal: Goal, asked: set[str]) -> Goal | None:
+    """A goal, as what it says besides the others that are asked for; None: nothing."""
+    motion = _LIKE.get(goal.motion, goal.motion)
+    name = f"not {motion}" if goal.negated else motion
+    folds = (new for one, others, new in _FOLDS if one == name and not asked.isdisjoint(others))
+    new = next(folds, goal.motion)
+    if not new:
+        return None
+    if new != goal.motion and goal.negated:
+        return replace(goal, motion=new, direction="", negated=False)
+    return replace(goal, motion=new)
