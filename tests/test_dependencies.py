@@ -12,8 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-IMPORT_NAMES = {"PIL": "pillow", "pydantic_ai": "pydantic_ai_slim", "pydantic_core": "pydantic"}
-"""Where a distribution is not called as it is imported."""
+IMPORT_NAMES = {
+    "PIL": "pillow",
+    "pydantic_ai": "pydantic_ai_slim",
+    "pydantic_core": "pydantic",
+    "triton": "torch",  # torch for CUDA pins it; kernels are used only where it is there
+}
+"""Where a distribution is not called as it is imported, or comes with another one."""
 
 
 def distributions(requirements: list[str]) -> set[str]:

@@ -230,3 +230,25 @@ def test_a_stored_reward_that_turned_hostile_is_told(
     outcome = p2p("evaluate", "run", "--json")
     assert outcome.status == 1
     assert "Permission" in outcome.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "interrupted"),
+    [
+        (("evaluate", "last"), "p2p.training.replay.replay"),
+        (("play", "last", "-o", "new.mp4"), "p2p.training.replay.replay"),
+        (("export", "last", "--to", "new"), "p2p.training.export.model_card"),
+    ],
+)
+def test_an_interrupted_command_says_so_and_leaves_no_file(
+    p2p: Cli, session: SessionRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], interrupted: str,
+) -> None:  # fmt: skip
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interrupted, interrupt)
+    outcome = p2p(*arguments)
+    assert (outcome.status, outcome.out) == (130, "")
+    assert outcome.err.splitlines()[-1] == "interrupted; nothing was written"
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]

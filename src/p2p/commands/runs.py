@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from p2p.commands.console import (
 from p2p.commands.train import read_config
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from p2p.config import TrainConfig
@@ -49,6 +51,7 @@ StepOption = Annotated[
         show_default="the best one",
     ),
 ]
+EXIT_INTERRUPTED = 130
 SEED_HELP = "Block of evaluation seeds; block 0 is the one that training evaluates on."
 
 
@@ -172,6 +175,7 @@ def export(
     record, config, judged = open_run(run, runs_dir)
     try:
         with (
+            _interruptible(),
             err.status(f"writing {to}"),
             _checkpoint(checkpoint),
             refused("", ExportError),
@@ -227,6 +231,16 @@ def _say_which(iteration: IterationView, run: IterationRecord) -> None:
     err.print(escape(text), style="dim", soft_wrap=True)
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the command with a line; files are written whole or not at all."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("interrupted; nothing was written", style="dim")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
 def _checkpoint(step: int | None) -> AbstractContextManager[None]:
     """A checkpoint that is not there is a mistake in --checkpoint, where that is given."""
     from p2p.training.replay import NoSuchCheckpoint
@@ -249,7 +263,7 @@ def _replay(
     noun = "episode" if episodes == 1 else "episodes"
     with _checkpoint(checkpoint):
         step = choose_step(record, checkpoint or judged)
-        with err.status(f"playing {episodes} {noun} of step {step:,}"):
+        with _interruptible(), err.status(f"playing {episodes} {noun} of step {step:,}"):
             return replay(
                 record,
                 config,
@@ -280,7 +294,11 @@ def _show(config: TrainConfig, played: ReplayResult, *, or_film: bool) -> bool:
 def _film(config: TrainConfig, played: ReplayResult, target: Path, size: int) -> int:
     from p2p.training.video.rendering import RenderJob, render
 
-    with tempfile.TemporaryDirectory(prefix="p2p-play-") as folder, err.status("drawing"):
+    with (
+        _interruptible(),
+        tempfile.TemporaryDirectory(prefix="p2p-play-") as folder,
+        err.status("drawing"),
+    ):
         source = Path(folder) / "episode.npz"
         played.trajectories["median"].save(source)
         outcome = render(
