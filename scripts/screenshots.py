@@ -96,7 +96,7 @@ DOCUMENTS = {
     "dashboard-passed": Picture("session", 1310),
     "dashboard-session": Picture("session-revised", 1270),
     "dashboard-new": Picture("new", 1120),
-    "dashboard-training": Picture("session-training", 1000, "dark"),
+    "dashboard-training": Picture("session-training", 1000, "dark", begin="[role=tablist]"),
     "dashboard-compare": Picture("compare", 1100),
     "dashboard-benchmark": Picture("benchmark", 1080),
     "dashboard-selfplay": Picture("self-play-run", 860),
@@ -159,7 +159,10 @@ def all_pages(browser: Browser, address: str, token: str) -> dict[str, Shown]:
     def ask(path: str) -> Any:
         return context.request.get(address + path).json()
 
-    sessions = sorted(ask("/api/sessions?cases=false"), key=lambda each: int(each["iterations"]))
+    sessions = sorted(
+        ask("/api/sessions?cases=false"),
+        key=lambda each: (int(each["iterations"]), -float(each["best_score"] or 0)),
+    )
     at_once, revised = (each["session_id"] for each in (sessions[0], sessions[-1]))
     benchmark = ask("/api/benchmarks")[0]["benchmark_id"]
     case = ask(f"/api/benchmarks/{benchmark}/cases")[0]["case"]["number"]

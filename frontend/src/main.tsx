@@ -4,6 +4,7 @@ import { createRoot } from "react-dom/client";
 import { BrowserRouter, Link, Navigate, Route, Routes } from "react-router";
 import { ApiError } from "./api/client";
 import { Layout } from "./app/Layout";
+import { ScrollMemory } from "./app/ScrollMemory";
 import { applyTheme } from "./app/theme";
 import { SessionsPage } from "./pages/SessionsPage";
 import { Missing } from "./ui/basics";
@@ -42,6 +43,7 @@ createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={client}>
       <BrowserRouter>
+        <ScrollMemory />
         <Routes>
           <Route element={<Layout />}>
             <Route index element={<Navigate to="/e2e" replace />} />

@@ -185,6 +185,26 @@ class RunConfig(_Section):
     learner: LearnerConfig = LearnerConfig()
 
 
+def recipe(model: str | None) -> Path:
+    """The configuration that a model is trained with unless another one is named."""
+    name = "smollm2.toml" if model == "smollm2" else "tictactoe.toml"
+    return Path(__file__).parent / "recipes" / name
+
+
+def with_games(
+    config: RunConfig, env_ids: tuple[str, ...] = (), opponents: tuple[str, ...] = ()
+) -> RunConfig:
+    """The same run on these games for two, measured against these opponents; none: as it is."""
+    changes: dict[str, Any] = {}
+    if env_ids:
+        template = config.games.train[0][2]
+        changes["train"] = tuple((env_id, 2, template) for env_id in env_ids)
+        changes["evaluate"] = ()
+    if opponents:
+        changes["opponent"] = opponents
+    return config.model_copy(update={"games": config.games.model_copy(update=changes)})
+
+
 def load_config(path: Path, **changes: Any) -> RunConfig:
     """Read a TOML file; `changes` come over it.
 

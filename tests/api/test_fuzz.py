@@ -50,7 +50,7 @@ CHECKS = [
 SUITE = "env_id,instruction,category,difficulty\nReacher-v5,hold still,manipulation,easy\n"
 ENSURES = (
     "p2p.api.routes.jobs", "p2p.api.routes.sessions",
-    "p2p.benchmark.running",
+    "p2p.benchmark.running", "p2p.api.routes.selfplay",
 )  # fmt: skip
 KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY",

@@ -153,3 +153,38 @@ def test_games_outside_of_the_run_are_not_read(
     path.symlink_to(tmp_path / "elsewhere.jsonl")
     assert ids(player) == []
     assert player.get(f"/api/selfplay/{RUN}/games/eval-1").status_code == 404
+
+
+def test_a_run_is_started_as_a_job_listed_at_once_and_stopped(
+    player: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.api.routes.selfplay.ensure_scheduler", lambda _: None)
+    options = player.get("/api/selfplay/options").json()
+    assert "Nim-v0-train" in options["games"]
+    games, opponents = ["Nim-v0-train", "TicTacToe-v0-train"], ["random-legal", "first-checkpoint"]
+    body = {"games": games, "opponents": opponents, "updates": 3, "seed": 7}
+    answer = player.post("/api/selfplay", json=body)
+    assert answer.status_code == 201, answer.text
+    name = answer.json()["run_id"]
+    config = RunFolder(tmp_path / "runs" / name).config()
+    assert [game for game, _, _ in config.games.train] == games
+    assert (list(config.games.opponents), config.updates) == (opponents, 3)
+    row = next(row for row in player.get("/api/selfplay").json() if row["run_id"] == name)
+    assert (row["status"], row["updates"], row["job_id"]) == ("queued", 3, name)
+    assert player.get(f"/api/selfplay/{name}").json()["status"] == "queued"
+    assert player.post(f"/api/selfplay/{name}/stop").json()["runs"] == 1
+    assert player.post(f"/api/selfplay/{name}/stop").status_code == 409
+    foreign = player.post(f"/api/selfplay/{RUN}/stop")
+    assert (foreign.status_code, "no job" in foreign.json()["detail"]) == (409, True)
+
+
+def test_a_run_that_cannot_be_is_refused_in_the_words_of_the_checker(
+    player: TestClient, tmp_path: Path
+) -> None:
+    refused = player.post("/api/selfplay", json={"games": ["Nothing-v0"]})
+    assert refused.status_code == 422
+    assert "Nothing-v0 cannot be played here" in refused.json()["detail"]
+    named = player.post("/api/selfplay", json={"opponents": ["openai:gpt"]})
+    assert (named.status_code, "opponents" in named.json()["detail"]) == (422, True)
+    assert player.post("/api/selfplay", json={"nodes": ["none"]}).status_code == 422
+    assert not list((tmp_path / "runs").glob("selfplay_*"))

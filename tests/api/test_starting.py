@@ -152,6 +152,29 @@ def test_what_cannot_be_started_is_refused_by_name_and_leaves_nothing(
     assert client.get("/api/scheduler/jobs").json() == []
 
 
+def test_a_prompt_is_submitted_to_nodes_of_ones_choice(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p2p.api.routes.jobs.ensure_scheduler", lambda _: None)
+    client.post("/api/scheduler/nodes", json={"node_id": "more", "backend": "local", "cores": 4})
+    there, body = "/api/scheduler/jobs", {**SHORT, "cores": 4, "nodes": ["more"], "priority": 3}
+    answer = client.post(there, json=body).json()
+    job = client.get(f"{there}/{answer['job_id']}").json()
+    assert (job["nodes"], job["priority"], job["title"]) == (["more"], 3, "run forward fast")
+    assert job["runs"][0]["cores"] == 4
+    assert client.get(f"/api/sessions/{answer['session_id']}").json()["prompt"] == SHORT["prompt"]
+    for change, named in (
+        ({"nodes": ["none"]}, "nodes"),
+        ({"backend": "slurm"}, "backend"),
+        ({"cores": 4000}, "cores"),
+        ({"model": "nobody:knows"}, "nobody"),
+        ({"settings": {"unsafe_local": True}}, "unsafe_local"),
+    ):
+        refused = client.post(there, json={**body, **change})
+        assert (refused.status_code, named in refused.json()["detail"]) == (422, True), change
+    assert len(client.get(there).json()) == 1
+
+
 def test_nodes_are_listed_checked_added_and_removed(client: TestClient) -> None:
     (local,) = client.get("/api/scheduler/nodes").json()
     assert local["node_id"] == "local"

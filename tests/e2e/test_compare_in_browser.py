@@ -60,13 +60,22 @@ def test_two_iterations_stand_side_by_side_with_videos_criteria_curves_and_code(
     page.wait_for_url(f"**/compare?of={SESSION}&of={SESSION}%3A1")
 
 
+def test_sessions_are_ticked_in_the_list_and_compared(visitor: Visitor) -> None:
+    page = visitor.open("/e2e")
+    page.get_by_label("Compare run forward fast").check()
+    page.get_by_text("1 of up to 4 chosen").wait_for()
+    page.get_by_role("region", name="Comparison").get_by_role("link", name="Compare").click()
+    page.wait_for_url(f"**/compare?of={SESSION}")
+    page.wait_for_function("() => document.title.startsWith('Compare: run forward fast')")
+
+
 def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: Path) -> None:
     page = visitor.open(SESSION_PAGE)
     page.get_by_label("Your score for iteration 2").fill("0.3")
     page.get_by_label("Remark").fill("smaller steps")
     page.get_by_role("button", name="Change settings").click()
     page.get_by_label("Add a setting").select_option("gamma")
-    page.get_by_label("gamma").fill("0.9")
+    page.get_by_role("textbox", name="gamma").fill("0.9")
     page.get_by_role("button", name="Edit reward").click()
     code = page.get_by_label("Reward code", exact=True)
     code.fill(code.input_value().replace("2 * info", "3 * info"))
@@ -82,3 +91,49 @@ def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: P
     pending.get_by_role("button", name="Withdraw feedback 1").click()
     pending.wait_for(state="detached")
     assert pending_feedback(SessionRecord(runs / SESSION)) == {}
+
+
+def test_a_page_is_where_it_was_left_when_one_comes_back(visitor: Visitor) -> None:
+    page = open_whole(visitor, f"{SESSION_PAGE}?tab=reward")
+    page.evaluate("window.scrollTo(0, 500)")
+    page.wait_for_function("() => window.scrollY > 400")
+    page.get_by_role("link", name="Compare").first.dispatch_event("click")
+    page.get_by_role("heading", level=1, name="Compare").wait_for()
+    assert page.evaluate("window.scrollY") == 0
+    page.go_back()
+    page.wait_for_function("() => window.scrollY > 400")
+
+
+def test_a_node_is_added_and_a_job_is_submitted_to_it_and_cancelled(visitor: Visitor) -> None:
+    page = visitor.open("/benchmark")
+    page.get_by_role("button", name="Add a node").click()
+    page.get_by_role("form", name="Add a node").get_by_label("Backend").select_option("local")
+    page.get_by_label("Name", exact=True).fill("spare")
+    page.get_by_label("Cores", exact=True).fill("1")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("cell", name="spare", exact=True).wait_for()
+    page.get_by_role("button", name="New job").click()
+    form = page.get_by_role("form", name="Job")
+    form.get_by_role("textbox", name="Prompt").fill("balance the pole")
+    form.get_by_label("Model", exact=True).fill("builtin")
+    form.get_by_label("Environment").select_option("InvertedPendulum-v5")
+    form.get_by_label("spare").check()
+    assert "--env InvertedPendulum-v5 --model builtin --node spare" in form.inner_text()
+    form.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/benchmark/job/session_*")
+    page.get_by_role("heading", level=1, name="balance the pole").wait_for()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.locator("main .badge").get_by_text("cancelled").first.wait_for()
+
+
+def test_the_monitor_has_the_last_minutes_and_self_play_a_form_with_its_command(
+    visitor: Visitor,
+) -> None:
+    page = visitor.open("/monitor")
+    page.get_by_role("img", name=re.compile("^In use, %; last values: CPU")).wait_for()
+    visitor.open("/self-play")
+    page.get_by_label("Nim", exact=True).check()
+    page.get_by_label("first-checkpoint").check()
+    page.get_by_role("spinbutton", name="Updates").fill("3")
+    command = "unstable train --game Nim-v0-train --opponent first-checkpoint --updates 3"
+    page.get_by_text(command, exact=True).wait_for()

@@ -2,8 +2,8 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { get, list } from "./client";
 import type {
-  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources, RunHyperparameters,
-  SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
+  AggregatedMetrics, Benchmark, BenchmarkCase, BenchmarkOptions, BenchmarkRow, EnvInfo, Game, GameKind, GameRow, Iteration, JobDetail, JobLog, JobSummary, Labels, NodeStatus, ProviderInfo, Resources, ResourceSample, RunHyperparameters,
+  SelfPlayOptions, SelfPlayRow, SelfPlayRun, SessionDetail, SessionEvent, SessionRow, TrashItem, TunableSetting,
 } from "./types";
 
 const session = (id: string) => `/api/sessions/${encodeURIComponent(id)}`;
@@ -87,6 +87,12 @@ export const resourcesQuery = queryOptions({
   refetchInterval: LOOK_EVERY_MS,
 });
 
+export const resourceHistoryQuery = queryOptions({
+  queryKey: ["resources", "history"],
+  queryFn: () => get<ResourceSample[]>("/api/resources/history"),
+  refetchInterval: 5000,
+});
+
 export const jobsQuery = queryOptions({
   queryKey: ["jobs"],
   queryFn: () => get<JobSummary[]>("/api/scheduler/jobs?limit=100"),
@@ -141,6 +147,12 @@ export const selfPlaysQuery = queryOptions({
   queryKey: ["self-plays"],
   queryFn: () => get<SelfPlayRow[]>("/api/selfplay"),
   refetchInterval: LOOK_EVERY_MS,
+});
+
+export const selfPlayOptionsQuery = queryOptions({
+  queryKey: ["self-play-options"],
+  queryFn: () => get<SelfPlayOptions>("/api/selfplay/options"),
+  ...FOR_THE_VISIT,
 });
 
 export const selfPlayQuery = (id: string) =>

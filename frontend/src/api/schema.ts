@@ -906,7 +906,11 @@ export interface paths {
          */
         get: operations["list_jobs_api_scheduler_jobs_get"];
         put?: never;
-        post?: never;
+        /**
+         * Submit Job
+         * @description Submit a session to nodes of your choice; it runs as soon as there is room.
+         */
+        post: operations["submit_job_api_scheduler_jobs_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1090,7 +1094,51 @@ export interface paths {
          */
         get: operations["list_selfplay_api_selfplay_get"];
         put?: never;
+        /**
+         * Start Selfplay
+         * @description Start a run as a job, after the checks of `unstable train`.
+         */
+        post: operations["start_selfplay_api_selfplay_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/selfplay/options": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Selfplay Options
+         * @description The games, opponents and models of a run that is started here.
+         */
+        get: operations["selfplay_options_api_selfplay_options_get"];
+        put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/selfplay/{run_id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Selfplay
+         * @description Cancel the job of a run; its checkpoints stay.
+         */
+        post: operations["stop_selfplay_api_selfplay__run_id__stop_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1229,6 +1277,26 @@ export interface paths {
          * @description Cores, memory, disk and GPUs, now.
          */
         get: operations["show_resources_api_resources_status_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/resources/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Resource History
+         * @description The last minutes of this machine, a sample every second or so.
+         */
+        get: operations["show_resource_history_api_resources_history_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3366,6 +3434,23 @@ export interface components {
             /** Job Id */
             job_id: string;
         };
+        /**
+         * ResourceSample
+         * @description How busy this machine was at a moment, as shares.
+         */
+        ResourceSample: {
+            /** Time */
+            time: number;
+            /** Cpu */
+            cpu: number;
+            /** Memory */
+            memory: number;
+            /**
+             * Gpus
+             * @default []
+             */
+            gpus: number[];
+        };
         /** ResourceStatusResponse */
         ResourceStatusResponse: {
             /** Cores */
@@ -3627,12 +3712,40 @@ export interface components {
             error?: string | null;
         };
         /**
+         * SelfPlayOptions
+         * @description What a self-play run can be started with here.
+         */
+        SelfPlayOptions: {
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            /**
+             * Games
+             * @default []
+             */
+            games: string[];
+            /**
+             * Opponents
+             * @default []
+             */
+            opponents: string[];
+            /**
+             * Models
+             * @default []
+             */
+            models: string[];
+        };
+        /**
          * SelfPlayRow
          * @description A self-play run in a list.
          */
         SelfPlayRow: {
             /** Run Id */
             run_id: string;
+            /** Job Id */
+            job_id?: string | null;
             /** Status */
             status: string;
             /** Step */
@@ -4108,6 +4221,56 @@ export interface components {
             cases: number;
         };
         /**
+         * StartSelfPlayRequest
+         * @description The options of `unstable train`, and where it runs.
+         */
+        StartSelfPlayRequest: {
+            /**
+             * Model
+             * @default tiny
+             */
+            model: string;
+            /**
+             * Games
+             * @default []
+             */
+            games: string[];
+            /**
+             * Opponents
+             * @default []
+             */
+            opponents: string[];
+            /** Updates */
+            updates?: number | null;
+            /** Seed */
+            seed?: number | null;
+            /**
+             * Cores
+             * @default 1
+             */
+            cores: number;
+            /**
+             * Gpus
+             * @default 0
+             */
+            gpus: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+        };
+        /**
+         * StartSelfPlayResponse
+         * @description The run that was started, and its job.
+         */
+        StartSelfPlayResponse: {
+            /** Run Id */
+            run_id: string;
+            /** Job Id */
+            job_id: string;
+        };
+        /**
          * StartSessionRequest
          * @description The options of `p2p run`, as JSON, with the same defaults.
          */
@@ -4297,6 +4460,88 @@ export interface components {
              * @enum {string}
              */
             status: "cancelled" | "deleted" | "restored" | "removed";
+        };
+        /**
+         * SubmitJobRequest
+         * @description A session as a job: the options of `p2p jobs submit`, with the same defaults.
+         */
+        SubmitJobRequest: {
+            /** Model */
+            model?: string | null;
+            /** Vlm Model */
+            vlm_model?: string | null;
+            /** Max Iterations */
+            max_iterations?: number | null;
+            /** Total Timesteps */
+            total_timesteps?: number | null;
+            /** Configs */
+            configs?: number | null;
+            /** Seeds */
+            seeds?: number | number[] | null;
+            /** Pass Threshold */
+            pass_threshold?: number | null;
+            /** Use Zoo Preset */
+            use_zoo_preset?: boolean | null;
+            /** Hp Tuning */
+            hp_tuning?: boolean | null;
+            /** Thinking Effort */
+            thinking_effort?: string | null;
+            /** Use Code Judge */
+            use_code_judge?: boolean | null;
+            /** Review Reward */
+            review_reward?: boolean | null;
+            /** Review Judge */
+            review_judge?: boolean | null;
+            /** Refined Initial Frame */
+            refined_initial_frame?: boolean | null;
+            /** Motion Trail */
+            motion_trail?: boolean | null;
+            /** Visual Criteria */
+            visual_criteria?: string[] | null;
+            /** Judge Episodes */
+            judge_episodes?: number | null;
+            /** Confirm Episodes */
+            confirm_episodes?: number | null;
+            /** Budget Usd */
+            budget_usd?: number | null;
+            /** Max Minutes */
+            max_minutes?: number | null;
+            /** Videos */
+            videos?: boolean | null;
+            /** Settings */
+            settings?: {
+                [key: string]: unknown;
+            };
+            /** Prompt */
+            prompt: string;
+            /** Env Id */
+            env_id?: string | null;
+            /** Criteria */
+            criteria?: components["schemas"]["Criterion"][] | null;
+            /** Cores Per Run */
+            cores_per_run?: number | null;
+            /**
+             * Cores
+             * @default 1
+             */
+            cores: number;
+            /**
+             * Gpus
+             * @default 0
+             */
+            gpus: number;
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+            /** Backend */
+            backend?: ("local" | "ssh" | "ray" | "slurm") | null;
+            /**
+             * Priority
+             * @default 0
+             */
+            priority: number;
         };
         /** SuiteInfo */
         SuiteInfo: {
@@ -6880,6 +7125,45 @@ export interface operations {
             };
         };
     };
+    submit_job_api_scheduler_jobs_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SubmitJobRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartSessionResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
     show_job_api_scheduler_jobs__job_id__get: {
         parameters: {
             query?: never;
@@ -7255,6 +7539,117 @@ export interface operations {
             };
         };
     };
+    start_selfplay_api_selfplay_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartSelfPlayRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartSelfPlayResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    selfplay_options_api_selfplay_options_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SelfPlayOptions"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    stop_selfplay_api_selfplay__run_id__stop_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChangedRuns"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
     show_selfplay_api_selfplay__run_id__get: {
         parameters: {
             query?: never;
@@ -7493,6 +7888,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ResourceStatusResponse"];
+                };
+            };
+            /** @description what is wrong, and what to do about it (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": {
+                        type: string;
+                        title: string;
+                        status: number;
+                        detail: string;
+                        errors?: Record<string, never>[];
+                    };
+                };
+            };
+        };
+    };
+    show_resource_history_api_resources_history_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceSample"][];
                 };
             };
             /** @description what is wrong, and what to do about it (RFC 9457) */

@@ -19,6 +19,9 @@ const FLAGS: readonly (readonly [keyof StartBenchmarkRequest, string])[] = [
   ["mode", "--mode"],
   ["num_stages", "--num-stages"],
   ["gate_threshold", "--gate-threshold"],
+  ["cores_per_run", "--cores-per-run"],
+  ["nodes", "--nodes"],
+  ["backend", "--backend"],
 ];
 
 /** The form without what was left open. */

@@ -103,6 +103,7 @@ function Runs({ job, onLog }: { job: JobDetail; onLog: (run: string) => void }) 
 function RunLink({ job, run }: { job: JobDetail; run: Run }) {
   const number = /_case(\d+)$/.exec(run.run_id)?.[1];
   if (job.kind === "benchmark" && number) return <Link to={`/benchmark/job/${job.job_id}/case/${number}`}>{run.run_id}</Link>;
+  if (job.kind === "selfplay" && run.folder) return <Link to={`/self-play/${run.folder}`}>{run.run_id}</Link>;
   return job.kind === "session" && run.folder ? <Link to={`/e2e/${run.folder}`}>{run.run_id}</Link> : run.run_id;
 }
 

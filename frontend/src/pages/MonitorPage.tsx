@@ -1,7 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
-import { resourcesQuery } from "../api/queries";
+import { useMemo } from "react";
+import { resourceHistoryQuery, resourcesQuery } from "../api/queries";
 import type { Resources } from "../api/types";
 import { megabytes, percent } from "../lib/format";
+import { historyOf } from "../lib/machine";
+import { Chart } from "../ui/Chart";
 import { Card, Meter, PageHeading, Problem } from "../ui/basics";
 import { Jobs, Nodes } from "./Scheduler";
 
@@ -18,9 +21,24 @@ export default function MonitorPage() {
           <Memory machine={data} />
         </div>
       )}
+      <History />
       <Jobs />
       <Nodes />
     </>
+  );
+}
+
+const PERCENT = [0, 100] as const;
+
+/** The last minutes, as lines. */
+function History() {
+  const { data, error } = useQuery(resourceHistoryQuery);
+  const { x, lines } = useMemo(() => historyOf(data ?? []), [data]);
+  return (
+    <Card title="Last minutes">
+      <Problem what="Could not load the history" error={error} />
+      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel="minutes ago" lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
+    </Card>
   );
 }
 

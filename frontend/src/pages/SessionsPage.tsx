@@ -8,6 +8,7 @@ import type { SessionRow } from "../api/types";
 import { ago, dollars, score, SESSION_STATUSES, statusWord } from "../lib/format";
 import { LazyVideo, motionIsWelcome } from "../ui/Video";
 import { Card, Empty, Meter, PageHeading, Problem, Status, Unchecked } from "../ui/basics";
+import { CompareBar, CompareBox } from "./compare/Selection";
 import { StartForm } from "./start/StartForm";
 import { Picture, pictureOf, shortName } from "./start/environments";
 
@@ -177,10 +178,12 @@ export function SessionCards({ sessions, playing }: { sessions: readonly Session
                   .join(" · ")}
               </span>
               <Unchecked words={row.unchecked_words} />
+              <CompareBox of={row.session_id} title={title(row)} />
             </div>
           </li>
         ))}
       </ul>
+      <CompareBar />
     </>
   );
 }

@@ -442,6 +442,18 @@ class JobLog(Record):
     text: str
 
 
+class SubmitJobRequest(SessionRequest):
+    """A session as a job: the options of `p2p jobs submit`, with the same defaults."""
+
+    cores: Annotated[int, Field(ge=1, le=4096)] = 1
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
+    """Where it may run; empty: anywhere."""
+    backend: BackendName | None = None
+    """Any node of this kind."""
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+
+
 class ChangedRuns(Record):
     """How many runs were cancelled, or run again."""
 
@@ -621,10 +633,44 @@ class ReportJob(Record):
 GameKind = Literal["train", "eval"]
 
 
+class SelfPlayOptions(Record):
+    """What a self-play run can be started with here."""
+
+    missing: str = ""
+    """What has to be installed first."""
+    games: tuple[str, ...] = ()
+    """Those that the player `random-legal` knows the moves of."""
+    opponents: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+
+
+class StartSelfPlayRequest(Record):
+    """The options of `unstable train`, and where it runs."""
+
+    model: Annotated[str, Field(min_length=1, max_length=300)] = "tiny"
+    games: Annotated[tuple[Name, ...], Field(max_length=20)] = ()
+    """Empty: those of the model's own recipe."""
+    opponents: Annotated[tuple[Name, ...], Field(max_length=10)] = ()
+    updates: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    cores: Annotated[int, Field(ge=1, le=4096)] = 1
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    nodes: Annotated[tuple[Id, ...], Field(max_length=100)] = ()
+
+
+class StartSelfPlayResponse(Record):
+    """The run that was started, and its job."""
+
+    run_id: str
+    job_id: str
+
+
 class SelfPlayRow(Record):
     """A self-play run in a list."""
 
     run_id: str
+    job_id: str | None = None
+    """Of a run that is queued or running as a job: it can be stopped."""
     status: str
     step: int
     updates: int | None = None
@@ -725,6 +771,16 @@ class GpuInfo(Record):
     busy: float
     memory_used_mb: int
     memory_total_mb: int
+
+
+class ResourceSample(Record):
+    """How busy this machine was at a moment, as shares."""
+
+    time: float
+    """Unix time."""
+    cpu: float
+    memory: float
+    gpus: tuple[float, ...] = ()
 
 
 class ResourceStatusResponse(Record):

@@ -9,7 +9,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import psutil
 from fastapi import Depends, Request
 
 from p2p.api.benchmarks import BenchmarkReader
@@ -17,6 +16,7 @@ from p2p.api.index import SessionIndex
 from p2p.api.live import Watcher
 from p2p.api.metrics import MetricsReader
 from p2p.api.problems import NotFound
+from p2p.api.resources import ResourceHistory
 from p2p.api.views import is_session, training_runs
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.scheduler.store import Store
@@ -47,8 +47,7 @@ class AppState:
         self.benchmarks = BenchmarkReader(runs_dir)
         self.metrics = MetricsReader()
         self.watcher = Watcher()
-        self.core_percent: list[float] = []
-        """How busy each core of this machine was since the last refresh."""
+        self.resources = ResourceHistory()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep_fresh, name="refresh", daemon=True)
 
@@ -72,7 +71,7 @@ class AppState:
         while not self._closing.wait(pause_s):
             began = time.monotonic()
             try:
-                self.core_percent = psutil.cpu_percent(percpu=True)
+                self.resources.sample()
                 self.index.refresh()
             except (OSError, sqlite3.Error) as error:  # a full disk, a folder that may not be read
                 _logger.warning("the list of sessions is not up to date: %s", error)

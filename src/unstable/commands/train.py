@@ -129,10 +129,18 @@ def train(
         ),
     ] = None,
     game: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="ENV_ID",
-            help="Train and evaluate on this game for two.",
+            help="Train and evaluate on this game for two; repeatable.",
+            show_default=AS_CONFIGURED,
+        ),
+    ] = None,
+    opponent: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure against it, such as `first-checkpoint`; repeatable.",
             show_default=AS_CONFIGURED,
         ),
     ] = None,
@@ -164,7 +172,7 @@ def train(
       unstable train my_run.toml --json
     """
     from unstable.commands.tiny import base_model
-    from unstable.config import ConfigError, load_config
+    from unstable.config import ConfigError, load_config, recipe, with_games
     from unstable.core import new_run_dir
     from unstable.run.folder import RunFolder
 
@@ -176,9 +184,8 @@ def train(
     from unstable.run.parts import check
 
     try:
-        asked = load_config(config or _recipe(model), **changes)
-        if game is not None:
-            asked = _for_game(asked, game)
+        asked = load_config(config or recipe(model), **changes)
+        asked = with_games(asked, tuple(game or ()), tuple(opponent or ()))
         check(asked)
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -273,14 +280,3 @@ def _troubles(counts: Mapping[str, Any]) -> str:
     seen = ", ".join(f"{counts[name]} {text}" for name, text in words.items() if counts.get(name))
     last = counts.get("last_failure")
     return f"{seen}; the last game: {last}" if seen and last else seen
-
-
-def _recipe(model: str | None) -> Path:
-    recipes = Path(__file__).parent.parent / "recipes"
-    return recipes / ("smollm2.toml" if model == "smollm2" else "tictactoe.toml")
-
-
-def _for_game(config: RunConfig, env_id: str) -> RunConfig:
-    template = config.games.train[0][2]
-    games = config.games.model_copy(update={"train": ((env_id, 2, template),), "evaluate": ()})
-    return config.model_copy(update={"games": games})

@@ -9,7 +9,7 @@ import { benchmarkCommand, type BenchmarkForm, chosen, type Filters, tidyForm } 
 import { ago, dollars } from "../../lib/format";
 import { Card, Command, Empty, Interval, PageHeading, Problem, Status, spoken } from "../../ui/basics";
 import { ModelField, NumberField } from "../../ui/fields";
-import { Nodes } from "../Scheduler";
+import { Nodes, Placement, SubmitJob } from "../Scheduler";
 
 /** Suites of prompts that were run, and a form to run one. */
 export default function BenchmarksPage() {
@@ -28,6 +28,7 @@ export default function BenchmarksPage() {
         </ul>
       )}
       <StartBenchmark />
+      <SubmitJob />
       <Nodes />
     </>
   );
@@ -151,7 +152,9 @@ export function StartBenchmark() {
                 <NumberField label="Mean score required for the next stage" placeholder="0.5" min={0} max={1} step="any" value={form.gate_threshold} onChange={(value) => change({ gate_threshold: value ?? Number.NaN })} />
               </>
             )}
+            <NumberField label="Cores per prompt" placeholder="1" min={1} value={form.cores_per_run} onChange={(value) => change({ cores_per_run: value ?? Number.NaN })} />
           </div>
+          <Placement nodes={form.nodes ?? []} backend={form.backend ?? null} onNodes={(nodes) => change({ nodes })} onBackend={(backend) => change({ backend })} />
         </details>
         {own ? <p className="small-text muted">On the command line, give the file&apos;s path to <code>p2p benchmark --csv</code>.</p> : <Command text={benchmarkCommand(wanted)} />}
         <Problem what="Could not plan the benchmark" error={plan.error} />

@@ -42,7 +42,7 @@ export default function ComparePage() {
 
   return (
     <>
-      <PageHeading title="Compare" />
+      <PageHeading title="Compare" tab={["Compare", entries.map((entry) => entry.title).join(", ")].filter(Boolean).join(": ")} />
       <ul className="compare-entries">
         {choices.map((choice, index) => (
           <li key={keyOf(choice)} className={`card colour-${index + 1}`}>

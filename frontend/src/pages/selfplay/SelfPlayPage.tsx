@@ -1,12 +1,13 @@
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { useParams } from "react-router";
-import { selfPlayQuery } from "../../api/queries";
+import { Link, useParams } from "react-router";
+import { send } from "../../api/client";
+import { selfPlayQuery, selfPlaysQuery } from "../../api/queries";
 import type { SelfPlayRun } from "../../api/types";
 import { winRateCharts } from "../../lib/curves";
 import { number, percent } from "../../lib/format";
 import { Chart, type Line } from "../../ui/Chart";
-import { Card, Empty, Facts, NotYet, PageHeading, Scroll, Status } from "../../ui/basics";
+import { Card, Empty, Facts, NotYet, PageHeading, Problem, Scroll, Status } from "../../ui/basics";
 import { Games } from "./Games";
 
 /** One self-play run: who wins, who is strong, how fast it goes. */
@@ -17,7 +18,10 @@ export default function SelfPlayPage() {
   return (
     <>
       <div className="stack">
-        <PageHeading title={run.run_name || id} />
+        <div className="row spread">
+          <PageHeading title={run.run_name || id} />
+          <Stop id={id} />
+        </div>
         <div className="row small-text muted">
           {run.status && <Status status={run.status} />}
           <span>
@@ -47,6 +51,30 @@ export default function SelfPlayPage() {
       <Curves run={run} />
       <Numbers run={run} />
     </>
+  );
+}
+
+/** Ends a run that is a job; one of a terminal is ended there. */
+function Stop({ id }: { id: string }) {
+  const client = useQueryClient();
+  const { data: rows } = useQuery(selfPlaysQuery);
+  const stop = useMutation({
+    mutationFn: () => send("POST", `/api/selfplay/${encodeURIComponent(id)}/stop`),
+    onSettled: () => Promise.all([client.invalidateQueries({ queryKey: ["self-plays"] }), client.invalidateQueries({ queryKey: ["self-play", id] })]),
+  });
+  const job = rows?.find((row) => row.run_id === id)?.job_id;
+  return (
+    <div className="row">
+      <Problem what="Could not stop it" error={stop.error} />
+      {job && (
+        <>
+          <Link to={`/benchmark/job/${job}`}>Job and log</Link>
+          <button type="button" className="button danger" disabled={stop.isPending || stop.isSuccess} onClick={() => stop.mutate()}>
+            {stop.isSuccess ? "Stopping …" : "Stop"}
+          </button>
+        </>
+      )}
+    </div>
   );
 }
 

@@ -2,7 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { selfPlaysQuery } from "../../api/queries";
 import { ago, number } from "../../lib/format";
-import { Command, Empty, Meter, PageHeading, Problem, Status } from "../../ui/basics";
+import { Empty, Meter, PageHeading, Problem, Status } from "../../ui/basics";
+import { StartSelfPlay } from "./StartSelfPlay";
 
 /** Runs in which language models get better at games by playing themselves. */
 export default function SelfPlaysPage() {
@@ -13,8 +14,7 @@ export default function SelfPlaysPage() {
       <Problem what="Could not load the runs" error={error} />
       {data?.length === 0 && (
         <Empty title="No self-play runs yet">
-          <p>Runs in `outputs` and in the runs folder are listed here. To start one:</p>
-          <Command text="unstable train --help" />
+          A language model plays games against itself and learns from them. Start one below; runs of <code>unstable train</code> are listed here, too.
         </Empty>
       )}
       {data && data.length > 0 && (
@@ -39,6 +39,7 @@ export default function SelfPlaysPage() {
           ))}
         </ul>
       )}
+      <StartSelfPlay />
     </>
   );
 }

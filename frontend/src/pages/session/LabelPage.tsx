@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useParams } from "react-router";
 import { send } from "../../api/client";
-import { labelsQuery } from "../../api/queries";
+import { labelsQuery, sessionQuery } from "../../api/queries";
 import type { LabelRequest, Labels } from "../../api/types";
 import { number } from "../../lib/format";
 import { Card, Empty, NotYet, PageHeading, Problem } from "../../ui/basics";
@@ -20,6 +20,7 @@ export default function LabelPage() {
     mutationFn: (label: LabelRequest) => send<Labels>("POST", `/api/sessions/${id}/labels`, label),
     onSuccess: (labels) => client.setQueryData(query.queryKey, labels),
   });
+  const { data: session } = useQuery(sessionQuery(id));
   if (!data) return <NotYet what="Score the videos" error={error} />;
   const left = data.videos.filter((video) => video.score === null);
   const [next] = left;
@@ -29,7 +30,7 @@ export default function LabelPage() {
         <Link to={`/e2e/${id}`} className="small-text">
           Session
         </Link>
-        <PageHeading title="Score the videos" />
+        <PageHeading title="Score the videos" tab={`Score the videos: ${session?.alias || session?.prompt || id}`} />
         <label className="field">
           Your name
           <input

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from functools import lru_cache
 
 import psutil
 from fastapi import APIRouter
 
+from p2p.api.resources import list_gpus
 from p2p.api.schemas import (
     CoreInfo,
     EnvInfo,
-    GpuInfo,
     ProviderInfo,
+    ResourceSample,
     ResourceStatusResponse,
     RewardTemplateInfo,
 )
@@ -23,7 +23,6 @@ from p2p.settings import get_settings
 from p2p.training.cpu_manager import CPUManager
 
 router = APIRouter(prefix="/api", tags=["catalogue"])
-GPU_QUERY = "--query-gpu=name,utilization.gpu,memory.used,memory.total"
 
 
 @router.get("/envs")
@@ -93,7 +92,7 @@ def list_providers() -> list[ProviderInfo]:
 @router.get("/resources/status")
 def show_resources(state: State) -> ResourceStatusResponse:
     """Cores, memory, disk and GPUs, now."""
-    manager, memory, percent = CPUManager(), psutil.virtual_memory(), state.core_percent
+    manager, memory, percent = CPUManager(), psutil.virtual_memory(), state.resources.core_percent
     free = set(manager.free_cores())
     return ResourceStatusResponse(
         cores=tuple(
@@ -108,23 +107,11 @@ def show_resources(state: State) -> ResourceStatusResponse:
         memory_used_mb=(memory.total - memory.available) >> 20,
         memory_total_mb=memory.total >> 20,
         disk_free_mb=shutil.disk_usage(state.runs_dir).free >> 20,
-        gpus=_gpus(),
+        gpus=list_gpus(),
     )
 
 
-def _gpus() -> tuple[GpuInfo, ...]:
-    """The GPUs that nvidia-smi lists; none where it is not installed."""
-    command = ["nvidia-smi", GPU_QUERY, "--format=csv,noheader,nounits"]
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    gpus = []
-    for line in output.stdout.splitlines():
-        name, *numbers = (part.strip() for part in line.split(","))
-        if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
-            busy, used, total = map(int, numbers)
-            gpus.append(
-                GpuInfo(name=name, busy=busy / 100, memory_used_mb=used, memory_total_mb=total)
-            )
-    return tuple(gpus)
+@router.get("/resources/history")
+def show_resource_history(state: State) -> list[ResourceSample]:
+    """The last minutes of this machine, a sample every second or so."""
+    return state.resources.samples()

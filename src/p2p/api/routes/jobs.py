@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from p2p.api.problems import NotFound, Unavailable
+from p2p.api.problems import BadRequest, NotFound, Unavailable
+from p2p.api.routes.sessions import check_remote
 from p2p.api.schemas import (
     ChangedRuns,
     JobCase,
@@ -17,11 +18,17 @@ from p2p.api.schemas import (
     JobSummary,
     NodeCheck,
     NodeStatus,
+    StartSessionResponse,
+    SubmitJobRequest,
     fields_of,
 )
 from p2p.api.state import AppState, State
 from p2p.benchmark.records import BENCHMARK_ID
+from p2p.benchmark.running import fitting_nodes
+from p2p.contracts import describe_errors
+from p2p.inference.question import InferenceError
 from p2p.scheduler.backends import BackendError, make_backend
+from p2p.scheduler.controllers import JobOptions, session_job
 from p2p.scheduler.job_files import read_output
 from p2p.scheduler.records import JobRow, NodeConfig
 from p2p.scheduler.service import ensure_scheduler
@@ -42,6 +49,29 @@ def list_jobs(
     """Jobs, newest first."""
     with state.store() as store:
         return store.jobs(limit, unended=unended)
+
+
+@router.post("/jobs", status_code=201)
+def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
+    """Submit a session to nodes of your choice; it runs as soon as there is room."""
+    check_remote(body)
+    try:
+        options = JobOptions(
+            cores=body.cores,
+            gpus=body.gpus,
+            priority=body.priority,
+            nodes=fitting_nodes(state.runs_dir, body.nodes, body.backend, body.cores),
+            title=body.prompt[:200],
+        )
+        job = session_job(body, state.runs_dir, options)
+    except InferenceError as error:  # an unknown model, or a missing key
+        raise BadRequest(str(error)) from error
+    except ValueError as error:
+        raise BadRequest(describe_errors(error)) from error
+    with state.store() as store:
+        store.submit(job)
+    ensure_scheduler(state.runs_dir)
+    return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
 
 
 @router.get("/jobs/{job_id}", response_model=JobDetail)

@@ -7,16 +7,33 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
-from p2p.api.problems import NotFound
-from p2p.api.schemas import GameDetail, GameKind, GameRow, SelfPlayRow, fields_of
+from p2p.api.problems import BadRequest, NotFound, WrongState
+from p2p.api.schemas import (
+    ChangedRuns,
+    GameDetail,
+    GameKind,
+    GameRow,
+    SelfPlayOptions,
+    SelfPlayRow,
+    StartSelfPlayRequest,
+    StartSelfPlayResponse,
+    fields_of,
+)
 from p2p.api.state import State
+from p2p.benchmark.running import fitting_nodes
+from p2p.contracts import describe_errors
 from p2p.files import lines_backward, parse_line
+from p2p.scheduler.controllers import JobOptions, selfplay_job
+from p2p.scheduler.service import ensure_scheduler
+from unstable.commands.console import UsageError, require_selfplay
 from unstable.dashboard.view import View
 
 if TYPE_CHECKING:
@@ -27,6 +44,8 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/api", tags=["self-play"])
 SEPARATOR = "~"
 """Stands for `/` in the id of a run, which is its path below the folder of all runs."""
+JOB_PREFIX = "selfplay_"
+"""Begins the names of runs that are jobs: they are there before their first update."""
 DEEPEST = 4
 KEPT = 16
 _sources: OrderedDict[Path, RunFiles] = OrderedDict()
@@ -39,33 +58,132 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
     from unstable.dashboard.sources import METRICS
     from unstable.run.folder import RunFolder
 
+    with state.store() as store:
+        jobs = {job.job_id: job.state for job in store.jobs(1000, prefix=JOB_PREFIX)}
     rows = []
     for folder in state.selfplay_dirs:
         for path in _runs_below(folder):
-            status = RunFolder(path).status()
+            status = RunFolder(path).seen_status()
+            job_state = jobs.get(path.name) if path.parent == state.runs_dir else None
+            open_job = job_state in ("pending", "running")
+            begun = path / METRICS if (path / METRICS).is_file() else path / "config.json"
             rows.append(
                 SelfPlayRow(
                     run_id=str(path.relative_to(folder)).replace("/", SEPARATOR),
-                    status=status.status if status else "",
+                    job_id=path.name if open_job else None,
+                    status=status.status if status else _waiting(job_state),
                     step=status.step if status else 0,
-                    updates=status.updates if status else None,
+                    updates=status.updates if status else _asked_updates(path),
                     message=status.message if status else "",
-                    changed_at=(path / METRICS).stat().st_mtime,
+                    changed_at=begun.stat().st_mtime,
                 )
             )
     return sorted(rows, key=lambda row: row.changed_at, reverse=True)
 
 
+def _asked_updates(path: Path) -> int | None:
+    from unstable.config import ConfigError
+    from unstable.run.folder import RunFolder
+
+    try:
+        return RunFolder(path).config().updates
+    except ConfigError:
+        return None
+
+
+def _waiting(job_state: str | None) -> str:
+    """The status of a run that has not said anything yet."""
+    return {None: "", "pending": "queued", "running": "starting"}.get(job_state, job_state or "")
+
+
+@router.get("/selfplay/options")
+def selfplay_options() -> SelfPlayOptions:
+    """The games, opponents and models of a run that is started here."""
+    try:
+        require_selfplay()
+    except UsageError as error:
+        return SelfPlayOptions(missing=str(error))
+    from unstable.games.players import FIRST_CHECKPOINT, PLAYERS
+
+    return SelfPlayOptions(
+        games=_playable(), opponents=(*PLAYERS, FIRST_CHECKPOINT), models=("tiny", "smollm2")
+    )
+
+
+@lru_cache(maxsize=1)
+def _playable() -> tuple[str, ...]:
+    from textarena.envs.registration import ENV_REGISTRY
+
+    from unstable.games.players import RandomLegal
+
+    return tuple(
+        name for name in ENV_REGISTRY if name.endswith("-train") and RandomLegal.plays(name)
+    )
+
+
+@router.post("/selfplay", status_code=201)
+def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayResponse:
+    """Start a run as a job, after the checks of `unstable train`."""
+    options = selfplay_options()
+    if options.missing:
+        raise WrongState(options.missing)
+    for name in body.opponents:
+        if name not in options.opponents:
+            known = ", ".join(options.opponents)
+            raise BadRequest(f"opponents: {name!r} is none of {known}; others: unstable train")
+    from unstable.config import ConfigError, load_config, recipe, with_games
+    from unstable.run.parts import check
+
+    changes = {"model": body.model, "updates": body.updates, "seed": body.seed}
+    try:
+        config = load_config(
+            recipe(body.model),
+            **{name: value for name, value in changes.items() if value is not None},
+        )
+        config = with_games(config, body.games, body.opponents)
+        nodes = fitting_nodes(state.runs_dir, body.nodes, None, body.cores)
+        check(config)
+    except ConfigError as error:
+        raise BadRequest(str(error)) from error
+    except ValueError as error:
+        raise BadRequest(describe_errors(error)) from error
+    title = f"self-play: {', '.join(env_id for env_id, _, _ in config.games.train)}"
+    job_options = JobOptions(cores=body.cores, gpus=body.gpus, nodes=nodes, title=title[:200])
+    job = selfplay_job(config, state.runs_dir, job_options)
+    with state.store() as store:
+        store.submit(job)
+    ensure_scheduler(state.runs_dir)
+    return StartSelfPlayResponse(run_id=job.runs[0].folder, job_id=job.job_id)
+
+
+@router.post("/selfplay/{run_id}/stop")
+def stop_selfplay(state: State, run_id: str) -> ChangedRuns:
+    """Cancel the job of a run; its checkpoints stay."""
+    path = _find(state.selfplay_dirs, run_id)
+    with state.store() as store:
+        job = store.job(path.name) if path.parent == state.runs_dir else None
+        runs = store.cancel(path.name) if job else 0
+    if job is None:
+        raise WrongState(f"{run_id} is no job: stop it where it was started (Ctrl-C)")
+    if not runs:
+        raise WrongState(f"{run_id} is not running: its job is {job.state}")
+    ensure_scheduler(state.runs_dir)
+    return ChangedRuns(job_id=path.name, runs=runs)
+
+
 @router.get("/selfplay/{run_id}")
 def show_selfplay(state: State, run_id: str) -> View:
     """Everything that `unstable watch` shows."""
-    from unstable.dashboard.sources import RunFiles
+    from unstable.dashboard.sources import INTERFACE, METRICS, RunFiles
     from unstable.dashboard.view import SourceError
 
     path = _find(state.selfplay_dirs, run_id)
     with _lock:  # a source remembers how far it has read
         source = _sources.pop(path, None)
         try:
+            begun = any((path / name).exists() for name in (INTERFACE, METRICS))
+            if not begun and path.name.startswith(JOB_PREFIX):
+                return _before_the_first_update(path)
             source = source or RunFiles(path)
             view = source.fetch()
         except SourceError as error:
@@ -74,6 +192,21 @@ def show_selfplay(state: State, run_id: str) -> View:
         while len(_sources) > KEPT:
             _sources.popitem(last=False)
     return view
+
+
+def _before_the_first_update(path: Path) -> View:
+    """A run that has written nothing yet: what was asked for."""
+    from unstable.dashboard.view import make_view
+    from unstable.run.folder import RunFolder
+
+    status = RunFolder(path).seen_status()
+    now = {"status": "queued", "step": 0, "updates": _asked_updates(path), "message": ""}
+    return make_view(
+        {"run_name": path.name},
+        written=(path / "config.json").stat().st_mtime,
+        gpus=(),
+        status=asdict(status) if status else now,
+    )
 
 
 @router.get("/selfplay/{run_id}/games")
@@ -120,7 +253,8 @@ def _runs_below(folder: Path) -> list[Path]:
             for child in sorted(path.iterdir()):
                 if child.name[0] == "." or child.is_symlink() or not child.is_dir():
                     continue
-                is_run = (child / "config.json").is_file() and (child / "metrics.jsonl").is_file()
+                begun = child.name.startswith(JOB_PREFIX) or (child / "metrics.jsonl").is_file()
+                is_run = begun and (child / "config.json").is_file()
                 (found if is_run else below).append(child)
         level = below
     return found

@@ -1,1 +1,0 @@
-import{l as e,zt as t}from"./basics-DaeC71o-.js";import{t as n}from"./index-CXpVxyEA.js";var r=t();function i(){return(0,r.jsxs)(r.Fragment,{children:[(0,r.jsx)(e,{title:`New session`}),(0,r.jsx)(n,{unfolded:!0}),(0,r.jsx)(`p`,{className:`small-text muted`,children:`A session runs as a job on this machine; you can close this page.`})]})}export{i as default};
