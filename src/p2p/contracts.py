@@ -166,6 +166,18 @@ class Criterion(Record):
         sign = {"at_least": "≥", "at_most": "≤"}[self.comparison]
         return f"{sign} {self.threshold:g} {self.unit}".rstrip()
 
+    def is_met(self, result: CriterionScore, share: float) -> bool:
+        """Whether episodes meet it: the mean of what was measured does, and the score is enough.
+
+        Partial credit makes up for no value that falls short, nor a value for a low score: who
+        looked may have found a trick.
+        """
+        if result.score is None or result.score < share:
+            return False
+        sign = 1 if self.comparison == "at_least" else -1
+        slack = 1e-9 * abs(self.threshold)
+        return result.value is None or sign * (result.value - self.threshold) >= -slack
+
 
 class Intent(Record):
     """intent.json: the prompt, and the rubric it became. Fixed once training begins."""

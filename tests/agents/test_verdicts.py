@@ -104,6 +104,24 @@ def test_without_every_task_criterion_there_is_no_pass() -> None:
     assert not judged(episodes((None, 1.0))).passed
 
 
+@pytest.mark.parametrize(
+    ("values", "passed"), [((1.1, 1.2), True), ((0.9, 1.0), False), ((None, None), True)]
+)
+def test_partial_credit_makes_up_for_no_value_that_falls_short(
+    values: tuple[float | None, float | None], passed: bool
+) -> None:
+    """At least 1 is asked; 0.95 on average scores well and is still less."""
+    codes = [
+        opinion("code", 0.95, 1.0).model_copy(
+            update={"criteria": (CriterionScore(id="go", score=0.95, value=value),)}
+        )
+        for value in values
+    ]
+    result = judged([episode(number, code) for number, code in enumerate(codes)])
+    assert result.intent_score == pytest.approx(0.95)
+    assert result.passed is passed
+
+
 def test_judges_agree_where_they_are_near() -> None:
     assert agree(opinion("code", 0.5, 0.5), opinion("vlm", 0.6, 0.7), CRITERIA)
     assert not agree(opinion("code", 0.9, 0.9), opinion("vlm", 0.3, 0.9), CRITERIA)

@@ -74,6 +74,15 @@ def test_a_mean_that_meets_the_target_is_told_apart_from_every_episode(tmp_path:
     assert "missing Fast 3.5 m/s (asked: ≥ 3 m/s, not in every episode)" in line(folder)
 
 
+def test_a_criterion_is_met_by_its_value_not_by_a_perfect_score(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    scores = judgment(0.99).criteria
+    enough = scores[0].model_copy(update={"value": 3.1})
+    verdict = judgment(0.99).model_copy(update={"criteria": (enough, *scores[1:])})
+    folder.iterate(1, 0.99).save_judgment(verdict)
+    assert line(folder).endswith("measured Fast 3.1 m/s (asked: ≥ 3 m/s); 2 of 2 criteria met")
+
+
 def test_long_prompts_and_many_unchecked_words_stay_in_bounds(tmp_path: Path) -> None:
     folder = SessionFolder.create(tmp_path)
     folder.iterate(1, 0.5)

@@ -25,10 +25,14 @@ test("what was not measured shows its score, and what was not judged shows nothi
   expect(gauge({ threshold: 3 }, undefined).width).toBe(0);
 });
 
-test("partial credit is not met", () => {
-  const result = { id: "speed", score: 0.99, std: null, value: 3, evidence: "" };
-  expect(isMet(result)).toBe(false);
-  expect(isMet({ ...result, score: 1 })).toBe(true);
-  expect(isMet({ ...result, score: null })).toBe(false);
-  expect(isMet(undefined)).toBe(false);
+test("a criterion is met by its value and by enough episodes", () => {
+  const fast = { comparison: "at_least", threshold: 3 } as const;
+  const low = { comparison: "at_most", threshold: 3 } as const;
+  expect(isMet(fast, { score: 0.99, value: 3 }, 0.8)).toBe(true);
+  expect(isMet(fast, { score: 0.99, value: 2.9 }, 0.8)).toBe(false);
+  expect(isMet(low, { score: 0.99, value: 2.9 }, 0.8)).toBe(true);
+  expect(isMet(fast, { score: 0.5, value: 4 }, 0.8)).toBe(false);
+  expect(isMet(fast, { score: 0.9, value: null }, 0.8)).toBe(true);
+  expect(isMet(fast, { score: null, value: null }, 0.8)).toBe(false);
+  expect(isMet(fast, undefined, 0.8)).toBe(false);
 });

@@ -9,9 +9,11 @@ export interface Gauge {
   threshold: number | null;
 }
 
-/** In every episode, by what the judges say: partial credit is not enough. */
-export function isMet(result: CriterionScore | undefined): boolean {
-  return result?.score != null && result.score > 1 - 1e-9;
+/** The rule of `Criterion.is_met`: the mean of what was measured meets it, and the score is enough. */
+export function isMet(criterion: Pick<Criterion, "comparison" | "threshold">, result: Pick<CriterionScore, "score" | "value"> | undefined, share: number): boolean {
+  if (result?.score == null || result.score < share) return false;
+  const sign = criterion.comparison === "at_least" ? 1 : -1;
+  return result.value == null || sign * (result.value - criterion.threshold) >= -1e-9 * Math.abs(criterion.threshold);
 }
 
 const ROOM = 1.15;

@@ -11,15 +11,15 @@ export function Criteria({ session, iteration }: { session: SessionDetail; itera
   return (
     <ul className="criteria">
       {intent.criteria.map((criterion) => (
-        <CriterionGauge key={criterion.id} criterion={criterion} result={results.get(criterion.id)} />
+        <CriterionGauge key={criterion.id} criterion={criterion} result={results.get(criterion.id)} share={session.config?.pass_threshold ?? 1} />
       ))}
     </ul>
   );
 }
 
-function CriterionGauge({ criterion, result }: { criterion: Criterion; result: CriterionScore | undefined }) {
+function CriterionGauge({ criterion, result, share }: { criterion: Criterion; result: CriterionScore | undefined; share: number }) {
   const { from, width, threshold } = gauge(criterion, result);
-  const met = isMet(result);
+  const met = isMet(criterion, result, share);
   const outcome = result?.score == null ? "open" : met ? "met" : "missed";
   const percent = (share: number) => `${100 * share}%`;
   return (

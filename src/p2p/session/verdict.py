@@ -81,36 +81,32 @@ def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
     judged = [(rubric[each.id], each) for each in judgment.criteria if each.id in rubric]
     if not judged:
         return []
+    share = session.loop.pass_threshold
     missing = sorted(
-        (pair for pair in judged if not is_met(pair[1])), key=lambda pair: pair[1].score or 0.0
+        (
+            (criterion, result)
+            for criterion, result in judged
+            if not criterion.is_met(result, share)
+        ),
+        key=lambda pair: pair[1].score or 0.0,
     )
     task = [pair for pair in judged if pair[0].category == "task"]
     named, title = (task, "measured") if judgment.passed else (missing, "missing")
-    shown = [_criterion(criterion, score) for criterion, score in named[:NAMED]]
+    shown = [_criterion(*pair, share) for pair in named[:NAMED]]
     if len(named) > NAMED:
         shown.append(f"{len(named) - NAMED} more")
     met = f"{len(judged) - len(missing)} of {len(judged)} criteria met"
     return [f"{title} {', '.join(shown)}", met] if shown else [met]
 
 
-def is_met(score: CriterionScore) -> bool:
-    """In every episode: partial credit is not enough."""
-    return score.score is not None and score.score > 1 - 1e-9
-
-
-def _criterion(criterion: Criterion, score: CriterionScore) -> str:
+def _criterion(criterion: Criterion, score: CriterionScore, share: float) -> str:
     """`Goes forward 1.35 m/s (asked: ≥ 3 m/s)`."""
     if score.value is not None:
         number = f"{score.value:.3g} {criterion.unit}".rstrip()
     else:
         number = "not judged" if score.score is None else f"scored {score.score:.2f}"
-    # A mean can meet the target where not every episode does.
-    partly = "" if is_met(score) or not _mean_meets(criterion, score) else ", not in every episode"
+    # A mean can meet the target where too few episodes do.
+    by_value = score.model_copy(update={"score": 1.0})
+    uneven = criterion.is_met(by_value, share) and not criterion.is_met(score, share)
+    partly = ", not in every episode" if uneven and score.value is not None else ""
     return f"{criterion.title} {number} (asked: {criterion.target}{partly})"
-
-
-def _mean_meets(criterion: Criterion, score: CriterionScore) -> bool:
-    if score.value is None:
-        return False
-    sign = 1 if criterion.comparison == "at_least" else -1
-    return sign * score.value >= sign * criterion.threshold

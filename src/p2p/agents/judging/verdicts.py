@@ -272,8 +272,8 @@ def judgment(
 ) -> JudgmentResult:
     """Means and spreads over the episodes that could be judged.
 
-    It passes if the score and every task criterion reach the threshold; a task criterion that could
-    not be judged has not reached it.
+    It passes if the score reaches the threshold and every task criterion is met; one that could not
+    be judged is not.
     """
     rollouts = tuple(each.rollout(criteria) for each in episodes)
     judged = [each for each in rollouts if each.score is not None]
@@ -293,9 +293,10 @@ def judgment(
     score = min(1.0, math.fsum(scores) / len(scores))
     # Episodes that only a judge was asked about who could judge none are nobody's failure.
     asked = sum(any(o.judge not in unavailable for o in r.opinions) for r in rollouts)
-    task = {criterion.id for criterion in criteria if criterion.category == "task"}
     reached = all(
-        each.score is not None and each.score >= threshold for each in summed if each.id in task
+        criterion.is_met(result, threshold)
+        for criterion, result in zip(criteria, summed, strict=True)
+        if criterion.category == "task"
     )
     return JudgmentResult(
         intent_score=score,
