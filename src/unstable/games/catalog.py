@@ -33,6 +33,13 @@ def game_ids() -> list[str]:
     return [env_id for env_id in ENV_REGISTRY if not env_id.endswith(VARIANTS)]
 
 
+def learnable_game_ids() -> list[str]:
+    """Those to learn from whose legal moves are known."""
+    from textarena.envs.registration import ENV_REGISTRY
+
+    return [name for name in ENV_REGISTRY if name.endswith("-train") and RandomLegal.plays(name)]
+
+
 def probe(env_id: str) -> GameEntry:
     """Start a game and look at it once; some need data, a key or a newer Python."""
     reason = ""

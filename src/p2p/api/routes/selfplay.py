@@ -112,13 +112,9 @@ def selfplay_options() -> SelfPlayOptions:
 
 @lru_cache(maxsize=1)
 def _playable() -> tuple[str, ...]:
-    from textarena.envs.registration import ENV_REGISTRY
+    from unstable.games.catalog import learnable_game_ids
 
-    from unstable.games.players import RandomLegal
-
-    return tuple(
-        name for name in ENV_REGISTRY if name.endswith("-train") and RandomLegal.plays(name)
-    )
+    return tuple(learnable_game_ids())
 
 
 @router.post("/selfplay", status_code=201)
