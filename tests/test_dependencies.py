@@ -14,6 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORT_NAMES = {
     "PIL": "pillow",
+    "openai": "pydantic_ai_slim",  # its extra of that name
     "pydantic_ai": "pydantic_ai_slim",
     "pydantic_core": "pydantic",
     "triton": "torch",  # torch for CUDA pins it; kernels are used only where it is there
