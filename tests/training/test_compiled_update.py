@@ -111,6 +111,19 @@ def test_those_who_want_the_same_program_at_once_have_it_compiled_once(
     assert len(compiled) == 1
 
 
+def test_a_compiler_that_was_killed_or_left_nothing_leaves_nothing_to_use(
+    tmp_path: Path, small_config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = program_of(small_config)
+    monkeypatch.setattr(module, "COMPILER", "this")  # a module that writes no file
+    (tmp_path / f".{program.key()}").mkdir()
+    (tmp_path / f".{program.key()}" / "half").write_bytes(b"half a program")
+    assert compiled_update(program, tmp_path, {}) is None
+    assert not (tmp_path / program.key()).exists()
+    monkeypatch.setattr(module, "COMPILER", "there.is.no.such.module")
+    assert compiled_update(program, tmp_path, {}) is None
+
+
 def test_a_cache_that_cannot_be_written_keeps_nobody_from_training(
     tmp_path: Path, small_config: TrainConfig
 ) -> None:

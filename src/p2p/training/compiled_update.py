@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -106,10 +105,10 @@ def compiled_update(program: UpdateProgram, root: Path, environment: dict[str, s
     `environment` is the trainer's, which JAX's key depends on. None where it cannot be made: the
     trainer compiles for itself then.
     """
-    folder = root / program.key()
-    if folder.is_dir():
-        return folder
     try:
+        folder = root / program.key()
+        if folder.is_dir():
+            return folder
         # Others that want the same program wait for it, no longer than compiling it would take.
         with files.locked(root / f"{folder.name}.lock", patience_s=COMPILE_SECONDS):
             if not folder.is_dir():
@@ -123,19 +122,21 @@ def compiled_update(program: UpdateProgram, root: Path, environment: dict[str, s
 def _compile(program: UpdateProgram, folder: Path, environment: dict[str, str]) -> None:
     # As in the sandbox, where nothing of the caller's gets through.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as name:
-        made = Path(name) / "made"
-        made.mkdir()
-        subprocess.run(
-            [sys.executable, "-P", "-m", COMPILER],
-            input=program.to_json(),
-            env={**inherited, **environment, **reading(made), **WRITING},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=COMPILE_SECONDS,
-            check=True,
-        )
-        made.rename(folder)
+    made = folder.with_name(f".{folder.name}")
+    shutil.rmtree(made, ignore_errors=True)  # who was killed while it compiled
+    made.mkdir()
+    subprocess.run(
+        [sys.executable, "-P", "-m", COMPILER],
+        input=program.to_json(),
+        env={**inherited, **environment, **reading(made), **WRITING},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=COMPILE_SECONDS,
+        check=True,
+    )
+    if not any(made.iterdir()):  # JAX only warns where it cannot write, as on a full disk
+        raise OSError(f"{made} is empty")
+    made.rename(folder)
 
 
 WRITING = {

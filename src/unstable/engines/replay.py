@@ -35,7 +35,7 @@ def rounded_up(wanted: int, fewest: int) -> int:
 
 @contextmanager
 def recording(graph: Any, pool: Any) -> Iterator[None]:
-    """Record what is launched; other threads, such as a learner's, may go on with the GPU."""
+    """Record what is launched; other threads, such as a learner's, may keep using the GPU."""
     # A graph of an engine that is gone must not be freed now: CUDA would refuse this one then.
     enabled = gc.isenabled()
     gc.disable()
