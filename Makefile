@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Pinned, and installed first: a range would let pip take a build with gigabytes of CUDA packages.
+# Pinned: a range would let pip take a build with gigabytes of CUDA packages.
 TORCH := torch==2.13.0
+# pip compiles on one core.
+INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(TORCH) --editable
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 # vLLM wants other versions of what we use, so it has an environment of its own.
 VLLM_VENV := .venv-vllm
 VLLM_BIN := $(VLLM_VENV)/bin
@@ -15,27 +18,32 @@ export OMP_NUM_THREADS := 1
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(VENV)/.core: pyproject.toml constraints.txt
+$(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (set PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev,selfplay,cluster]'
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/.made
+	$(INSTALL) .
+	-@$(COMPILE)
 	@touch $@
+
+# Includes the core: asking pip once is quicker than twice.
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
+	$(INSTALL) '.[dev,selfplay,cluster]'
+	-@$(COMPILE)
+	@touch $(VENV)/.core $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[bench]'
+	$(INSTALL) '.[bench]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[docs]'
+	$(INSTALL) '.[docs]'
 	@touch $@
 
 $(VENV)/.release: $(VENV)/.dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[release]'
+	$(INSTALL) '.[release]'
 	@touch $@
 
 system:
@@ -49,17 +57,18 @@ test-system: system
 
 demo: $(VENV)/.core system ## from "run forward fast" to a judged policy, its video and a report; needs no key
 	$(BIN)/p2p run "run forward fast" --env HalfCheetah-v5 --model builtin
-	@echo; echo "look at it in the browser: $(BIN)/p2p serve --open"
+	@echo; echo "put p2p on your path:      . $(BIN)/activate"
+	@echo "look at it in the browser: p2p serve --open"
 
 frontend: $(VENV)/.core ## build the dashboard into the package, its types from the API; needs Node 20
 	$(BIN)/python -c 'import json; from p2p.api.app import create_api; print(json.dumps(create_api().openapi()))' > frontend/openapi.json
 	cd frontend && npm install --no-save --no-audit --no-fund && npm run types && npm test && npm run build
 
 test: $(VENV)/.dev test-system ## run the tests
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' --durations 12
+	$(BIN)/pytest -n 3 --dist worksteal -m 'not slow' --durations 60
 
 test-slow: $(VENV)/.dev $(VENV)/.docs test-system ## run the long tests too
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 e2e: $(VENV)/.dev system ## use the dashboard in a real browser, all of it
 	@scripts/browser_packages.sh
@@ -87,6 +96,7 @@ format: $(VENV)/.dev ## format the code and fix what the linter can
 bench: $(VENV)/.bench ## measure our claims against peers; writes benchmarks/results/
 	$(BIN)/python benchmarks/sandbox_startup.py --write
 	$(BIN)/python benchmarks/ppo_throughput.py --write
+	$(BIN)/python benchmarks/side_info.py --write
 	$(BIN)/python benchmarks/ppo_returns.py --write
 	$(BIN)/python benchmarks/selfplay_buffer.py --write
 	$(BIN)/python benchmarks/selfplay_engine.py --write

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+Job = tuple[str | int, ...]
+"""What identifies a run of a benchmark, as its script takes it after `--one`."""
 
 RESULTS = Path(__file__).parent / "results"
 REWARD = Path(__file__).parent / "rewards" / "six_terms.py"
@@ -47,9 +54,94 @@ def in_process(script: str, job: Sequence[Any], environment: Mapping[str, str]) 
         env={**os.environ, **environment},
     )
     if done.returncode:
-        raise SystemExit(f"{job} ended:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        raise RunFailed(f"{job} ended:\n{done.stderr[-4000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--minutes", type=float, help="start no run that would end later")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be run, and stop")
+    parser.add_argument("--fresh", action="store_true", help="do not take over finished runs")
+    parser.add_argument("--write", action="store_true", help="keep runs and table in results/")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+
+
+def measure(
+    options: argparse.Namespace,
+    script: str,
+    name: str,
+    wanted: Sequence[Job],
+    *,
+    job_of: Callable[[dict[str, Any]], Job],
+    report: Callable[[list[dict[str, Any]], list[str]], str],
+    seconds_of: Callable[[Job], float],
+) -> None:
+    """Do the wanted runs, each in a process of its own, and print their table.
+
+    With `--write` a run is kept as it ends, so that a benchmark which was interrupted goes on where
+    it stopped, on the same machine with the same libraries. A run that fails does not end the
+    others.
+    """
+    before, runs = _taken_over(RESULTS / f"{name}.json")
+    if options.fresh:
+        runs = [run for run in runs if job_of(run) not in set(wanted)]
+    done = {job_of(run) for run in runs}
+    left = [job for job in wanted if job not in done]
+    minutes = sum(map(seconds_of, left)) / options.jobs / 60
+    print(
+        f"{len(wanted) - len(left)} runs taken over, {len(left)} to do: about {minutes:.0f} "
+        f"minutes on {options.jobs} free cores",
+        flush=True,
+    )
+    if options.dry_run:
+        return
+    end = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
+    one = partial(_in_time, script, seconds_of, end)
+    failures, text = 0, report(runs, described(before, machine()))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for future in as_completed([pool.submit(one, job) for job in left]):
+            run = future.result()
+            if isinstance(run, RunFailed):
+                failures += 1
+                print(run, file=sys.stderr, flush=True)
+            elif run is not None:
+                runs.append(run)
+                print(json.dumps(run), flush=True)
+                after = machine()
+                text = report(runs, described(before, after))
+                if options.write:
+                    write(name, text, {"before": before, "after": after, "runs": runs})
+    print(text)
+    if failures:
+        raise SystemExit(f"{failures} runs failed")
+
+
+def _in_time(
+    script: str, seconds_of: Callable[[Job], float], end: float, job: Job
+) -> dict[str, Any] | RunFailed | None:
+    """A run's result or failure; None where it would end too late."""
+    if time.monotonic() + seconds_of(job) > end:
+        return None
+    try:
+        return in_process(script, job, ONE_THREAD)
+    except RunFailed as error:
+        return error
+
+
+def _taken_over(kept: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The machine and the runs of an earlier call, where that was on this very machine."""
+    now = machine()
+    if kept.exists():
+        earlier = json.loads(kept.read_text())
+        if all(earlier["before"][k] == now[k] for k in ("cpu", "cores", "python", "versions")):
+            return earlier["before"], earlier["runs"]
+    return now, []
+
+
+class RunFailed(Exception):
+    """A process of a benchmark ended without a result; the message has its errors."""
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,12 +1,11 @@
 """What is learnt: Stable-Baselines3 and ours on the environments' own rewards, seed by seed.
 
-python benchmarks/ppo_returns.py [--quick] [--jobs 2] [--write]
+python benchmarks/ppo_returns.py [--quick] [--jobs 2] [--write] [--fresh]
 
 Both train with the same hyperparameters for the same number of steps. The final policies are then
 played by the same code: deterministically, in plain Gymnasium, on the same fixed seeds, and
 scored by the environment's own reward. With --write, runs that are done are kept in
-results/ppo_returns.json: a benchmark that was interrupted goes on where it stopped, on the same
-machine with the same libraries. One that was finished begins anew.
+results/ppo_returns.json and taken over by the next call, unless it is --fresh.
 """
 
 from __future__ import annotations
@@ -15,21 +14,23 @@ import argparse
 import json
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING, Any
 
-from common import ONE_THREAD, PPO, RESULTS, described, in_process, machine, table, write
+from common import PPO, Job, add_run_options, measure, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ENVS, STEPS, MINIBATCH, EPOCHS = 8, 256, 64, 10
+SEEDS = range(1, 25)  # the seeds of one contender spread eightfold on Hopper
 PLAN = {
-    "HalfCheetah-v5": (300_000, range(1, 7)),  # bimodal: six seeds
-    "Hopper-v5": (200_000, range(1, 13)),  # the seeds of one contender spread eightfold
-    "InvertedDoublePendulum-v5": (100_000, range(1, 4)),
+    "Hopper-v5": (200_000, SEEDS),
+    "InvertedDoublePendulum-v5": (100_000, SEEDS),
+    "HalfCheetah-v5": (300_000, SEEDS),
+    "Walker2d-v5": (300_000, SEEDS),
+    "Ant-v5": (300_000, SEEDS),
 }
 EPISODES, FIRST_EVALUATION_SEED = 20, 10_000
 SIGNIFICANT = 0.05
@@ -128,7 +129,15 @@ def one_run(contender: str, env_id: str, seed: int, steps: int) -> dict[str, Any
 # --- all runs -----------------------------------------------------------------------------------
 
 
-def job_of(run: dict[str, Any]) -> tuple[str, str, int, int]:
+STEPS_PER_CPU_SECOND = {"sb3": 1_500, "ours": 6_000}
+"""Roughly, to tell how long it takes."""
+
+
+def seconds_of(job: Job) -> float:
+    return 30 + int(job[3]) / STEPS_PER_CPU_SECOND[str(job[0])]
+
+
+def job_of(run: dict[str, Any]) -> Job:
     return run["contender"], run["env_id"], run["seed"], run["steps"]
 
 
@@ -191,11 +200,8 @@ def report(runs: list[dict[str, Any]], plan: dict[str, Any], about: list[str]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--quick", action="store_true", help="a tenth of the steps, one seed")
-    parser.add_argument("--fresh", action="store_true", help="do not take over finished runs")
-    parser.add_argument("--write", action="store_true", help="keep the table in results/")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    add_run_options(parser)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(one_run(*json.loads(options.one))))
@@ -204,8 +210,6 @@ def main() -> None:
     plan: dict[str, Any] = PLAN
     if options.quick:
         plan = {env_id: (steps // 10, [1]) for env_id, (steps, _) in PLAN.items()}
-    name = "ppo_returns_quick" if options.quick else "ppo_returns"
-    kept = RESULTS / f"{name}.json"
     # Seed by seed, so that an unfinished benchmark compares equally many of each.
     wanted = [
         (contender, env_id, seed, steps)
@@ -213,29 +217,15 @@ def main() -> None:
         for seed in seeds
         for contender in CONTENDERS
     ]
-    before, runs = machine(), []
-    if kept.exists() and not options.fresh:
-        earlier = json.loads(kept.read_text())
-        here = ("cpu", "cores", "python", "versions")
-        done = {job_of(run) for run in earlier["runs"]}
-        if not done.issuperset(wanted) and all(earlier["before"][k] == before[k] for k in here):
-            before, runs = earlier["before"], earlier["runs"]
-    done = {job_of(run) for run in runs}
-    text = report(runs, plan, described(before, machine()))
-    with ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [
-            pool.submit(in_process, __file__, job, ONE_THREAD) for job in wanted if job not in done
-        ]
-        for job in as_completed(jobs):
-            if job.exception() is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
-            runs.append(job.result())
-            print("{contender} {env_id} {seed}: {return:,.1f}, {cpu_s} CPU-s".format(**runs[-1]))
-            after = machine()
-            text = report(runs, plan, described(before, after))
-            if options.write:
-                write(name, text, {"before": before, "after": after, "runs": runs})
-    print(text)
+    measure(
+        options,
+        __file__,
+        "ppo_returns_quick" if options.quick else "ppo_returns",
+        wanted,
+        job_of=job_of,
+        report=lambda runs, about: report(runs, plan, about),
+        seconds_of=seconds_of,
+    )
 
 
 if __name__ == "__main__":

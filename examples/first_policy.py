@@ -4,6 +4,7 @@ It needs no key. CRITERIA is a file such as examples/criteria/balance.toml; with
 are derived from the prompt.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def main() -> None:
         "InvertedPendulum-v5", model="builtin", max_iterations=2, judge_episodes=4, num_evals=2
     )
     session = create_session("balance the pole", loop, criteria=criteria)
-    print(f"session: {session.path}")
+    print(f"session: {os.path.relpath(session.path)}")
 
     # Ends in a status, also when it is cancelled; `run(session, resume=True)` then continues.
     result = run(session)
@@ -27,10 +28,11 @@ def main() -> None:
     print(f"{result.status}: {result.message}")
     judgment = session.iteration(result.best_iteration or 1).read_judgment()
     for criterion in judgment.criteria if judgment else ():
-        print(f"  {criterion.id}: {criterion.score} (measured {criterion.value})")
+        measured = "nothing" if criterion.value is None else f"{criterion.value:.3g}"
+        print(f"  {criterion.id}: {criterion.score} (measured {measured})")
     if result.policy:
-        print(f"policy: {session.path / result.policy}")
-        print(f"report: {session.report_path}")
+        print(f"policy: {os.path.relpath(session.path / result.policy)}")
+        print(f"report: {os.path.relpath(session.report_path)}")
 
 
 if __name__ == "__main__":

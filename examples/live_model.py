@@ -4,6 +4,7 @@ MODEL is `anthropic:claude-sonnet-5-5`, say; its key comes from the environment 
 two dollars are spent.
 """
 
+import os
 import sys
 
 from p2p.session.request import loop_config
@@ -20,7 +21,7 @@ def main(model: str) -> None:
     print(f"{result.model_calls} calls, ${result.cost_usd or 0:.2f}")
     for path in sorted(session.llm_dir.glob("*.json")):
         print(f"  {path.stem}")
-    print(f"reward: {session.iteration(1).reward_fn_path}")
+    print(f"reward: {os.path.relpath(session.iteration(1).reward_fn_path)}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"(^```.*?^```$|^    \S.*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
-MERMAID = re.compile(r"^```mermaid\n.*?^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".csv": "text", ".xml": "xml"}
 AS_IT_IS = {".md", ".png", ".svg", ".webp"}
 
@@ -103,10 +102,4 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
         there = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         return os.path.relpath(site_path(there), posixpath.dirname(own) or ".")
 
-    return MERMAID.sub(_folded, map_links(markdown, change))
-
-
-def _folded(diagram: re.Match[str]) -> str:
-    """A diagram that would need a script of another host to be drawn: its text, to unfold."""
-    lines = diagram[0].replace("```mermaid", "```text").splitlines()
-    return '??? info "Diagram, as Mermaid text"\n\n' + "\n".join(f"    {line}" for line in lines)
+    return map_links(markdown, change)

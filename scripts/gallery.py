@@ -59,7 +59,9 @@ class Pictured:
 
 GALLERY = (
     Pictured("halfcheetah-run.webp", "run forward fast", "HalfCheetah-v5"),
-    Pictured("halfcheetah-backflip.webp", "do a backflip", "HalfCheetah-v5", begin_s=4.8),
+    Pictured(
+        "halfcheetah-backflip.webp", "do a backflip", "HalfCheetah-v5", begin_s=5.4, seconds=2.5
+    ),
     Pictured("hopper-hop.webp", "hop forward", "Hopper-v5"),
     Pictured("walker2d-walk.webp", "walk forward", "Walker2d-v5"),
     Pictured("reacher-reach.webp", "reach the target", "Reacher-v5", begin_s=0.0),
@@ -125,7 +127,9 @@ def seeds_of(session: Path) -> str:
     seeds = json.loads((session / "session.json").read_text("utf-8"))["loop"]["seeds"]
     if seeds == [1]:
         return ""
-    return f" --seeds {len(seeds) if seeds == [*range(1, len(seeds) + 1)] else seeds}"
+    if seeds == [*range(1, len(seeds) + 1)]:
+        return f" --seeds {len(seeds)}"
+    return f" --set 'seeds={seeds}'"
 
 
 def passed_with(session: Path, wanted: Pictured) -> SessionResult | None:

@@ -1,4 +1,4 @@
-"""Make and pack what `p2p serve --demo` shows: sessions, a benchmark and a self-play run.
+"""Make and pack what `p2p serve --demo` shows: sessions, a benchmark, jobs, a self-play run.
 
     python scripts/record_demo.py --make                      # all of it, in demo/
     python scripts/record_demo.py --make selfplay             # one kind
@@ -6,7 +6,9 @@
     python scripts/record_demo.py --session runs/session_... --session runs/session_...
 
 Each kind that is made or given takes the place of that kind in src/p2p/api/demo.tar.xz; the others
-stay as they are there. COMMANDS below has the commands that make it. What no page shows is left out
+stay as they are there. With a session or a benchmark comes its job, if it was one: what the
+scheduler beside it knows and what it printed. COMMANDS below has the commands that make it. What no
+page shows is left out
 (trajectories, weights that are not the best ones, locks, TensorBoard files), videos are made short,
 and of the self-play games that can be stepped through the newest are kept.
 """
@@ -17,16 +19,21 @@ import argparse
 import io
 import json
 import lzma
+import sqlite3
 import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import closing
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import av
+
+from p2p.scheduler.records import ENDED
+from p2p.scheduler.store import Store, scheduler_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,15 +44,21 @@ SESSIONS = (
     # Under its first reward it stands still; under the second it turns over and over.
     ("do a backflip", "HalfCheetah-v5", "--seeds", "2"),
     # These pass at once.
-    ("run forward fast", "HalfCheetah-v5"),
+    ("hop forward", "Hopper-v5", "--set", "seeds=[2]"),
+    ("walk forward", "Walker2d-v5", "--set", "seeds=[2]"),
     ("reach the target", "Reacher-v5"),
     ("balance both poles", "InvertedDoublePendulum-v5"),
 )
 """Prompts, environments and further options: what anyone can see to be right."""
+JOB = ("swim forward", "Swimmer-v5", "--cores", "1", "--watch")
+"""Of the sessions, the one that is handed to the scheduler."""
 COMMANDS = {
-    "session": tuple(
-        ("p2p.cli", "run", prompt, "--env", env_id, "--model", "builtin", *options)
-        for prompt, env_id, *options in SESSIONS
+    "session": (
+        *(
+            ("p2p.cli", "run", prompt, "--env", env_id, "--model", "builtin", *options)
+            for prompt, env_id, *options in SESSIONS
+        ),
+        ("p2p.cli", "jobs", "submit", JOB[0], "--env", *JOB[1:], "--model", "builtin"),
     ),
     "benchmark": (
         (
@@ -68,8 +81,10 @@ KINDS = {"session": "runs/session_", "benchmark": "runs/bm_", "selfplay": "outpu
 """Where in the archive each kind begins."""
 GAMES = 60
 SECONDS, CRF = 10, 28
-LEFT_OUT = (".npz", ".lock", ".log", ".partial", ".txt", ".sqlite", ".sqlite-wal", ".sqlite-shm")
-FOLDERS_LEFT_OUT = {"tensorboard", "work", "scheduler", "checkpoints", "judged", "logs", "states"}
+LEFT_OUT = (".npz", ".lock", ".log", ".partial", ".txt")
+FOLDERS_LEFT_OUT = {"tensorboard", "work", "checkpoints", "judged", "logs", "states"}
+JOBS = "runs/scheduler/scheduler.sqlite"
+OUTPUT = "runs/scheduler/launches/{launch}/log.txt"
 Entry = tuple[str, int, bytes]
 """A file of the archive: its name there, when it was last changed, what is in it."""
 
@@ -91,13 +106,16 @@ def main() -> None:
     if not any(folders.values()):
         parser.error("nothing to record")
     entries = [*kept(given.archive, [kind for kind, found in folders.items() if not found])]
+    stores = [*jobs_before(given.archive, {Path(name).parts[1] for name, *_ in entries})]
     for kind, found in folders.items():
         for folder in found:
             where = f"{KINDS[kind].partition('/')[0]}/{folder.name}"
             if not where.startswith(KINDS[kind]) or not folder.is_dir():
                 parser.error(f"{folder} is no {kind}")
             entries += packed(folder, where)
-    write(given.archive, entries)
+            if kind != "selfplay":
+                stores += jobs_of(folder)
+    write(given.archive, [*entries, *packed_jobs(stores)])
 
 
 def make(kind: str, work: Path) -> list[Path]:
@@ -133,6 +151,90 @@ def packed(folder: Path, where: str) -> Iterator[Entry]:
     for path in chosen(folder):
         name = f"{where}/{path.relative_to(folder)}"
         yield name, int(path.stat().st_mtime), content(path)
+
+
+class RecordedJob(NamedTuple):
+    """A job that has ended, as rows of the scheduler's tables, and what its runs printed."""
+
+    created_at: float
+
+    tables: dict[str, list[dict[str, object]]]
+    output: dict[str, bytes]
+    """By launch."""
+
+
+def jobs_of(folder: Path) -> Iterator[RecordedJob]:
+    """The job that a session or a benchmark was, if it was one."""
+    where = scheduler_folder(folder.parent)
+    if not (where / Path(JOBS).name).exists():
+        return
+    with closing(Store(folder.parent)) as store:
+        job = store.job(folder.name)
+        if job is None:
+            return
+        runs = store.runs(folder.name)
+        if unended := [run.run_id for run in runs if run.state not in ENDED]:
+            sys.exit(f"{unended[0]} has not ended")
+        output = {
+            launch: log.read_bytes().replace(bytes(folder.parent.absolute()), b"runs")
+            for run in runs
+            for launch in [f"{run.run_id}.{run.attempt}"]
+            if (log := where / "launches" / launch / "log.txt").exists()
+        }
+        yield RecordedJob(job.created_at, rows_of(store.connection, folder.name), output)
+
+
+def jobs_before(archive: Path, folders: set[str]) -> Iterator[RecordedJob]:
+    """The jobs of an archive whose folders stay in it."""
+    if not folders or not archive.exists():
+        return
+    with tarfile.open(archive) as packed_before, tempfile.TemporaryDirectory() as unpacked:
+        own = [m for m in packed_before.getmembers() if m.name.startswith("runs/scheduler/")]
+        packed_before.extractall(unpacked, own, filter="data")
+        for folder in sorted(folders):
+            yield from jobs_of(Path(unpacked) / "runs" / folder)
+
+
+def rows_of(connection: sqlite3.Connection, job_id: str) -> dict[str, list[dict[str, object]]]:
+    """What the scheduler's tables hold of a job, without the numbers that order them there."""
+    queries = {
+        "jobs": "SELECT * FROM jobs WHERE job_id = ?",
+        "runs": "SELECT * FROM runs WHERE job_id = ? ORDER BY number",
+        "waits": "SELECT * FROM waits WHERE run_id IN (SELECT run_id FROM runs WHERE job_id = ?)",
+    }
+    tables: dict[str, list[dict[str, object]]] = {}
+    for table, query in queries.items():
+        cursor = connection.execute(query, (job_id,))
+        names = [column[0] for column in cursor.description]
+        rows = (dict(zip(names, row, strict=True)) for row in cursor)
+        tables[table] = [{k: v for k, v in row.items() if k != "number"} for row in rows]
+    return tables
+
+
+def packed_jobs(jobs: list[RecordedJob]) -> Iterator[Entry]:
+    """One store with all of these jobs, and what their runs printed."""
+    if not jobs:
+        return
+    jobs = sorted(jobs, key=lambda job: job.created_at)
+    newest = 0
+    with tempfile.TemporaryDirectory() as folder:
+        with closing(Store(Path(folder))) as store:
+            for job in jobs:
+                for table, rows in job.tables.items():
+                    for row in rows:
+                        names, marks = ", ".join(row), ", ".join("?" * len(row))
+                        store.connection.execute(
+                            f"INSERT INTO {table}({names}) VALUES ({marks})",  # noqa: S608 - its own
+                            tuple(row.values()),
+                        )
+            # Every run that is added counts as one to do, and all of these have ended.
+            store.connection.execute("UPDATE jobs SET ready = 0, unended = 0, owner = NULL")
+            (newest,) = store.connection.execute("SELECT MAX(ended_at) FROM runs").fetchone()
+            store.connection.execute("PRAGMA journal_mode = DELETE")
+        yield JOBS, int(newest), (Path(folder) / "scheduler" / Path(JOBS).name).read_bytes()
+    for job in jobs:
+        for launch, text in job.output.items():
+            yield OUTPUT.format(launch=launch), int(newest), text
 
 
 def write(archive: Path, entries: list[Entry]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from p2p.config import TrainConfig
 from p2p.settings import get_settings
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
-settings.register_profile("p2p", deadline=None)  # how long an example takes is not what is tested
+# How long an example takes is not what is tested, nor how busy the machine is.
+settings.register_profile("p2p", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("p2p")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from p2p.config import TUNABLE, TUNABLE_BOUNDS, TrainConfig
+from p2p.config import ALGORITHM_FIELDS, TUNABLE, TUNABLE_BOUNDS, TrainConfig
 
 
 def test_the_example_of_the_architecture_text_is_a_configuration():
@@ -63,7 +63,8 @@ def test_the_last_rollout_reaches_the_end():
 @pytest.mark.parametrize("name", TUNABLE_BOUNDS)
 def test_both_ends_of_every_bound_are_values_of_the_field(name):
     for end in TUNABLE_BOUNDS[name]:
-        changed, notes = TrainConfig().apply_updates({name: end})
+        algorithm = "sac" if name in ALGORITHM_FIELDS["sac"] else "ppo"
+        changed, notes = TrainConfig(algorithm=algorithm).apply_updates({name: end})
         assert getattr(changed, name) == end
         assert all("num_minibatches" in note for note in notes)
 
@@ -115,6 +116,20 @@ def test_what_cannot_be_tuned_is_left_and_noted(name):
     changed, notes = TrainConfig().apply_updates({name: 3})
     assert changed == TrainConfig()
     assert "cannot be tuned" in notes[0]
+
+
+def test_hyperparameters_of_another_algorithm_are_refused_with_those_that_have_an_effect():
+    sac = TrainConfig(algorithm="sac", num_envs=3, num_steps=7)  # no minibatches to divide these
+    with pytest.raises(ValidationError, match="clip_coef, vf_coef: no effect with algorithm 'sac'"):
+        sac.with_updates(vf_coef=1.0, clip_coef=0.1)
+    with pytest.raises(ValidationError, match="updates_per_step: no effect with algorithm 'ppo'"):
+        TrainConfig(updates_per_step=1.0)
+    changed, notes = sac.apply_updates({"clip_coef": 0.1, "gamma": 0.98, "num_steps": 31})
+    assert (changed.gamma, changed.num_steps, changed.clip_coef) == (0.98, 31, sac.clip_coef)
+    assert notes[0].startswith("clip_coef has no effect with algorithm 'sac'; there are learning_r")
+    assert sac.tuning_problems({"ent_coef": 0.1})[0].startswith("ent_coef has no effect")
+    assert TrainConfig(clip_coef=0.1).with_updates(algorithm="sac").clip_coef == 0.2
+    assert TrainConfig.from_json(sac.to_json()) == sac
 
 
 def test_a_value_that_is_already_there_is_kept_even_outside_the_bounds():

@@ -312,7 +312,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> SessionRecord:
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "MUJOCO_GL": "off", "RUNS_DIR": "runs"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "policy: " in done.stdout
+    assert "\npolicy: runs/session_" in done.stdout
     (found,) = (folder / "runs").iterdir()
     return SessionRecord(found)
 
@@ -380,3 +380,12 @@ def test_the_speed_table_is_what_the_benchmark_wrote() -> None:
     script = ROOT / "benchmarks" / "speed_table.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() in DOCUMENTS["docs/speed.md"]
+
+
+def test_the_environments_page_lists_every_quantity() -> None:
+    from p2p.training.specs.quantities import QUANTITIES
+
+    page = (ROOT / "docs" / "environments.md").read_text()
+    for name, quantity in QUANTITIES.items():
+        assert re.search(rf"\| `{name}(\[[^`]*\])?` \| {quantity.unit or '-'} \| ", page), name
+        assert quantity.meaning in page

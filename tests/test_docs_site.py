@@ -53,6 +53,22 @@ def test_links_in_code_and_to_other_hosts_stay_as_they_are() -> None:
     )
 
 
+@pytest.mark.parametrize("path", sorted(PAGES | {"README.md", "CONTRIBUTING.md"}))
+def test_no_diagram_needs_a_script_to_be_drawn(path: str) -> None:
+    assert "```mermaid" not in read_page(path)
+
+
+def test_readme_and_first_page_start_with_the_same_commands_without_a_placeholder() -> None:
+    pages = (read_page("README.md"), read_page("docs/tutorials/first_policy.md"))
+    first, again = (re.search(r"```sh\n(.*?)```", page, re.DOTALL) for page in pages)
+    assert first
+    assert again
+    assert first[1] == again[1]
+    assert re.sub(r"#.*", "", first[1]).split() == [
+        "cd", "prompt2policy", "make", "demo", ".", ".venv/bin/activate",
+    ]  # fmt: skip
+
+
 GALLERY = ROOT / "docs" / "images" / "gallery"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from numbers import Real
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -37,12 +38,30 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "reward_clip": (1.0, 50.0),
     "obs_clip": (1.0, 50.0),
     "max_episode_steps": (10, 100_000),
+    "training_horizon": (10, 100_000),
     "log_std_init": (-3.0, 1.0),
+    "updates_per_step": (0.05, 4.0),
+    "replay_batch_size": (32, 2048),
 }
 """What a revision may move a value to. Every preset lies inside; a test holds them together."""
 
-TUNABLE_UNBOUNDED = ("net_arch", "normalize_obs", "normalize_reward")
+TUNABLE_UNBOUNDED = ("net_arch", "normalize_obs", "normalize_reward", "observe_time")
 TUNABLE = (*TUNABLE_BOUNDS, *TUNABLE_UNBOUNDED)
+"""Of all algorithms; `TrainConfig.tunable` are those of one."""
+
+ALGORITHM_FIELDS: dict[str, frozenset[str]] = {
+    "ppo": frozenset({
+        "num_minibatches", "update_epochs", "gae_lambda", "clip_coef", "clip_vloss", "norm_adv",
+        "ent_coef", "vf_coef", "max_grad_norm", "target_kl", "activation", "ortho_init",
+        "log_std_init",
+    }),
+    "sac": frozenset({"updates_per_step", "replay_batch_size", "replay_size"}),
+}  # fmt: skip
+"""What an algorithm alone uses; for the others it stays at its default."""
+
+
+class ConfigurationError(ValueError):
+    """The configuration asks for something that does not exist."""
 
 
 class TrainConfig(BaseModel):
@@ -56,6 +75,8 @@ class TrainConfig(BaseModel):
     iteration_id: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")] = ""
     """The name of its folder."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    algorithm: Literal["ppo", "sac"] = "ppo"
+    """`sac` learns more from a step and takes longer over it."""
     backend: Literal["auto", "fast", "sb3"] = "auto"
     """`fast`: batched MuJoCo and JAX. `sb3`: Stable-Baselines3. `auto`: fast where it can."""
     device: str = "auto"
@@ -68,10 +89,23 @@ class TrainConfig(BaseModel):
     """Simulation threads; 0 takes the cores this process may use."""
     max_episode_steps: Annotated[int, Field(ge=1)] | None = None
     """None: the horizon the environment is registered with."""
+    training_horizon: Annotated[int, Field(ge=1)] | None = None
+    """Steps of an episode in training; evaluation and judging keep max_episode_steps. None: those.
+    A short one starts anew more often, which helps where a failure does not end the episode."""
     terminate_when_unhealthy: bool | None = None
     """None: as the environment is registered."""
-    side_info: bool = False
-    """Give the reward `mj_model` and `mj_data` in info."""
+    observe_time: bool = False
+    """Let the policy see the time: the share of the episode that has passed, 0 to 1, stands last in
+    the observation. For what changes as it goes on, such as "run, then stop"."""
+    side_info: bool = True
+    """Give the reward the environment's quantities, `mj_model` and `mj_data` in info."""
+
+    # SAC; of what follows it uses num_steps (between two reports) and what is not in
+    # ALGORITHM_FIELDS["ppo"].
+    updates_per_step: Annotated[float, Field(gt=0, le=16)] = 0.25
+    replay_batch_size: Annotated[int, Field(ge=8, le=65_536)] = 256
+    replay_size: Annotated[int, Field(ge=10_000, le=10_000_000)] = 400_000
+    """Past steps kept to learn from, as far as they fit into 1 GiB."""
 
     # PPO.
     total_timesteps: Annotated[int, Field(ge=1)] = 1_000_000
@@ -128,8 +162,19 @@ class TrainConfig(BaseModel):
         return (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
+    def _fields_of_other_algorithms_are_left_alone(self) -> Self:
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        idle = [name for name in self._idle_fields if getattr(self, name) != defaults[name]]
+        if idle:
+            raise ValueError(
+                f"{', '.join(sorted(idle))}: no effect with algorithm {self.algorithm!r}; leave it "
+                f"out. Its hyperparameters are {', '.join(self.tunable)}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _advantages_can_be_normalised(self) -> Self:
-        if self.norm_adv and self.minibatch_size == 1:
+        if self.algorithm == "ppo" and self.norm_adv and self.minibatch_size == 1:
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} leaves one step in a minibatch, whose "
                 "advantage cannot be normalised: use fewer, or norm_adv=false"
@@ -138,7 +183,7 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _minibatches_divide_the_batch(self) -> Self:
-        if self.batch_size % self.num_minibatches:
+        if self.algorithm == "ppo" and self.batch_size % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} must divide num_envs * num_steps = "
                 f"{self.num_envs} * {self.num_steps} = {self.batch_size}"
@@ -160,6 +205,16 @@ class TrainConfig(BaseModel):
         return -(-self.total_timesteps // self.batch_size)
 
     @property
+    def _idle_fields(self) -> frozenset[str]:
+        others = (fields for name, fields in ALGORITHM_FIELDS.items() if name != self.algorithm)
+        return frozenset().union(*others)
+
+    @property
+    def tunable(self) -> tuple[str, ...]:
+        """Of TUNABLE, what this algorithm uses."""
+        return tuple(name for name in TUNABLE if name not in self._idle_fields)
+
+    @property
     def eval_envs(self) -> int:
         return self.num_eval_envs or self.num_envs
 
@@ -172,41 +227,72 @@ class TrainConfig(BaseModel):
         return cls.model_validate_json(text)
 
     def with_updates(self, **changes: Any) -> Self:
-        """A checked copy with these fields changed."""
-        return type(self).model_validate({**self.model_dump(), **changes})
+        """A checked copy with these fields changed; another algorithm has its own defaults."""
+        before = self.model_dump()
+        if changes.get("algorithm", self.algorithm) != self.algorithm:
+            before = {n: v for n, v in before.items() if n not in ALGORITHM_FIELDS[self.algorithm]}
+        return type(self).model_validate({**before, **changes})
 
     def apply_updates(self, updates: dict[str, Any]) -> tuple[Self, list[str]]:
         """A copy with a revision's hyperparameters, and what had to be refused or changed.
 
-        Only the TUNABLE fields may be changed, and numbers stay within TUNABLE_BOUNDS. A value
+        Only the `tunable` fields may be changed, and numbers stay within TUNABLE_BOUNDS. A value
         that the configuration already has is always kept as it is, and so is one whose new value
         makes no sense. num_minibatches gives way where it no longer divides the batch.
         """
         notes: list[str] = []
         accepted: dict[str, Any] = {}
+        for name, value, problem in self._weighed(updates):
+            if value is not None or not problem:
+                accepted[name] = value
+            if problem:
+                left = f"refused, left at {getattr(self, name, 'unset')}"
+                notes.append(f"{problem}; {left if value is None else f'clamped to {value}'}")
+        if self.algorithm == "ppo":
+            minibatches = accepted.get("num_minibatches", self.num_minibatches)
+            batch = self.num_envs * accepted.get("num_steps", self.num_steps)
+            fitting = _largest_divisor(batch, at_most=minibatches, smallest_part=1 + self.norm_adv)
+            if fitting != minibatches:
+                notes.append(
+                    f"num_minibatches={minibatches} does not fit {batch} steps; {fitting} does"
+                )
+                accepted["num_minibatches"] = fitting
+        return self.with_updates(**accepted), notes
+
+    def tuning_problems(self, updates: dict[str, Any]) -> list[str]:
+        """Why a revision's hyperparameters cannot be taken as they are, a sentence each."""
+        return [problem for _, _, problem in self._weighed(updates) if problem]
+
+    def _weighed(self, updates: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+        """Each change by name, the value to take, and what is wrong with it, if anything is.
+
+        A value that the configuration already has is no change. With a problem, the value is the
+        nearest in range, or None where there is none to take.
+        """
         for name, value in updates.items():
-            if name not in TUNABLE:
-                notes.append(f"{name} cannot be tuned; left at {getattr(self, name, 'unset')}")
+            if name not in self.tunable:
+                why = (
+                    f"has no effect with algorithm {self.algorithm!r}"
+                    if name in self._idle_fields
+                    else "cannot be tuned"
+                )
+                yield name, None, f"{name} {why}; there are {', '.join(self.tunable)}"
                 continue
             current = getattr(self, name)
             if value == current and isinstance(value, bool) == isinstance(current, bool):
                 continue
             try:
-                accepted[name] = self._tuned(name, value, notes)
+                tuned = self._tuned(name, value)
             except ValueError as error:
                 reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-                notes.append(f"{name}={value!r} refused ({reason}); left at {current}")
-        minibatches = accepted.get("num_minibatches", self.num_minibatches)
-        batch = self.num_envs * accepted.get("num_steps", self.num_steps)
-        fitting = _largest_divisor(batch, at_most=minibatches, smallest_part=1 + self.norm_adv)
-        if fitting != minibatches:
-            notes.append(
-                f"num_minibatches={minibatches} does not fit {batch} steps; {fitting} does"
-            )
-            accepted["num_minibatches"] = fitting
-        return self.with_updates(**accepted), notes
+                yield name, None, f"{name}={value!r} makes no sense: {reason}"
+                continue
+            problem, (low, high) = "", TUNABLE_BOUNDS.get(name, (0.0, 0.0))
+            if name in TUNABLE_BOUNDS and tuned is not None and not low <= float(value) <= high:
+                problem = f"{name}={value!r} is out of range: choose from {low:g} to {high:g}"
+            yield name, tuned, problem
 
-    def _tuned(self, name: str, value: Any, notes: list[str]) -> Any:
+    def _tuned(self, name: str, value: Any) -> Any:
         """A revision's value, checked and clamped; raises ValueError if there is no sense in it."""
         if name in TUNABLE_BOUNDS and value is not None:
             if isinstance(value, str):
@@ -214,14 +300,17 @@ class TrainConfig(BaseModel):
             if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
                 raise ValueError("not a number")
             low, high = TUNABLE_BOUNDS[name]
-            clamped = min(max(value, low), high)
-            if clamped != value:
-                notes.append(f"{name}={value} clamped to {clamped} (allowed {low} to {high})")
-            value = clamped
-        probe = {"norm_adv": False, "num_minibatches": 1, name: value}
+            value = min(max(value, low), high)
+        return getattr(self.alone(name, value), name)
+
+    def alone(self, name: str, value: Any) -> TrainConfig:
+        """A configuration with this field for the same algorithm, whatever the others are."""
+        probe: dict[str, Any] = {"algorithm": self.algorithm}
+        if self.algorithm == "ppo":
+            probe |= {"norm_adv": False, "num_minibatches": 1}
         if name == "num_minibatches":
             probe["num_steps"] = value  # a batch that it divides: the real one is looked at later
-        return getattr(type(self).model_validate(probe), name)
+        return TrainConfig.model_validate({**probe, name: value})
 
 
 def _largest_divisor(batch: int, *, at_most: int, smallest_part: int) -> int:
@@ -256,6 +345,9 @@ class LoopConfig(BaseModel):
     )
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
     max_iterations: Annotated[int, Field(ge=1, le=1000)] = 5
+    candidates: Annotated[int, Field(ge=0, le=16)] = 0
+    """Rewards that an iteration writes and chooses from; 0: by cores and steps, see `p2p.session`.
+    With one, its reward is trained as it is."""
     pass_threshold: Annotated[float, Field(gt=0, le=1)] = 0.8
     """What the score and every `task` criterion must reach, here and on held-out seeds."""
 
@@ -264,7 +356,10 @@ class LoopConfig(BaseModel):
     """`provider:model`; empty: the first provider whose key is set, else `builtin`."""
     vlm_model: str = ""
     """Who looks at the frames; empty: nobody does."""
-    thinking_effort: Literal["", "minimal", "low", "medium", "high", "xhigh", "max"] = ""
+    thinking_effort: Literal["", "off", "minimal", "low", "medium", "high", "xhigh", "max"] = (
+        "medium"
+    )
+    """Of who writes rewards, judges and revisions; empty: whatever the model does by itself."""
     budget_usd: Annotated[float, Field(ge=0)] | None = None
     max_minutes: Annotated[float, Field(gt=0)] | None = None
     """How long it may be worked on, all its processes together; None: as long as it takes."""
@@ -313,6 +408,14 @@ class LoopConfig(BaseModel):
             raise ValueError("no judge: set use_code_judge, or name a vlm_model")
         if self.visual_criteria and not self.vlm_model:
             raise ValueError("visual_criteria: nobody looks at the videos: name a vlm_model")
+        return self
+
+    @model_validator(mode="after")
+    def _candidates_can_be_compared(self) -> Self:
+        if self.candidates > 1 and not self.use_code_judge:
+            raise ValueError("candidates: only code judges them on the way: set use_code_judge")
+        if self.candidates > 1 and self.trainer == "scheduled":
+            raise ValueError("candidates: more than one are trained here only: trainer=local")
         return self
 
     @property

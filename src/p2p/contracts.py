@@ -6,10 +6,11 @@ body. Unknown keys are errors: a file from another program is reported, not half
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from p2p.config import JudgeStrategy as JudgeStrategy
 from p2p.config import LoopConfig
@@ -144,6 +145,18 @@ class Criterion(Record):
     """`task` is what was asked for, and no pass without it; the others are how it is done."""
     visual: bool = False
     """Only who looks at the videos judges it; its value is the share to which it is met."""
+    event: Annotated[str, Field(max_length=TITLE)] = ""
+    """What must not happen, in the past tense, as `fell`. Its value is how often it happens in an
+    episode, and over several episodes the worst of them counts."""
+
+    @model_validator(mode="after")
+    def _events_are_counted(self) -> Self:
+        if self.event and (self.comparison != "at_most" or self.threshold < 0):
+            raise ValueError(
+                f"event {self.event!r} is counted, so that comparison must be at_most and "
+                "threshold how often it may happen, such as 0"
+            )
+        return self
 
     @classmethod
     def seen(cls, number: int, text: str) -> Self:
@@ -163,11 +176,13 @@ class Criterion(Record):
     @property
     def target(self) -> str:
         """`≥ 3 m/s`."""
+        if self.event and self.threshold < 1:
+            return "never"
         sign = {"at_least": "≥", "at_most": "≤"}[self.comparison]
         return f"{sign} {self.threshold:g} {self.unit}".rstrip()
 
     def is_met(self, result: CriterionScore, share: float) -> bool:
-        """Whether episodes meet it: the mean of what was measured does, and the score is enough.
+        """Whether episodes meet it: what was measured of them does, and the score is enough.
 
         Partial credit makes up for no value that falls short, nor a value for a low score: who
         looked may have found a trick.
@@ -175,8 +190,20 @@ class Criterion(Record):
         if result.score is None or result.score < share:
             return False
         sign = 1 if self.comparison == "at_least" else -1
-        slack = 1e-9 * abs(self.threshold)
+        slack = 1e-6 * abs(self.threshold)  # recordings are float32
         return result.value is None or sign * (result.value - self.threshold) >= -slack
+
+    def happened(self, results: Iterable[CriterionScore]) -> tuple[int, int]:
+        """Of an event: in how many of the episodes that were judged it happened, and of how many.
+
+        More often than it may: by its count, or by the score of who could only look.
+        """
+        judged = [result for result in results if result.score is not None]
+        broken = (
+            (result.score or 0.0) < 0.5 if result.value is None else result.value > self.threshold
+            for result in judged
+        )
+        return sum(broken), len(judged)
 
 
 class Intent(Record):
@@ -188,6 +215,8 @@ class Intent(Record):
     unused_words: tuple[str, ...] = ()
     """What in the prompt no criterion covers."""
     note: str = ""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the first iteration's training that the task needs."""
     author: str
     """The model that proposed it, or `user`."""
 
@@ -248,6 +277,8 @@ class AuthoringStep(Record):
     """What the reviewer or the checker said, or what the author says of the draft."""
     code: str = ""
     """The code as it stood after this step, where it changed."""
+    diff: str = ""
+    """What a reviewer or a fix changed in the code before it, as a unified diff."""
 
 
 class AuthoredCode(Record):
@@ -299,7 +330,8 @@ class CriterionScore(Record):
     std: float | None = None
     """Over the episodes."""
     value: float | None = None
-    """The number measured, where there is one; its mean over the episodes."""
+    """The number measured, where there is one; its mean over the episodes, and of an event the most
+    in one of them."""
     evidence: str = ""
 
 
@@ -351,6 +383,8 @@ class JudgmentResult(Record):
     confidence: Score | None = None
     unavailable: dict[JudgeName, str] = Field(default_factory=dict)
     """Judges that were asked for and could not judge, and why."""
+    amendments: tuple[str, ...] = ()
+    """What the arbiter found the code judge to measure wrongly."""
 
 
 LessonTier = Literal["HARD", "STRONG", "SOFT", "RETIRED"]
@@ -425,7 +459,7 @@ class Revision(Record):
     remarks_taken_up: str = ""
     """How the user's remarks were followed."""
     notes: tuple[str, ...] = ()
-    """What had to be refused or clamped."""
+    """What of it was not taken over, and why."""
     author: str
 
 

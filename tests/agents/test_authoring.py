@@ -103,6 +103,9 @@ def test_a_review_is_taken_if_its_code_runs() -> None:
     assert kinds(authored) == [
         ("draft", True), ("check", True), ("review", False), ("check", True), ("ranking", True),
     ]  # fmt: skip
+    changed = [line for line in authored.steps[2].diff.splitlines() if line[0] in "+-"]
+    assert changed
+    assert {line[1:] for line in changed} == {*code(0).splitlines()} ^ {*code(1).splitlines()}
 
 
 def test_a_correction_that_does_not_run_goes_to_the_author_as_findings() -> None:

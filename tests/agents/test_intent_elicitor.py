@@ -46,6 +46,15 @@ def test_what_will_not_do_is_asked_for_again(criteria: tuple[object, ...], reaso
         elicit(elicitor(bad), "run", "Hopper-v5")
 
 
+def test_settings_that_the_task_needs_stay_within_bounds() -> None:
+    right = {"observe_time": True, "training_horizon": 150}
+    bad = IntentProposal(criteria=FIVE, training={"training_horizon": 1, "seed": 3})
+    client = elicitor(bad, IntentProposal(criteria=FIVE, training=right))
+    assert elicit(client, "run, then stop", "Hopper-v5").training == right
+    assert "training_horizon=1 is out of range" in client.refusals[0]
+    assert "seed cannot be tuned" in client.refusals[0]
+
+
 def test_a_refusal_is_not_understood() -> None:
     client = elicitor(IntentProposal(criteria=(), refusal="a hopper cannot cook"))
     with pytest.raises(NotUnderstood, match="a hopper cannot cook"):

@@ -118,6 +118,7 @@ def run(
     code: str | None = JUDGE,
     episodes: int = 5,
     block: int = 1,
+    amendments: tuple[str, ...] = (),
 ) -> JudgmentResult:
     return judge_run(
         client or no_one(),
@@ -131,6 +132,7 @@ def run(
         block=block,
         folder=tmp_path / "judged",
         loop=loop,
+        amendments=amendments,
     )
 
 
@@ -215,10 +217,12 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
             diagnosis="the code counts leaning as standing",
             failure_tags=("wrong_posture", "odd"),
             confidence=0.9,
+            amendment="stays: count only steps with a tilt below 0.2 rad",
         )
 
     client = ScriptedClient({"synthesiser": decide})
-    result = run(tmp_path, policy, BOTH, vlm=looking, client=client)
+    earlier = ("calm: it was asleep",)
+    result = run(tmp_path, policy, BOTH, vlm=looking, client=client, amendments=earlier)
     assert client.roles() == ["synthesiser"] * 3
     assert all(question.max_tool_calls == visual.MAX_CALLS for question in client.asked)
     for look, steps in heard:
@@ -239,7 +243,13 @@ def test_where_they_differ_a_model_decides_and_may_ask_again(tmp_path: Path, pol
     assert result.agreement < 0.7
     assert "leaning as standing Also: odd." in result.diagnosis
     assert "wrong_posture" in result.failure_tags
-    assert result.criteria[0].value is not None
+    # The number that was overruled is no evidence any more, in no episode.
+    assert result.amendments == ("stays: count only steps with a tilt below 0.2 rad",)
+    assert (result.criteria[0].value, result.criteria[0].evidence) == (None, "it leans")
+    rulings = {each.criteria[0].evidence for each in result.rollouts}
+    assert rulings == {"it leans", "by other episodes: it leans"}
+    told = [blocks(prompt_text(each))[-1][1] for each in (*client.asked, *looking.asked[:3])]
+    assert {each["amendments"] for each in told if not each.get("question")} == {earlier}
 
 
 @pytest.mark.usefixtures("quick_film")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from scripted_client import ScriptedClient, blocks, fixes, hopper_intent, in_turn, prompt_text
+from scripted_client import (
+    ScriptedClient,
+    blocks,
+    criterion,
+    fixes,
+    hopper_intent,
+    in_turn,
+    prompt_text,
+)
 
 from p2p.agents.judge_author import write_judge
 from p2p.agents.requests import CodeDraft, CodeReview, JudgeRequest, ReviewRequest
@@ -97,3 +105,15 @@ def test_a_judge_that_cannot_be_repaired_is_not_valid() -> None:
     assert not authored.valid
     assert len(authored.steps) == 12
     assert len(client.asked) == 6
+
+
+def test_an_event_must_be_counted_and_not_averaged() -> None:
+    never = criterion("calm", comparison="at_most", threshold=0.0, event="fell")
+    counting = GOOD.replace('"value": effort', '"value": int(summary["terminated"])')
+    script = {"judge_author": in_turn(draft(GOOD)), "fix": in_turn(draft(counting))}
+    client = ScriptedClient(script)
+    intent = hopper_intent(criterion("stays"), never)
+    authored = write_judge(client, intent, CONFIG, review=False)
+    assert (authored.code, authored.valid) == (counting, True)
+    assert "whole number of times that it fell" in fixes(client)[0].problems[0]
+    assert '"event":"fell"' in prompt_text(client.asked[0])

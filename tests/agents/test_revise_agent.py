@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal
-from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise
-from p2p.config import TUNABLE, TrainConfig
-from p2p.contracts import Lesson, LessonCheck, LineageNode, Revision, RunConfigEntry
-from p2p.inference.question import BadReply
+from p2p.agents.judged_episode import pictures_of
+from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal, TermStatistics
+from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise, term_statistics
+from p2p.config import TrainConfig
+from p2p.contracts import (
+    CriterionScore,
+    JudgmentResult,
+    Lesson,
+    LessonCheck,
+    LineageNode,
+    Revision,
+    RolloutJudgment,
+    RunConfigEntry,
+)
+from p2p.files import save_model
+from p2p.inference.question import BadReply, Media
 from p2p.records.iteration_record import IterationRecord
+from p2p.training.evaluation import record_episodes
 from session_folder import INTENT, TRAIN, Scripted, SessionFolder, reward, tool
 
 
@@ -70,11 +84,19 @@ def test_the_request_has_what_the_iteration_came_to(folder):
     assert (request.reward_code, request.best_reward_code) == (reward(2), reward(1))
     assert (request.score, request.pass_threshold) == (0.3, 0.8)
     assert [found.id for found in request.criterion_scores] == ["speed", "upright"]
-    assert request.term_shares == {"speed": 0.75, "ctrl": 0.25}
+    # No episode was recorded: what is left are the sums of the last evaluation.
+    assert request.terms == (
+        TermStatistics(name="speed", mean=0.27, share=0.75),
+        TermStatistics(name="ctrl", mean=-0.09, share=0.25),
+    )
+    assert request.judged == "base_seed_1, checkpoint at step 100000, deterministic actions"
     assert request.learning_curve == ((50_000, 40.0), (100_000, 90.0))
+    assert (request.training_curve[0], request.training_curve[-1]) == ((5000, 5.0), (100_000, 100))
+    assert len(request.training_curve) <= 16
+    assert request.bounds["gamma"] == (0.8, 0.9999)
     assert request.still_improving is True
     assert "return: rising" in request.dynamics
-    assert set(request.hyperparameters) == set(TUNABLE)
+    assert set(request.hyperparameters) == set(TRAIN.tunable)
     assert request.history[1].changes == "less weight"
     assert (request.training_error, request.stagnation) == ("", "")
     assert "x_velocity" in client.questions[0].prompt
@@ -121,17 +143,75 @@ def test_what_the_person_fixed_stays_with_a_note(tmp_path):
     everywhere = RunConfigEntry(config_id="a", params={"learning_rate": 1e-4})
     folder = SessionFolder.create(tmp_path, fixed=("gamma",), configs=(everywhere,))
     folder.iterate(1, 0.4)
-    wanted = {"gamma": 0.9, "learning_rate": 1e-3, "seed": 5, "ent_coef": 7.0, "vf_coef": "much"}
-    client = Scripted([proposal(hp_changes=wanted)])
+    client = Scripted([proposal(hp_changes={"gamma": 0.9, "learning_rate": 1e-3, "ent_coef": 0.1})])
     revision = revise(client, folder.view(), 1)
     assert revision.hp_changes == {"ent_coef": 0.1}
     notes = " | ".join(revision.notes)
     assert "gamma stays at 0.99: the person has set it" in notes
     assert "learning_rate stays at 0.0003" in notes
-    assert "seed cannot be tuned" in notes
-    assert "ent_coef=7.0 clamped to 0.1" in notes
-    assert "vf_coef='much' refused" in notes
-    assert set(asked(client).fixed) == {"gamma", "learning_rate"}
+    request = asked(client)
+    assert set(request.fixed) == {"gamma", "learning_rate"}
+    assert not set(request.fixed) & set(request.bounds)
+
+
+def test_a_hyperparameter_out_of_range_is_sent_back_with_the_range(folder):
+    wanted = {"ent_coef": 7.0, "vf_coef": "much", "seed": 5}
+    client = Scripted([proposal(hp_changes=wanted), proposal(hp_changes={"ent_coef": 0.05})])
+    revision = revise(client, folder.view(), 1)
+    assert (revision.hp_changes, revision.notes) == ({"ent_coef": 0.05}, ())
+    [complaint] = client.complaints
+    assert "ent_coef=7.0 is out of range: choose from 0 to 0.1" in complaint
+    assert "vf_coef='much' makes no sense" in complaint
+    assert "seed cannot be tuned; there are learning_rate" in complaint
+
+
+def recorded(folder, step, speed, ctrl, label="median"):
+    """An evaluation episode of a run, with these terms in each step."""
+    [episode] = record_episodes(TRAIN.with_updates(max_episode_steps=3), "zero", episodes=1, seed=1)
+    terms = {"speed": np.full(3, speed), "ctrl": np.array([ctrl, ctrl, 0.0])}
+    run = IterationRecord(folder.record.path / "iter_1" / "base_seed_1")
+    replace(episode, reward_terms=terms).save(run.trajectory_file(step, label))
+    score = CriterionScore(id="speed", score=0.5, value=2 * speed)
+    rollout = RolloutJudgment(label=label, score=0.5, criteria=(score,))
+    return run, rollout
+
+
+def test_terms_are_those_of_the_judged_checkpoint_with_sign_range_and_correlation(folder):
+    for step in range(10_000, 70_000, 10_000):
+        run, rollout = recorded(folder, step, step / 1e4, -1.0)
+        judged = JudgmentResult(intent_score=0.5, step=step, rollouts=(rollout,))
+        save_model(run.streaming_dir / f"{step}.json", judged)
+    recorded(folder, 100_000, -3.0, -1.5)
+    recorded(folder, 100_000, -5.0, -1.5, "p90")
+    speed, ctrl = term_statistics(folder.view().iterations[1].best_run, 100_000)
+    assert speed == TermStatistics(
+        name="speed", mean=-4.0, share=0.8, low=-5.0, high=-3.0, correlations={"speed": 1.0}
+    )
+    assert ctrl == TermStatistics(name="ctrl", mean=-1.0, share=0.2, low=-1.5, high=0.0)
+
+
+def test_a_model_that_sees_is_shown_the_judged_episode(folder):
+    [episode] = record_episodes(
+        TRAIN.with_updates(max_episode_steps=60), "random", episodes=1, seed=1
+    )
+    run = IterationRecord(folder.record.path / "iter_1" / "base_seed_1")
+    (run.path / "judged").mkdir()
+    label = folder.view().iterations[1].judgment.rollouts[0].label
+    for rollout in folder.view().iterations[1].judgment.rollouts:
+        episode.save(run.path / "judged" / f"trajectory_{rollout.label}.npz")
+    view = folder.view()
+    assert view.loop.videos
+    assert pictures_of(view, 1, "builtin") == ()
+    assert pictures_of(view, 1, "vllm:Qwen/Qwen3") == ()
+    shown = pictures_of(view, 1, "anthropic:claude-sonnet-5-5")
+    pictures = [part for part in shown if isinstance(part, Media)]
+    assert len(pictures) == 1 + 6
+    assert "of the judged checkpoint" in shown[0]
+    assert label.partition("_")[0] in shown[0]
+    client = Scripted([proposal()])
+    client.model = "openai:gpt-6.1-sol"
+    revise(client, view, 1)
+    assert len([p for p in client.questions[0].prompt if isinstance(p, Media)]) == 7
 
 
 def test_without_tuning_no_hyperparameter_moves(tmp_path):
@@ -144,7 +224,7 @@ def test_without_tuning_no_hyperparameter_moves(tmp_path):
     assert revision.notes == ("gamma stays at 0.99: hyperparameters are not to be tuned",)
     assert "the same reward" in client.complaints[0]
     assert "not to be tuned" in client.complaints[0]
-    assert set(asked(client).fixed) == set(TUNABLE)
+    assert set(asked(client).fixed) == set(TRAIN.tunable)
 
 
 def test_hyperparameters_change_against_the_iteration_that_is_built_on(folder):

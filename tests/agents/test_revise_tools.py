@@ -13,6 +13,7 @@ from p2p.inference.agent_tools import LONGEST_RESULT
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import Question
 from p2p.records.iteration_record import IterationRecord
+from p2p.training.evaluation import record_episodes
 from session_folder import TRAIN, SessionFolder, judgment, reward
 
 NAMES = (
@@ -22,6 +23,7 @@ NAMES = (
     "get_iteration_judgment_detail",
     "get_checkpoint_judgments",
     "get_rollout_judgment",
+    "get_trajectory",
     "get_config_comparison",
     "get_iteration_scores",
     "get_strategy_summary",
@@ -171,6 +173,9 @@ def test_no_input_makes_a_tool_raise_or_talk_without_end(folder, name, data):
         "get_rollout_judgment": (
             st.none() | number, text, st.none() | number, text, st.none() | number,
         ),
+        "get_trajectory": (
+            st.lists(text, max_size=3), text, number, st.none() | number, text, st.none() | number,
+        ),
         "get_config_comparison": (text, st.none() | number),
         "get_iteration_scores": (st.none() | number,),
         "update_experiment_lessons": (number, text, text),
@@ -226,3 +231,32 @@ def test_a_model_can_call_them_through_the_client(folder, tmp_path):
     parameters = schemas["get_checkpoint_judgments"].parameters_json_schema["properties"]
     assert parameters["detail"]["enum"] == ["aggregate", "summary", "all"]
     assert "none for all" in parameters["step"]["description"]
+
+
+def test_steps_of_the_judged_episodes_can_be_looked_at_within_bounds(tmp_path):
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.4)
+    run = IterationRecord(iteration.path / "base_seed_1")
+    tools = SessionTools(folder.view())
+    assert "error: no recorded episode ''" in tools.get_trajectory(["x_velocity"])
+    config = TRAIN.with_updates(max_episode_steps=100)
+    [episode] = record_episodes(config, "random", episodes=1, seed=1)
+    episode.save(run.trajectory_file(100_000, "median"))
+    text = tools.get_trajectory(["x_velocity", "qpos[2]", "xpos[1,2]"])
+    head, names, *rows = text.splitlines()
+    assert (head, names) == ("median", "step x_velocity qpos[2] xpos[1,2]")
+    assert len(rows) == 40
+    last = (episode["x_velocity"][99], episode["qpos"][99, 2], episode["xpos"][99, 1, 2])
+    assert rows[-1].split() == ["99", *(f"{value:.4g}" for value in last)]
+    assert len(tools.get_trajectory(["action[0]"], first=10, last=12).splitlines()) == 5
+    for columns, options, complaint in (
+        (["speed"], {}, "no column 'speed'; there are"),
+        (["qpos"], {}, "has the shape [9]; ask for qpos[0]"),
+        (["qpos[99]"], {}, "has the shape [9]"),
+        ([], {}, "ask for 1 to 12 columns, not 0"),
+        (["x_velocity"], {"first": 500}, "there are steps 0 to 99"),
+        (["x_velocity"], {"episode": "seed_7"}, "no recorded episode 'seed_7'; there are median"),
+    ):
+        answer = tools.get_trajectory(columns, **options)
+        assert answer.startswith("error: ")
+        assert complaint in answer

@@ -14,9 +14,11 @@ from scripted_client import (
     prompt_text,
 )
 
-from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
-from p2p.agents.reward_author import RewardAuthor, write_reward
+from p2p.agents.requests import AlternativeRequest, CodeDraft, CodeReview, FixRequest, ReviewRequest
+from p2p.agents.reward_author import RewardAuthor, write_candidates
 from p2p.config import TrainConfig
+from p2p.contracts import AuthoredCode
+from p2p.inference.question import BadReply
 
 CONFIG = TrainConfig(env_id="Hopper-v5")
 INTENT = hopper_intent()
@@ -39,6 +41,11 @@ def judge_fn(trajectory, summary):
     stays = min(1.0, summary["length"] / 50)
     return {"criteria": {"stays": {"score": stays, "value": summary["length"]}, "calm": stays}}
 """
+
+
+def write_reward(client: ScriptedClient, *asked: Any, **options: Any) -> AuthoredCode:
+    [written] = write_candidates(client, *asked, **options)
+    return written
 
 
 def draft(code: str) -> CodeDraft:
@@ -160,3 +167,31 @@ def test_the_previous_best_is_played_too(trained_policy: Any) -> None:
     )
     assert authored.code == UPRIGHT
     assert any("the best policy so far" in text for text in problems_told(client))
+
+
+def no_correction(*_: object) -> CodeDraft:
+    raise BadReply("nothing came")
+
+
+def test_candidates_are_written_in_one_conversation_that_knows_those_before() -> None:
+    calmer = UPRIGHT.replace("0.001", "0.01")
+    said = in_turn(CodeDraft(code=calmer, explanation="calmer"), draft(WRONG_KEY))
+    client = ScriptedClient(
+        {"reward_author": in_turn(draft(UPRIGHT)), "alternative": said, "fix": no_correction}
+    )
+    written = write_candidates(client, INTENT, CONFIG, 3, review=False)
+    assert [(each.code, each.valid) for each in written[:2]] == [(UPRIGHT, True), (calmer, True)]
+    assert client.roles()[:3] == ["reward_author", "alternative", "alternative"]
+    assert client.asked[1].after is not None
+    assert client.asked[2].after is not None
+    assert len(client.asked[2].after.messages) == 2
+    request = blocks(prompt_text(client.asked[2]))[-1][1]
+    assert isinstance(request, AlternativeRequest)
+    assert (request.number, request.of, request.code) == (3, 3, UPRIGHT)
+    assert request.tried == ("calmer",)
+
+
+def test_a_first_reward_that_cannot_run_has_no_alternatives() -> None:
+    client = ScriptedClient({"reward_author": in_turn(draft(WRONG_KEY)), "fix": no_correction})
+    [only] = write_candidates(client, INTENT, CONFIG, 3, review=False)
+    assert not only.valid

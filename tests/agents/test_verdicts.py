@@ -13,6 +13,7 @@ from p2p.agents.judging.verdicts import (
     Verdict,
     agree,
     agreement,
+    code_opinion,
     corrected,
     judgment,
     merged,
@@ -152,3 +153,53 @@ def test_tags_of_the_run_are_those_of_a_third_of_its_episodes() -> None:
     many = episodes(*[(0.5, 0.5)] * 6)
     code = opinion("code", 0.5, 0.5).model_copy(update={"failure_tags": ("fell", "drifts")})
     assert judged([episode(0, code), *many[1:]]).failure_tags == ("fell",)
+
+
+def falls(*counts: float | None) -> list[JudgedEpisode]:
+    """Episodes with this many falls each, by a judge that gives credit for few of them."""
+    opinions = [
+        code_opinion(
+            {
+                "criteria": {
+                    "go": {"score": 1.0, "value": 2.0, "evidence": ""},
+                    "falls": {"score": 0.9, "value": count, "evidence": f"{count} falls"},
+                },
+                "diagnosis": "",
+                "failure_tags": (),
+            },
+            NEVER_FALLS,
+        )
+        for count in counts
+    ]
+    return [episode(number, each) for number, each in enumerate(opinions)]
+
+
+NEVER_FALLS = (
+    criterion("go", weight=0.6),
+    criterion("falls", comparison="at_most", threshold=0.0, unit="times", event="fell"),
+)
+
+
+def test_one_fall_in_one_of_sixteen_episodes_fails_what_must_never_happen() -> None:
+    clean = judged(falls(*[0] * 16), NEVER_FALLS)
+    assert clean.passed
+    assert clean.criteria[1].evidence == "fell in 0 of 16 episodes"
+    once = judged(falls(*[0] * 15, 3), NEVER_FALLS)
+    fell = once.criteria[1]
+    assert once.intent_score is not None
+    assert once.intent_score > 0.9
+    assert not once.passed
+    assert (fell.score, fell.value) == (15 / 16, 3)
+    assert fell.evidence == "fell in 1 of 16 episodes (3 falls)"
+    assert "about falls: fell in 1 of 16 episodes" in once.diagnosis
+    assert [each.criteria[1].score for each in once.rollouts[-2:]] == [1.0, 0.0]
+
+
+def test_who_could_only_look_at_an_event_is_believed_by_the_score() -> None:
+    seen = [CriterionScore(id="falls", score=score) for score in (1.0, 0.0, None)]
+    assert NEVER_FALLS[1].happened(seen) == (1, 2)
+
+
+def test_an_event_is_counted_and_no_share() -> None:
+    with pytest.raises(ValueError, match="comparison must be at_most"):
+        criterion("falls", event="fell")

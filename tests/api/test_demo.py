@@ -9,9 +9,12 @@ import re
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import NamedTuple
 
@@ -21,6 +24,10 @@ import pytest
 from small_runs import signed_in
 
 from p2p.api.app import RECORDING, demo_folders
+from p2p.scheduler.controllers import JobOptions, one_run_job
+from p2p.scheduler.job_files import read_output
+from p2p.scheduler.records import RunSpec
+from p2p.scheduler.store import Store
 from p2p.training.video.encode import write_video
 
 SMALL_ENOUGH = 8_000_000
@@ -120,7 +127,26 @@ def test_each_page_of_the_demo_has_something_to_show(demo: tuple[Path, Path]) ->
 def test_nothing_in_the_demo_contradicts_itself(demo: tuple[Path, Path]) -> None:
     with signed_in(*demo) as client:
         sessions = client.get("/api/sessions?cases=false").json()
-    assert len({each["env_id"] for each in sessions}) >= 3, "behaviours of different environments"
+        jobs = client.get("/api/scheduler/jobs").json()
+        runs = [
+            (run, client.get(f"{place}/runs/{run['run_id']}/log").json()["text"])
+            for place in (f"/api/scheduler/jobs/{job['job_id']}" for job in jobs)
+            for run in client.get(place).json()["runs"]
+        ]
+    assert len({each["env_id"] for each in sessions}) >= 5, "behaviours of different environments"
+    assert "session" in {job["kind"] for job in jobs}
+    assert {job["state"] for job in jobs} == {"succeeded"}
+    for run, printed in runs:
+        assert (run["state"], run["node_id"]) == ("succeeded", "local")
+        result_file = demo[0] / run["folder"] / "result.json"
+        if result_file.exists():  # a session: others measure and report
+            result = json.loads(result_file.read_text())
+            assert (run["exit_code"] == 0) == (result["status"] == "passed"), run
+            begin, end = (
+                datetime.fromisoformat(run[f"{when}_at"]) for when in ("started", "ended")
+            )
+            assert result["seconds"] < (end - begin).total_seconds(), run
+            assert f"{result['status']}: {result['message']}" in printed, run
     for path in demo[0].glob("session_*/result.json"):
         result = json.loads(path.read_text())
         assert result["confirmed_score"] >= 0.7, path
@@ -168,3 +194,37 @@ def test_what_is_recorded_takes_the_place_of_its_kind_and_leaves_the_others(
         games = packed.extractfile("outputs/nim/games/eval.jsonl")
         assert games is not None
         assert games.read().split() == [str(n).encode() for n in range(40, 100)]
+
+
+def test_a_session_is_recorded_with_its_job_and_goes_with_it(
+    recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, selfplay = tmp_path / "demo.tar.xz", tmp_path / "outputs" / "nim"
+    selfplay.mkdir(parents=True)
+
+    def jobs_after(option: str, folder: Path) -> list[str]:
+        arguments = ["record_demo", "--archive", str(archive), option, str(folder)]
+        monkeypatch.setattr("sys.argv", arguments)
+        recorder.main()
+        with tarfile.open(archive) as packed, TemporaryDirectory() as unpacked:
+            packed.extractall(unpacked, filter="data")
+            with closing(Store(Path(unpacked) / "runs")) as store:
+                assert store.jobs(unended=True) == []
+                runs = store.runs()
+                logs = (read_output(store, run, run.attempt).decode() for run in runs)
+                assert {*logs} == {f"runs/{run.run_id}" for run in runs}
+                return [job.job_id for job in store.jobs() if job.state == "succeeded"]
+
+    for name in ("session_a", "session_b"):
+        runs_dir = tmp_path / name
+        (runs_dir / name).mkdir(parents=True)
+        (runs_dir / name / "intent.json").write_text("{}")
+        launch = runs_dir / "scheduler" / "launches" / f"{name}.1"
+        launch.mkdir(parents=True)
+        (launch / "log.txt").write_text(f"{runs_dir}/{name}")
+        run = RunSpec(run_id=name, folder=name, command=("true",))
+        with closing(Store(runs_dir)) as store:
+            store.submit(one_run_job("session", run, JobOptions(title=name)))
+            store.connection.execute("UPDATE runs SET state = 'succeeded', ended_at = 1.0")
+        assert jobs_after("--session", runs_dir / name) == [name]
+    assert jobs_after("--selfplay", selfplay) == ["session_b"]

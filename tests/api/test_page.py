@@ -30,7 +30,9 @@ def test_the_page_answers_at_its_addresses_without_a_token(anybody: TestClient, 
 
 
 def test_other_addresses_are_not_the_page(client: TestClient) -> None:
-    assert client.get("/nothing/here").status_code == 404
+    assert client.get("/nothing/here").headers["content-type"] == "application/problem+json"
+    visited = client.get("/nothing/here", headers={"Accept": "text/html,*/*"})
+    assert (visited.status_code, visited.headers["content-type"][:9]) == (404, "text/html")
     assert client.get("/api/nothing").headers["content-type"] == "application/problem+json"
 
 

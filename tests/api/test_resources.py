@@ -19,5 +19,13 @@ def test_the_last_samples_are_kept_as_shares() -> None:
     assert history.core_percent
 
 
+def test_the_first_look_only_begins_the_measurement() -> None:
+    history = ResourceHistory()
+    history.sample()
+    assert history.samples() == []
+    history.sample()
+    assert len(history.samples()) == 1
+
+
 def test_a_server_remembers_its_machine_without_being_asked(client: TestClient) -> None:
     wait_until(lambda: len(client.get("/api/resources/history").json()) > 0, 30)

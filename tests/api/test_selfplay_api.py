@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from small_runs import signed_in
 
+from p2p.scheduler.store import Store, transaction
 from unstable.config import RunConfig
 from unstable.evaluation import wilson
 from unstable.run.folder import RunFolder, SelfPlayStatus
@@ -171,7 +173,14 @@ def test_a_run_is_started_as_a_job_listed_at_once_and_stopped(
     assert (list(config.games.opponents), config.updates) == (opponents, 3)
     row = next(row for row in player.get("/api/selfplay").json() if row["run_id"] == name)
     assert (row["status"], row["updates"], row["job_id"]) == ("queued", 3, name)
-    assert player.get(f"/api/selfplay/{name}").json()["status"] == "queued"
+    assert row["name"] == "nim-tictactoe"
+    shown = player.get(f"/api/selfplay/{name}").json()
+    assert (shown["run_name"], shown["status"], shown["updates"]) == (row["name"], "queued", 3)
+    # A process that prepares the model has not written anything.
+    for run_state, status in (("running", "starting"), ("pending", "queued")):
+        with closing(Store(tmp_path / "runs")) as store, transaction(store.connection) as database:
+            database.execute("UPDATE runs SET state = ? WHERE run_id = ?", (run_state, name))
+        assert player.get(f"/api/selfplay/{name}").json()["status"] == status
     assert player.post(f"/api/selfplay/{name}/stop").json()["runs"] == 1
     assert player.post(f"/api/selfplay/{name}/stop").status_code == 409
     foreign = player.post(f"/api/selfplay/{RUN}/stop")

@@ -11,8 +11,11 @@ import pytest
 from fastapi.testclient import TestClient
 from small_runs import line, make_session, write_curve
 
+from p2p.config import TrainConfig
+from p2p.contracts import TrainScalars
 from p2p.records.iteration_record import SessionRecord
 from p2p.session.steering import all_feedback
+from p2p.training.metrics import to_line
 
 RUN = "/api/sessions/session_a/iterations/1/runs/base_seed_1"
 
@@ -296,11 +299,27 @@ def test_a_session_is_shown_by_the_median_clip_of_its_best_policy(
     session.result.path.unlink()
     shown = client.get("/api/sessions/session_a").json()
     assert shown["video"]["name"] == "eval_200_median.mp4", "the newest where there is no result"
+    assert shown["best_score"] == 0.9, "of what is judged so far"
 
 
 def test_an_iteration_says_in_a_sentence_what_was_measured(client: TestClient) -> None:
     (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
     assert iteration["verdict"] == "passed with 0.90"
+
+
+def test_an_iteration_that_trains_says_how_long_the_rest_will_take(
+    client: TestClient, runs: Path
+) -> None:
+    run = SessionRecord(runs / "session_a").iteration(1).runs()[0]
+    steps = (run.config.read() or TrainConfig()).total_timesteps
+    scalars = TrainScalars(global_step=steps // 4, iteration=1, values={"elapsed_time": 20.0})
+    run.scalars_path.write_text(to_line(scalars) + "\n")
+    run.set_status("running")
+    (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
+    assert iteration["seconds_left"] == pytest.approx(60, rel=0.01)
+    run.set_status("completed")
+    (iteration,) = client.get("/api/sessions/session_a/loop-iterations").json()
+    assert iteration["seconds_left"] is None
 
 
 def test_the_hyperparameters_of_all_runs_are_listed(client: TestClient) -> None:

@@ -41,6 +41,7 @@ def cleanly(client: TestClient) -> Iterator[TestClient]:
     wait_until(lambda: not client.get("/api/scheduler/jobs", params={"unended": True}).json())
 
 
+@pytest.mark.slow
 def test_a_session_runs_to_its_end_without_the_server(runs: Path) -> None:
     with signed_in(runs) as client:
         answer = client.post("/api/sessions", json=SHORT)

@@ -19,7 +19,7 @@ from p2p.files import read_model
 SUITE = """env_id,instruction,category,difficulty,truth,threshold
 InvertedPendulum-v5,balance,balance,easy,balanced,0.95
 Reacher-v5,hold still,posture,easy,fingertip_speed,0.05
-InvertedPendulum-v5,swing the cart from side to side,balance,hard,balanced_swings,4
+InvertedPendulum-v5,xyzzy,balance,hard,balanced_swings,4
 """
 REFUSED = """env_id,instruction,category,difficulty
 InvertedPendulum-v5,xyzzy,x,easy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,9 @@ def episode(
         qpos=np.zeros((kept, 3)),
         xpos=xpos[:kept],
         rotation=(upright if rotation is None else rotation)[:kept],
+        foot_heights=xpos[:kept, :, 2],  # every body is a foot, and a point
         bodies=tuple(points),
+        feet=tuple(points),
         dt=DT,
         horizon=HORIZON,
     )
@@ -58,8 +61,7 @@ def episode(
 
 def cart(position: NDArray[np.float64] | float, *poles: NDArray[np.float64] | float) -> Episode:
     qpos = np.stack([np.broadcast_to(q, TIME.shape) for q in (position, *poles)], -1).astype(float)
-    made = episode()
-    return Episode(qpos, made.xpos, made.rotation, made.bodies, DT, HORIZON)
+    return replace(episode(), qpos=qpos)
 
 
 HALF = TIME < 5

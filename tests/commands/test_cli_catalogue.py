@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_runner import Cli
 
+from p2p.commands.catalogue import _wrapped
 from p2p.rewards import list_rewards
 
 
@@ -20,7 +21,8 @@ def test_envs_lists_all_with_their_sizes(p2p: Cli) -> None:
 def test_one_environment_in_full(p2p: Cli) -> None:
     assert p2p("envs", "Hopper-v5", "--json").json["actions"][0]["name"] == "thigh_joint"
     text = p2p("envs", "Hopper-v5").out
-    for word in ("rootz_position", "thigh_joint", "x_velocity", "obs[..., index]", "camera"):
+    for word in ("rootz_position", "thigh_joint", "x_velocity", "obs[..., index]", "camera",
+                 "foot_height[..., f] (m)", "Foot 0: foot, body 4"):  # fmt: skip
         assert word in text
 
 
@@ -43,6 +45,13 @@ def test_an_unknown_name_is_told_with_what_is_near(
     assert told in p2p(*arguments, "--json").json["error"]
 
 
+def test_long_lines_of_an_environment_are_continued_below_their_beginning() -> None:
+    text = f"Joints\n- knee: {'word ' * 20}\n    shape: {'word ' * 20}"
+    lines = _wrapped(text).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [len(line) - len(line.lstrip()) for line in lines] == [0, 0, 2, 4, 4]
+
+
 def test_rewards_are_listed_and_printed_as_they_are(p2p: Cli) -> None:
     names = {item.name for item in list_rewards()}
     assert {item["name"] for item in p2p("rewards", "--json").json} == names
@@ -57,7 +66,7 @@ def test_rewards_are_listed_and_printed_as_they_are(p2p: Cli) -> None:
 def test_doctor_looks_at_everything(p2p: Cli) -> None:
     outcome = p2p("doctor", "--json")
     found = {item["name"]: item for item in outcome.json}
-    assert set(found) == {"packages", "machine", "sandbox", "rendering", "runs"}
+    assert set(found) == {"packages", "machine", "sandbox", "rendering", "model", "runs"}
     assert outcome.status == (0 if all(i["ok"] for i in outcome.json if i["needed"]) else 1)
 
 

@@ -50,12 +50,12 @@ def test_the_environment_is_the_one_that_the_file_names(p2p: Cli, tmp_path: Path
     assert p2p("check", "reward.py", "-e", "Hopper-v5", "--json").json["env_id"] == "Hopper-v5"
 
 
-def test_side_information_is_given_when_asked_for(p2p: Cli, tmp_path: Path) -> None:
+def test_side_information_is_given_unless_refused(p2p: Cli, tmp_path: Path) -> None:
     (tmp_path / "reward.py").write_text(
         HEAD + "    return float(info['mj_data'].qpos[0]), {'x': float(info['mj_data'].qpos[0])}\n"
     )
-    assert p2p("check", "reward.py", "-e", "Swimmer-v5").status == 1
-    assert p2p("check", "reward.py", "-e", "Swimmer-v5", "--side-info").status == 0
+    assert p2p("check", "reward.py", "-e", "Swimmer-v5").status == 0
+    assert p2p("check", "reward.py", "-e", "Swimmer-v5", "--no-side-info").status == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -40,7 +41,8 @@ def test_help_shows_each_example_on_a_line_of_its_own(p2p: Cli, command: tuple[s
     call = " ".join(("p2p", *command))
     examples = [line for line in lines[lines.index("Examples") :] if line.startswith(call)]
     assert len(examples) >= 2
-    assert all(line.count(call) == 1 for line in examples)
+    written = [line.strip() for line in tree()[command].help.splitlines()]
+    assert set(examples) <= set(written)  # whole, so that they can be pasted
     assert "--json" in shown.out or command == ("serve",)
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "<bool>" not in shown.out
@@ -97,6 +99,28 @@ def test_the_help_of_self_play_fits_too(command: tuple[str, ...]) -> None:
 def test_without_arguments_it_lists_the_commands(p2p: Cli) -> None:
     shown = p2p()
     assert all(command[0] in shown.out + shown.err for command in commands())
+
+
+def test_each_command_is_listed_on_one_line(p2p: Cli) -> None:
+    lines = p2p("--help").out.splitlines()
+    assert len(lines) <= 50
+    assert not [line for line in lines if re.match(r"│ {6,}\S", line)]
+    names = {command[0] for command in commands()}
+    listed = [line.split()[1] for line in lines if re.match(r"│ {1,2}[a-z]", line)]
+    assert set(listed) == names
+    assert len(listed) == len(names)
+
+
+def test_each_command_of_self_play_is_listed_on_one_line() -> None:
+    shown = CliRunner().invoke(selfplay_app, ["--help"], env={"COLUMNS": "80"}).output
+    assert not re.search(r"^│ {6,}\S", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [("run",), ("jobs", "submit"), ("nodes", "add")])
+def test_defaults_are_words_without_brackets(p2p: Cli, command: tuple[str, ...]) -> None:
+    shown = p2p(*command, "--help").out
+    assert "[default: " in shown
+    assert "[default: (" not in shown
 
 
 def test_version(p2p: Cli) -> None:

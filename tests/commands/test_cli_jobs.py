@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Cli
 
+from p2p.commands.job_progress import JobProgress
 from p2p.config import TrainConfig
 from p2p.scheduler.service import is_running, only_scheduler
 from p2p.scheduler.store import Store
@@ -49,7 +50,10 @@ def test_a_node_comes_changes_and_goes(p2p: Cli) -> None:
     assert rows["gpu1"]["where"] == "me@10.0.0.7:22"
     assert p2p("nodes", "remove", "gpu1").status == 0
     gone = p2p("nodes", "remove", "gpu1")
-    assert (gone.status, gone.error) == (2, "error: NODE: there is no node gpu1")
+    assert (gone.status, gone.error) == (
+        2,
+        "error: NODE: there is no node gpu1; see p2p nodes list",
+    )
 
 
 @pytest.mark.parametrize("bad", HOSTILE)
@@ -119,8 +123,19 @@ def test_a_command_is_submitted_watched_read_and_tried_again(p2p: Cli, tmp_path:
     assert (tmp_path / "runs" / "j" / "n").read_text() == "xx"
 
 
-def test_a_job_is_cancelled(p2p: Cli) -> None:
+def test_a_job_outlives_who_watches_it_and_is_cancelled(
+    p2p: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p2p("jobs", "submit", "--name", "j", "--", "sleep", "300")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobProgress, "update", interrupt)
+        left = p2p("jobs", "show", "j", "--follow")
+    assert left.status == 130
+    assert "the job continues; cancel it with: p2p jobs cancel j" in left.err
     done = p2p("jobs", "cancel", "last", "--wait", "--json")
     assert done.json == {"job_id": "j", "runs": 1, "state": "cancelled"}
     again = p2p("jobs", "cancel", "j")

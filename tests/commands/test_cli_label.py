@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 from cli_runner import Cli
 
+from p2p.commands.label import _ask
 from p2p.contracts import RolloutJudgment, SessionResult
 from p2p.records.session_view import SessionView
 from p2p.session.labels import labelled_videos
@@ -86,3 +89,16 @@ def test_mistakes_are_named(
     p2p: Cli, folder: SessionFolder, flags: tuple[str, ...], said: str
 ) -> None:
     assert said in p2p("label", "last", *flags).error
+
+
+def test_ctrl_c_keeps_the_scores_so_far(
+    folder: SessionFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("0.5\n"))  # then its end, as by Ctrl-D
+    videos = labelled_videos(folder.view())
+    with pytest.raises(typer.Exit) as ended:
+        _ask(folder.record, videos, "me")
+    assert ended.value.exit_code == 130
+    assert "scores so far are kept" in capsys.readouterr().err
+    scores = [label.score for video in labelled_videos(folder.view()) for label in video.labels]
+    assert scores == [0.5]

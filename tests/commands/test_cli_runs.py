@@ -70,9 +70,9 @@ def test_play_evaluate_export_and_check_take_a_session(
     early = session.path / "iter_1/base_seed_2/checkpoints" / f"step_{EARLY}"
     weights = "policy.safetensors"
     assert (tmp_path / "it" / weights).read_bytes() == (early / weights).read_bytes()
-    reward, with_state = reward_or_session("last", None)
+    reward, config = reward_or_session("last", None)
     assert (reward.path.parent, reward.env_id) == (tmp_path / run, "HalfCheetah-v5")
-    assert not with_state
+    assert config.side_info  # as the run had it: it is on unless it was turned off
 
 
 def test_a_session_without_a_run_says_so(p2p: Cli, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,25 @@ from cli_runner import Cli
 from rich.console import Console
 
 from p2p.commands.criteria_editor import apply, edit_criteria
+from p2p.commands.live import Countdown, roughly
 from p2p.commands.session_progress import (
     BARS,
     SessionProgress,
     sparkline,
-    training_left,
     unchecked_lines,
 )
-from p2p.contracts import AuthoredCode, Revision, SessionResult, TrainScalars
+from p2p.contracts import (
+    AuthoredCode,
+    AuthoringStep,
+    Revision,
+    SessionResult,
+    TrainScalars,
+    utc_now,
+)
+from p2p.event_log import EventLog
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
-from p2p.records.session_view import SessionView
+from p2p.records.session_view import SessionView, training_left
 from p2p.session.steering import all_feedback, pending_feedback
 from p2p.training.metrics import to_line
 from session_folder import INTENT, TRAIN, SessionFolder, judgment
@@ -396,8 +405,8 @@ def training(folder: SessionFolder, *steps: int, waiting: int = 0) -> None:
 
 @pytest.mark.parametrize(
     ("steps", "waiting", "minutes"),
-    [((), 1, None), ((40_000,), 0, 10), ((40_000, 70_000), 0, 10), ((40_000, 40_000), 2, 27),
-     ((100_000,), 0, 0)],
+    [((), 1, None), ((500,), 0, None), ((40_000,), 0, 10), ((40_000, 70_000), 0, 10),
+     ((40_000, 40_000), 2, 27), ((100_000,), 0, 0)],
 )  # fmt: skip
 def test_the_time_left_is_what_the_trainings_own_rates_say(
     tmp_path: Path, steps: tuple[int, ...], waiting: int, minutes: int | None
@@ -426,12 +435,46 @@ def test_the_live_view_tells_the_time_left_and_its_bars_keep_their_width(tmp_pat
     for steps, waiting in (((1_000, 1_000), 1), ((40_000, 99_000), 1), ((100_000, 100_000), 1)):
         training(made, *steps, waiting=waiting)
         headline, *rows = drawn(made)
-        assert "training  iteration 1 of up to 5" in headline
+        assert "iteration 1 of at most 5 · training" in headline
         assert all(len(row) <= 80 for row in (headline, *rows))
         ends |= {row.index("return") for row in rows}
-    assert "about 17 min of training left" in headline
+    assert "training 17 min left" in headline
     assert len(ends) == 1
     assert rows[0].count("━") >= 15
+
+
+def test_the_headline_bounds_the_whole_run_within_80_columns(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path)
+    EventLog(made.record.events_path).emit("train.start", iteration=1)
+    training(made, 40_000)
+    (headline, *_) = drawn(made)
+    # 10 min of training, a quarter of it for judging, four more such iterations, and a margin.
+    assert "iteration 1 of at most 5 · training 10 min left · at most 79 min in all" in headline
+    assert len(headline) <= 80
+
+
+def test_a_run_that_waits_long_for_a_core_says_so(tmp_path: Path) -> None:
+    made = SessionFolder.create(tmp_path)
+    training(made, waiting=1)
+    assert "waiting for a free core" not in drawn(made)[0]
+    run = IterationRecord(made.record.iteration(1).path / "base_seed_0")
+    status = run.read_status()
+    assert status is not None
+    earlier = status.model_copy(update={"updated_at": utc_now() - timedelta(seconds=60)})
+    save_model(run.status_path, earlier)
+    assert "training · waiting for a free core" in drawn(made)[0]
+
+
+def test_a_countdown_runs_down_and_follows_only_large_changes() -> None:
+    countdown = Countdown()
+    assert countdown.left(100.0, now=0.0) == 100
+    assert countdown.left(105.0, now=1.0) == 99
+    assert countdown.left(90.0, now=2.0) == 98
+    assert countdown.left(50.0, now=3.0) == 50
+    assert countdown.left(None, now=4.0) is None
+    assert [roughly(seconds) for seconds in (0, 41, 61, 5399, 9000, 9100)] == [
+        "5 s", "45 s", "2 min", "90 min", "2.5 h", "3 h",
+    ]  # fmt: skip
 
 
 def test_where_there_is_no_terminal_a_run_is_told_in_a_few_lines(tmp_path: Path) -> None:
@@ -443,9 +486,9 @@ def test_where_there_is_no_terminal_a_run_is_told_in_a_few_lines(tmp_path: Path)
         view.update()
     lines = [line for line in text.getvalue().splitlines() if "base_seed_0" in line]
     assert lines == [
-        "  base_seed_0: 25% of 100k, return 25,000, about 13 min left",
-        "  base_seed_0: 50% of 100k, return 50,000, about 9 min left",
-        "  base_seed_0: 75% of 100k, return 75,000, about 5 min left",
+        "  base_seed_0: 25% of 100k, return 25,000, 13 min left",
+        "  base_seed_0: 50% of 100k, return 50,000, 9 min left",
+        "  base_seed_0: 75% of 100k, return 75,000, 5 min left",
     ]
 
 
@@ -469,7 +512,21 @@ def test_the_editor_says_what_is_not_checked_and_again_after_each_change(
     intent = INTENT.model_copy(update={"unused_words": ("ice", "gladly")})
     with contextlib.redirect_stderr(io.StringIO()) as told:
         changed = edit_criteria(intent)
+    assert max(map(len, told.getvalue().splitlines())) <= 80
     assert (changed.criteria[0].threshold, changed.criteria[1].title) == (2, "Stays on the Ice")
     assert changed.unused_words == ("gladly",)
     assert told.getvalue().count("not checked: ice, gladly (no criterion measures it)") == 2
     assert told.getvalue().count("not checked: gladly (no criterion measures it)") == 1
+
+
+def test_show_tells_what_a_reviewer_changed_in_the_reward(p2p: Cli, folder: SessionFolder) -> None:
+    iteration = folder.record.iteration(1)
+    review = AuthoringStep(
+        kind="review", ok=False, text="too heavy", code="x", diff="@@ -1 +1 @@\n-a = [9]\n+a = [1]"
+    )
+    authored = AuthoredCode(code="x", author="t", valid=True, steps=(review,))
+    save_model(iteration.path / "reward.json", authored)
+    shown = p2p("show", "last").out
+    assert "the reviewer changed the reward:" in shown
+    assert "-a = [9]" in shown
+    assert "+a = [1]" in shown

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 A_WHILE_MS = 120_000
+SHAPE = """
+() => {
+  const { clientWidth, clientHeight } = document.querySelector(".case-grid video");
+  return clientWidth / clientHeight;
+}
+"""
 
 
 def test_a_benchmark_shows_its_rates_where_judge_and_truth_differ_and_its_cases(
@@ -28,6 +34,7 @@ def test_a_benchmark_shows_its_rates_where_judge_and_truth_differ_and_its_cases(
     page.get_by_role("heading", name="Cases (1)").wait_for()
     page.get_by_role("button", name="Play all").click()
     page.wait_for_function("() => document.querySelector('.case-grid video').currentTime > 0.2")
+    assert round(page.evaluate(SHAPE), 2) == round(4 / 3, 2), "of the videos that we draw"
     page.locator(".case-grid").get_by_role("link", name="reach fast").click()
     page.wait_for_url(f"**/benchmark/job/{BENCHMARK}/case/1")
     page.get_by_role("heading", level=1, name="reach fast").wait_for()

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from visiting import Visitor
 
 pytestmark = pytest.mark.slow
+EMPTY_BELOW = """
+() => {
+  const bottom = (element) => element.getBoundingClientRect().bottom;
+  const cards = [...document.querySelectorAll(".compare-entries > li.card")];
+  return Math.min(...cards.map((card) => bottom(card) - bottom(card.lastElementChild)));
+}
+"""
 
 
 def test_a_session_is_named_tagged_starred_and_analysed(visitor: Visitor, runs: Path) -> None:
@@ -54,8 +61,10 @@ def test_two_iterations_stand_side_by_side_with_videos_criteria_curves_and_code(
     assert re.search(r"2\.76 m/s.*1\.35 m/s", speed.inner_text(), re.DOTALL)
     page.get_by_role("img", name=re.compile("^Evaluation return")).wait_for()
     assert "1 * info" in page.locator(".code-line.added").inner_text()
+    assert page.evaluate(EMPTY_BELOW) < 30, "the row is no higher than what it shows"
     page.get_by_role("button", name="Remove B").click()
     page.wait_for_url(f"**/compare?of={SESSION}")
+    page.get_by_label("Add a session").fill("run")
     page.get_by_role("button", name="run forward fast").first.click()
     page.wait_for_url(f"**/compare?of={SESSION}&of={SESSION}%3A1")
 
@@ -95,8 +104,8 @@ def test_feedback_is_checked_sent_listed_and_withdrawn(visitor: Visitor, runs: P
 
 def test_a_page_is_where_it_was_left_when_one_comes_back(visitor: Visitor) -> None:
     page = open_whole(visitor, f"{SESSION_PAGE}?tab=reward")
-    page.evaluate("window.scrollTo(0, 500)")
-    page.wait_for_function("() => window.scrollY > 400")
+    # Again and again: it grows while the code is drawn.
+    page.wait_for_function("() => (window.scrollTo(0, 500), window.scrollY > 400)")
     page.get_by_role("link", name="Compare").first.dispatch_event("click")
     page.get_by_role("heading", level=1, name="Compare").wait_for()
     assert page.evaluate("window.scrollY") == 0
@@ -137,3 +146,17 @@ def test_the_monitor_has_the_last_minutes_and_self_play_a_form_with_its_command(
     page.get_by_role("spinbutton", name="Updates").fill("3")
     command = "unstable train --game Nim-v0-train --opponent first-checkpoint --updates 3"
     page.get_by_text(command, exact=True).wait_for()
+
+
+def test_a_name_of_one_long_word_stays_within_the_page(visitor: Visitor, runs: Path) -> None:
+    page, record = visitor.page, SessionRecord(runs / SESSION)
+    record.update_metadata(alias="word" * 50)
+    page.set_viewport_size({"width": 390, "height": 900})
+    try:
+        for path in ("/e2e", SESSION_PAGE, COMPARED):
+            visitor.open(path)
+            page.get_by_text("wordword").first.wait_for()
+            page.get_by_text("Loading …").wait_for(state="detached")
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
+    finally:
+        record.update_metadata(alias="")

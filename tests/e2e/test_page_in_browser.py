@@ -29,7 +29,10 @@ def test_every_page_opens_without_an_error_and_within_the_content_policy(visitor
 
 def test_a_page_that_does_not_exist_says_so_in_its_title_too(visitor: Visitor) -> None:
     visitor.expected = ("404 (Not Found)",)
-    for path, name in (("/e2e/session_gone", "session_gone"), ("/benchmark/bm_gone", "bm_gone")):
+    for path, name in (
+        ("/e2e/session_gone", "session_gone"), ("/benchmark/bm_gone", "bm_gone"),
+        ("/benchmark/job/gone", "gone"), ("/self-play/gone", "gone"), ("/gone", "Page not found"),
+    ):  # fmt: skip
         page = visitor.open(path)
         expect(page.get_by_role("heading", level=1)).to_contain_text(name)
         expect(page).to_have_title(re.compile(rf"{name}.* · Prompt2Policy$"))

@@ -76,6 +76,8 @@ def test_the_documented_rewards_train_where_and_on_what_the_flags_say(
         (("--reward-fn", "missing.py"), "{}", "--reward-fn: missing.py does not exist"),
         (("--config", "missing.json"), "{}", "--config: missing.json does not exist"),
         (("--iteration-id", "../out"), "{}", "--iteration-id: "),
+        (("--until", "0"), "{}", "--until: 0 is not a step"),
+        (("--pause",), "{}", "--pause: at which step?"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_started(
@@ -112,6 +114,7 @@ def wait_for_steps(record: IterationRecord, steps: int) -> None:
     raise TimeoutError(f"{steps} steps were not reached")
 
 
+@pytest.mark.slow
 def test_killed_terminated_and_resumed_it_gives_the_very_policy_of_an_uninterrupted_run(
     tmp_path: Path, small_config: TrainConfig, batched_reward: str
 ) -> None:

@@ -10,6 +10,8 @@ from model_servers import Answer, answering
 from model_wire import Call, Content
 from PIL import Image
 
+from p2p.event_log import EventLog, read_events, use_log
+from p2p.inference.metered import LEAST_ANSWER
 from p2p.inference.question import Media
 
 HOSTED = ("anthropic", "openai", "google")
@@ -86,10 +88,95 @@ def test_a_conversation_goes_on_where_it_was(serve, client_for, provider):
 def test_how_hard_to_think_is_told_to_the_model(serve, client_for, provider):
     server = serve(provider, lambda _: Answer({"text": "hm", "times": 1}))
     for effort in ("low", "high"):
-        client_for(provider, thinking_effort=effort).ask(question())
+        client_for(provider, thinking_effort=effort).ask(question(thinks=True))
     low, high = (received.everything.lower() for received in server.requests)
     assert '"low"' in low
     assert '"high"' in high
+
+
+@pytest.mark.parametrize("provider", HOSTED)
+def test_a_question_that_is_not_worth_it_is_answered_without_thinking(serve, client_for, provider):
+    server = serve(provider, lambda _: Answer({"text": "hm", "times": 1}))
+    for effort in ("high", "off"):
+        client_for(provider, thinking_effort=effort).ask(question())
+    assert not any('"high"' in received.everything.lower() for received in server.requests)
+
+
+@pytest.mark.parametrize("effort", ["medium", "max"])
+@pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-sonnet-4-5"])
+def test_thinking_has_room_beside_the_answer(serve, client_for, effort, model):
+    """Older models are told a number of tokens, which must stay below those of the answer."""
+    server = serve("anthropic", lambda _: Answer({"text": "hm", "times": 1}))
+    client = client_for("anthropic", thinking_effort=effort).with_model(f"anthropic:{model}")
+    assert client.ask(question(thinks=True)).value.text == "hm"
+    [received] = server.requests
+    thinking = received.body["thinking"]
+    assert thinking["type"] in ("adaptive", "enabled")
+    assert thinking.get("budget_tokens", 0) + LEAST_ANSWER <= received.body["max_tokens"]
+
+
+def test_thinking_gives_way_where_the_budget_has_no_room_for_it(serve, client_for):
+    server = serve("anthropic", lambda _: Answer({"text": "hm", "times": 1}))
+    client = client_for("anthropic", thinking_effort="high", budget_usd=0.04)
+    client = client.with_model("anthropic:claude-sonnet-4-5")
+    assert client.ask(question(thinks=True)).value.text == "hm"
+    [received] = server.requests
+    assert received.body["thinking"]["budget_tokens"] == 1024
+    assert received.body["max_tokens"] < 3000
+    assert client.ledger.cost_usd <= 0.04
+
+
+def test_a_model_that_cannot_be_told_to_think_is_named_once(serve, client_for, tmp_path):
+    serve("openai-compatible", lambda _: Answer({"text": "hm", "times": 1}))
+    with use_log(EventLog(tmp_path / "events.jsonl")):
+        client = client_for("openai-compatible", thinking_effort="medium")
+        client.ask(question(thinks=True))
+        client.ask(question(prompt="Again.", thinks=True))
+        client.ask(question())
+    notes = [e for e in read_events(tmp_path / "events.jsonl") if e.event == "llm.no_thinking"]
+    assert len(notes) == 1
+    assert "cannot be told how hard to think" in notes[0].data["reason"]
+
+
+WRITTEN = {
+    "fenced": 'Here it is:\n```json\n{"text": "a ```fence``` inside", "times": 2}\n```\nDone.',
+    "bare": '{"text": "a ```fence``` inside", "times": 2}\n',
+    "raw line breaks": '```\n{"text": "a ```fence``` inside", "times":\n 2}\n```',
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "openai-compatible"])
+def test_an_answer_written_out_as_json_needs_no_second_request(serve, client_for, provider, text):
+    server = serve(provider, [Content(text), Answer({"text": "later", "times": 1})])
+    client = client_for(provider)
+    answered = client.ask(question())
+    assert answered.value == Greeting(text="a ```fence``` inside", times=2)
+    assert len(server.requests) == 1
+    follow_up = client.ask(question(prompt="And again?", after=answered.conversation))
+    assert follow_up.value.text == "later"
+    # The next process takes it from its file.
+    again = client_for(provider)
+    assert again.ask(question()).value == answered.value
+    assert len(server.requests) == 2
+
+
+UNFINISHED = {
+    "cut off": '```json\n{"text": "hi", "tim',
+    "open fence": '```json\n{"text": "hi", "times": 2}',
+    "a field is missing": '```json\n{"text": "hi"}\n```',
+    "two of them": 'Either\n```json\n{"text": "a", "times": 1}\n```\nor\n'
+    '```json\n{"text": "b", "times": 1}\n```',
+    "more than the object": '{"text": "hi", "times": 2} or so',
+}
+
+
+@pytest.mark.parametrize("text", UNFINISHED.values(), ids=UNFINISHED)
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+def test_an_unfinished_or_doubtful_one_is_sent_back(serve, client_for, provider, text):
+    server = serve(provider, [Content(text), Answer({"text": "whole", "times": 1})])
+    assert client_for(provider).ask(question()).value.text == "whole"
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("provider", HOSTED)

@@ -16,6 +16,7 @@ from p2p.agents.intent_elicitor import in_a_line
 from p2p.agents.judging.episodes import SUMMARY_KEYS, trajectory_columns
 from p2p.agents.requests import (
     REQUESTS,
+    AlternativeRequest,
     AnalysisRequest,
     EnvironmentChoices,
     FixRequest,
@@ -26,13 +27,14 @@ from p2p.agents.requests import (
     ReviseRequest,
     RewardRequest,
     SynthesisRequest,
+    TermStatistics,
     VisualRequest,
 )
 from p2p.agents.revise_agent import environment_facts
 from p2p.agents.reward_author import access
 from p2p.agents.session_analyzer import DETAILED
 from p2p.agents.session_text import MAX_HISTORY, tunables
-from p2p.config import TrainConfig
+from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import Criterion, CriterionScore, JudgeOpinion, Lesson, Record
 from p2p.prompts import PromptError, build, request_block
 from p2p.prompts.env_facts import (
@@ -49,12 +51,13 @@ from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {
     "environment_chooser": 1_000,
-    "intent_elicitor": 3_000,
-    "reward_author": 7_500,
-    "reward_reviewer": 9_000,
-    "judge_author": 5_000,
-    "judge_reviewer": 6_500,
+    "intent_elicitor": 3_200,
+    "reward_author": 7_800,
+    "reward_reviewer": 9_300,
+    "judge_author": 5_200,
+    "judge_reviewer": 6_800,
     "fix": 1_000,
+    "alternative": 2_000,
     "visual_judge": 2_500,
     "synthesiser": 5_500,
     "revise_agent": 15_000,
@@ -163,6 +166,10 @@ ROLES: dict[str, Render] = {
             "tags": tags_text(),
         },
     ),
+    "alternative": lambda spec: (
+        AlternativeRequest(number=3, of=4, code=CODE, tried=("costs count half",)),
+        {},
+    ),
     "fix": lambda spec: (FixRequest(problems=("line 3: KeyError: 'speed'",) * 5), {}),
     "visual_judge": lambda spec: (
         VisualRequest(
@@ -201,8 +208,21 @@ ROLES: dict[str, Render] = {
             failure_tags=("too_slow",),
             diagnosis="It leans forward and slides instead of running. " * 10,
             dynamics="return: rising since step 5\n" * 12,
-            term_shares={"speed": 0.5, "effort": 0.5},
-            learning_curve=tuple((i * 1000, 12.345) for i in range(40)),
+            judged="base_seed_1, checkpoint at step 100000, deterministic actions",
+            terms=tuple(
+                TermStatistics(
+                    name=f"term_{i}",
+                    mean=0.1234,
+                    share=0.125,
+                    low=-1.234,
+                    high=12.34,
+                    correlations={c.id: 0.87 for c in CRITERIA},
+                )
+                for i in range(8)
+            ),
+            learning_curve=tuple((i * 1000, 12.34) for i in range(16)),
+            training_curve=tuple((i * 1000, 12.34) for i in range(16)),
+            bounds=TUNABLE_BOUNDS,
             still_improving=True,
             hyperparameters=tunables(TrainConfig()),
             history=TRIED,
@@ -264,6 +284,16 @@ def test_places_and_sections_must_fit() -> None:
         build("intent_elicitor", request, environment="", more="")
     with pytest.raises(PromptError, match="no prompt"):
         build("poet", request)
+
+
+def test_an_author_reads_shapes_anchors_masses_and_where_a_foot_is_lowest() -> None:
+    facts = all_facts(get_env_spec("Walker2d-v5"))
+    # The origin of the foot's frame lies below its shape: who measures there lifts the toes.
+    assert "4 foot, 3.17 kg, at (0.2, 0, 0): capsule of radius 0.06 from (0, 0, 0.1) to" in facts
+    assert "Foot 0: foot, body 4; its lowest point at rest is (0.2, 0, 0.04)" in facts
+    assert "- foot_height[..., f] (m): height of the foot's lowest point over the ground" in facts
+    assert "axis (0, -1, 0) through (0, 0, 0.1), range" in facts
+    assert "torque on foot_joint: 100 N m per 1.0" in facts
 
 
 ARRAY_LINE = re.compile(

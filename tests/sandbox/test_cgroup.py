@@ -53,11 +53,18 @@ def test_limits_are_written_before_the_code_runs_and_a_kill_for_memory_is_told(
     (groups / f"p2p-sandbox-{2**31}-1").mkdir()  # of a parent that was killed
     monkeypatch.setattr(cgroup, "_parent", lambda: groups)
     monkeypatch.setattr(cgroup, "_REMOVE_SECONDS", 0.0)
-    source = "import os, sys; send(b'up'); sys.stdin.read(); os.kill(os.getpid(), 9)"
-    with sandbox.start(source, memory_bytes=64 * MIB, max_threads=7) as process:
+    source = """
+    import os, time
+    while not os.path.exists("killed"):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+    """
+    limits = {"memory_bytes": 64 * MIB, "max_threads": 7, "wall_seconds": 60.0}
+    with sandbox.start(source, **limits) as process:
         (group,) = (path for path in groups.iterdir() if path.is_dir())
         (group / "memory.events").write_text("low 0\noom 1\noom_kill 1\noom_group_kill 1\n")
-        end = process.wait(20)
+        (sandbox.folder / "killed").touch()
+        end = process.wait(60)
     assert process.layers["cgroup"]
     texts = {path.name: path.read_text() for path in group.iterdir()}
     assert texts.pop("memory.events")

@@ -110,7 +110,14 @@ class ScriptedAgents(SessionAgents):
 
     def elicit(self, prompt: str, env_id: str) -> Intent:
         self._call("elicit")
-        return Intent(prompt=prompt, env_id=env_id, criteria=(criterion(),), author="script")
+        training = self.script.get("training", {})
+        return Intent(
+            prompt=prompt,
+            env_id=env_id,
+            criteria=(criterion(),),
+            training=training,
+            author="script",
+        )
 
     def write_reward(
         self, intent, config, judge_code, code=None, author="", previous_best=None
@@ -127,14 +134,22 @@ class ScriptedAgents(SessionAgents):
         step = AuthoringStep(kind="check", ok=valid, text="fine" if valid else "no such name: x")
         return AuthoredCode(code=code, author="script", valid=valid, steps=(step,))
 
-    def write_judge(self, intent: Intent, config: TrainConfig) -> AuthoredCode:
-        self._call(f"write_judge {','.join(c.id for c in intent.criteria)}")
+    def write_judge(
+        self,
+        intent: Intent,
+        config: TrainConfig,
+        code: str = "",
+        amendments: tuple[str, ...] = (),
+    ) -> AuthoredCode:
+        amended = "".join(f" amended: {text}" for text in amendments)
+        self._call(f"write_judge {','.join(c.id for c in intent.criteria)}{amended}")
         written = sum(call.startswith("write_judge") for call in self.calls())
-        valid = written > self.script.get("bad_judges", 0)
+        first_bad = self.script.get("bad_judges_from", 1000)
+        valid = self.script.get("bad_judges", 0) < written < first_bad
         return AuthoredCode(code=JUDGE, author="script", valid=valid)
 
     def judge(
-        self, intent, judge_code, run, config, *, step, episodes, block, folder
+        self, intent, judge_code, run, config, *, step, episodes, block, folder, amendments=()
     ) -> JudgmentResult:
         number = IterationRecord(run.path.parent).number
         confirming = block > 1
@@ -153,6 +168,7 @@ class ScriptedAgents(SessionAgents):
             step=step,
             score_std=0.0,
             criteria=tuple(CriterionScore(id=c.id, score=score) for c in intent.criteria),
+            amendments=tuple(self.script.get("amendments", {}).get(str(number), ())),
         )
 
     def judge_early(self, intent, judge_code, config, trajectories, step) -> JudgmentResult:

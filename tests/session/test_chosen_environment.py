@@ -141,6 +141,7 @@ def test_options_that_do_not_fit_what_was_chosen_are_told(provided: ProvidedSess
     assert not events(session, "session.traceback")
 
 
+@pytest.mark.slow
 def test_killed_after_the_choice_it_goes_on_without_asking_for_it_again(tmp_path: Path) -> None:
     def script(received: Received) -> Reply:
         if received.block[0] == CHOOSER:

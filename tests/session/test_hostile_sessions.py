@@ -240,7 +240,8 @@ JUDGES = """
 def judge_fn(trajectory, summary):
     if summary.get("training"):
         {deed}
-    return {{"criteria": {{name: 0.5 for name in {ids}}}, "diagnosis": "fine"}}
+    measured = {{"score": 0.5, "value": 0.0}}
+    return {{"criteria": {{name: measured for name in {ids}}}, "diagnosis": "fine"}}
 """
 
 

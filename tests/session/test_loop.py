@@ -18,6 +18,7 @@ from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
+from p2p.records.loop_files import JudgeAmendment
 from p2p.session.loop import run_loop
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
@@ -126,10 +127,10 @@ def test_early_checkpoints_are_shown_to_all_judges_where_that_is_asked_for(
 ) -> None:
     made = session(max_iterations=1, vlm_model="openai:none", judge_every_checkpoint=True)
     run(made)
-    [early] = made.iteration(1).runs()[0].read_streaming()
+    judged = made.iteration(1).runs()[0].read_streaming()
     summary = made.iteration(1).runs()[0].read_summary()
     assert summary is not None
-    assert [point.step for point in summary.checkpoints] == [early, summary.selected_step]
+    assert [point.step for point in summary.checkpoints] == sorted({*judged, summary.selected_step})
     assert calls(made).count("judge 1 block 1") == 2
     assert made.validate() == []
 
@@ -339,6 +340,33 @@ def test_feedback_to_pause_ends_the_process_after_the_iteration_and_resuming_lif
     assert made.iteration(1).steering.read() is None
 
 
+def test_the_first_iteration_trains_as_the_task_needs_it_unless_the_user_says_how(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=1, gamma=0.9)
+    run(made, training={"training_horizon": 15, "gamma": 0.5, "seed": 3})
+    plan = made.iteration(1).plan.read()
+    assert plan is not None
+    assert (plan.train.training_horizon, plan.train.gamma) == (15, 0.9)
+    assert plan.hp_changes == {"training_horizon": 15}
+    assert any("gamma is fixed" in note for note in plan.notes)
+
+
+def test_a_users_own_criteria_are_trained_for_as_the_prompt_needs_it(
+    tmp_path: Path, run: Run
+) -> None:
+    loop = loop_config(TINY.env_id, train=TINY, videos=False, max_iterations=1)
+    prompt = "swing the cart from side to side"
+    made = create_session(
+        prompt, loop, session_id="session_a", runs_dir=tmp_path, criteria=[criterion()]
+    )
+    run(made)
+    plan = made.iteration(1).plan.read()
+    assert plan is not None
+    assert plan.train.observe_time
+    assert plan.train.total_timesteps == TINY.total_timesteps  # which somebody has chosen
+
+
 def test_feedback_between_iterations_reaches_the_next_one(session: Made, run: Run) -> None:
     made = session(max_iterations=2, configs=1)
     assert run(made, scores={"1": [0.2, 0]}, raises={"revise 1": ["RateLimited"]}).status == (
@@ -471,3 +499,31 @@ def test_what_no_criterion_measures_stands_beside_the_verdict_until_the_user_wri
     feedback(made, remark="higher", criteria=(criterion("high"),))
     result = run(made, scores={"1": [0.9, 0.9], "2": [1.0, 1.0]})
     assert (result.status, result.unchecked_words) == ("passed", ())
+
+
+def test_what_the_arbiter_finds_amends_the_judge_of_later_iterations_and_is_kept(
+    session: Made, run: Run
+) -> None:
+    made = session(max_iterations=2)
+    found = {"1": ["upright: a pole that lies still is not up"]}
+    assert run(made, amendments=found).status == "max_iterations"
+    assert made.iteration(1).amendment.load() == JudgeAmendment(findings=tuple(found["1"]))
+    written = [call for call in calls(made) if call.startswith("write_judge")]
+    assert written == [
+        "write_judge upright",
+        "write_judge upright amended: upright: a pole that lies still is not up",
+    ]
+    assert made.iteration(2).judge.read() == made.judge.read()
+    assert "the judge is amended for later iterations: upright" in made.report_path.read_text()
+    # Resumed with more iterations, it is neither forgotten nor written again.
+    open_config(made, {"max_iterations": 3})
+    run(made)
+    assert [call for call in calls(made) if call.startswith("write_judge")] == written
+
+
+def test_an_amended_judge_that_does_not_run_leaves_the_one_before(session: Made, run: Run) -> None:
+    made = session(max_iterations=2)
+    run(made, amendments={"1": ["upright: wrong"]}, bad_judges_from=2)
+    judge = made.iteration(2).judge.read()
+    assert judge is not None
+    assert judge.valid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from p2p.contracts import AuthoredCode, RunConfigEntry
@@ -46,8 +48,20 @@ def test_it_reads_the_session_and_its_iterations(tmp_path):
     run = iteration.best_run
     assert run is not None
     assert run.curve == ((50_000, 40.0), (100_000, 90.0))
-    assert run.term_shares == {"speed": 0.75, "ctrl": 0.25}
+    assert run.term_shares == pytest.approx({"speed": 0.75, "ctrl": 0.25})
     assert run.dynamics().returns.state == "rising"
+
+
+def test_one_of_a_newer_version_says_what_cannot_be_read(tmp_path):
+    folder = SessionFolder.create(tmp_path)
+    path = folder.record.config.path
+    config = json.loads(path.read_text())
+    config["loop"]["train"]["unheard_of"] = 1
+    path.write_text(json.dumps(config))
+    view = folder.view()
+    assert view.config is None
+    assert view.error.startswith("session.json: ")
+    assert "unheard_of" in view.error
 
 
 def test_the_best_run_is_the_one_that_the_loop_chose(tmp_path):

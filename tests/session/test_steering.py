@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from p2p.config import LoopConfig
+from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import SteeringOrder, utc_now
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken
@@ -138,7 +138,12 @@ def test_a_score_counts_only_for_the_iteration_that_was_seen() -> None:
 
 
 def test_settings_that_no_training_could_have_are_refused_by_name() -> None:
-    check_settings({"learning_rate": 1e-4, "net_arch": [64], "num_minibatches": 3, "target_kl": 1})
+    fine = {"learning_rate": 1e-4, "net_arch": [64], "num_minibatches": 3, "target_kl": 1}
+    check_settings(fine, TrainConfig())
     for name, value in (("gamma", 7), ("learning_rate", "much"), ("net_arch", [0]), ("seed", 1)):
         with pytest.raises(ValueError, match=f"^{name}"):
-            check_settings({name: value})
+            check_settings({name: value}, TrainConfig())
+    sac = TrainConfig(algorithm="sac")
+    check_settings({"updates_per_step": 0.5, "gamma": 0.98}, sac)
+    with pytest.raises(ValueError, match=r"^clip_coef: only learning_rate, gamma"):
+        check_settings({"clip_coef": 0.1}, sac)

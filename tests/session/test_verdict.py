@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from p2p.contracts import AuthoredCode
+from p2p.contracts import (
+    AuthoredCode,
+    Criterion,
+    CriterionScore,
+    JudgmentResult,
+    RolloutJudgment,
+)
 from p2p.files import save_model
 from p2p.records.loop_files import SteeringTaken
 from p2p.session.verdict import iteration_line, shorten
@@ -90,3 +96,32 @@ def test_long_prompts_and_many_unchecked_words_stay_in_bounds(tmp_path: Path) ->
     folder.record.intent.save(INTENT.model_copy(update={"unused_words": words}))
     assert line(folder).endswith("w11, and 28 more")
     assert shorten("x " * 100, 60) == f"{'x ' * 29}x…"
+
+
+def test_what_must_never_happen_is_told_in_episodes(tmp_path: Path) -> None:
+    folder = SessionFolder.create(tmp_path)
+    iteration = folder.iterate(1, 0.9)
+    falls = Criterion(
+        id="falls", title="Never falls", description="", measure="number of falls",
+        comparison="at_most", threshold=0.0, weight=0.5, category="task", event="fell",
+    )  # fmt: skip
+    save_model(folder.record.path / "intent.json", INTENT.model_copy(update={"criteria": (falls,)}))
+    for counts, words in (
+        ([0.0] * 14 + [1.0, 2.0], "missing fell in 2 of 16 episodes (asked: never)"),
+        ([0.0] * 16, "measured fell in none of 16 episodes (asked: never)"),
+    ):
+        each = [CriterionScore(id="falls", score=float(not n), value=n) for n in counts]
+        rollouts = [
+            RolloutJudgment(label=f"seed_{i}", score=score.score, criteria=(score,))
+            for i, score in enumerate(each)
+        ]
+        worst = CriterionScore(id="falls", score=1 - sum(map(bool, counts)) / 16, value=max(counts))
+        iteration.save_judgment(
+            JudgmentResult(
+                intent_score=0.9,
+                passed=not any(counts),
+                criteria=(worst,),
+                rollouts=tuple(rollouts),
+            )
+        )
+        assert words in line(folder)

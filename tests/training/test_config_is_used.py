@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 import p2p
-from p2p.config import TrainConfig
-from p2p.training import fast_trainer, sb3_trainer
+from p2p.config import ALGORITHM_FIELDS, TrainConfig
+from p2p.training import fast_trainer, sac_trainer, sb3_trainer
 from p2p.training.base_trainer import TrainContext
 
 SOURCE = Path(p2p.__file__).parent
 NOT_THE_TRAINERS = {"backend", "iteration_id", "judgment_select"}
 """Read by the worker, the executor and the runner."""
+
+SB3_ONLY = {"device", "torch_deterministic"}
+SAC_ONLY, PPO_ONLY = ALGORITHM_FIELDS["sac"], ALGORITHM_FIELDS["ppo"]
 
 
 class Watched(TrainConfig):
@@ -31,15 +34,24 @@ READ: set[str] = set()
 
 
 @pytest.mark.parametrize(
-    ("backend", "unused"),
-    [(fast_trainer, {"device", "torch_deterministic"}), (sb3_trainer, set())],
+    ("trainer", "algorithm", "unused"),
+    [
+        (fast_trainer, "ppo", SB3_ONLY | SAC_ONLY),
+        (sb3_trainer, "ppo", SAC_ONLY),
+        (sac_trainer, "sac", SB3_ONLY | PPO_ONLY),
+    ],
 )
 def test_a_trainer_reads_every_field_that_is_for_it(
-    tmp_path: Path, small_config: TrainConfig, batched_reward: str, backend: Any, unused: set[str]
+    tmp_path: Path,
+    small_config: TrainConfig,
+    batched_reward: str,
+    trainer: Any,
+    algorithm: str,
+    unused: set[str],
 ) -> None:
-    config = Watched(**small_config.model_dump())
+    config = Watched(**small_config.with_updates(algorithm=algorithm).model_dump())
     READ.clear()
-    backend.train(TrainContext(config, batched_reward, tmp_path, lambda _: None))
+    trainer.train(TrainContext(config, batched_reward, tmp_path, lambda _: None))
     assert set(TrainConfig.model_fields) - READ == NOT_THE_TRAINERS | unused
 
 

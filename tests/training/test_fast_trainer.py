@@ -2,26 +2,19 @@ import math
 import subprocess
 import sys
 
+import killed_runs
 import numpy as np
 import pytest
+from killed_runs import REWARD, KilledError
 
 from p2p.config import TrainConfig
-from p2p.contracts import WORKER_MESSAGE, EvalReady, Finished, ScalarsReady, Started, StateSaved
-from p2p.training.base_trainer import TrainContext
-from p2p.training.checkpoints import FILE_NAME, ResumeError, adopt_state, load_state
+from p2p.contracts import EvalReady, Finished, ScalarsReady, Started
+from p2p.training.base_trainer import state_for
+from p2p.training.checkpoints import FILE_NAME, ResumeError, load_state
 from p2p.training.fast_trainer import train
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
 from p2p.training.trajectory import RecordedEpisode
-
-REWARD = """
-import numpy as np
-
-def reward_fn(obs, action, next_obs, info):
-    speed = info["x_velocity"]
-    effort = -0.1 * np.sum(np.square(action), axis=-1)
-    return speed + effort, {"speed": speed, "effort": effort}
-"""
 
 STATEFUL = """
 import numpy as np
@@ -63,24 +56,8 @@ CONFIG = TrainConfig(
 TIMES = ("sps", "elapsed_time", "rollout_time", "train_time")
 
 
-class KilledError(Exception):
-    pass
-
-
-def run(folder, config=CONFIG, code=REWARD, *, kill_after=None):
-    """Train; `kill_after` ends it abruptly when that many iterations have been reported."""
-    folder.mkdir(exist_ok=True)
-    messages = []
-
-    def send(message):
-        messages.append(WORKER_MESSAGE.validate_json(message.model_dump_json()))
-        if isinstance(message, StateSaved):
-            adopt_state(folder, message.file)
-        if sum(isinstance(m, ScalarsReady) for m in messages) == kill_after:
-            raise KilledError
-
-    train(TrainContext(config, code, folder, send))
-    return messages
+def run(folder, config=CONFIG, code=REWARD, **options):
+    return killed_runs.run(train, folder, config, code, **options)
 
 
 def parameters(folder):
@@ -178,6 +155,33 @@ def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, kill_after):
     expected = {key: v for key, v in lines(messages).items() if key[1] > started.start_step}
     assert lines(rest) == expected
     assert rest[-1].total_episodes == messages[-1].total_episodes
+
+
+@pytest.mark.parametrize("code", [REWARD, STATEFUL])
+def test_a_run_that_pauses_at_an_evaluation_ends_as_if_it_had_not(whole, tmp_path, code):
+    folder, messages = whole if code == REWARD else (tmp_path, run(tmp_path, code=code))
+    first = run(tmp_path / "paused", code=code, until=384)
+    assert first[-1].global_step == 384
+    assert isinstance(first[-1], Finished)
+    rest = run(tmp_path / "paused", code=code)
+    assert next(m for m in rest if isinstance(m, Started)).start_step == 384
+    assert same(folder, tmp_path / "paused")
+    assert lines(first) | lines(rest) == lines(messages)
+
+
+def test_a_reward_with_other_weights_continues_where_another_stands(whole, tmp_path):
+    run(tmp_path / "first", until=384)
+    heavier = REWARD.replace("-0.1", "-0.2")
+    other = CONFIG.with_updates(iteration_id="other")
+    (tmp_path / "other").mkdir()
+    state_for(other, heavier, tmp_path / "first", tmp_path / "other")
+    assert same(tmp_path / "first", tmp_path / "other")
+    messages = run(tmp_path / "other", other, heavier)
+    assert next(m for m in messages if isinstance(m, Started)).start_step == 384
+    assert messages[-1].global_step == 768
+    assert not same(whole[0], tmp_path / "other")
+    with pytest.raises(ResumeError, match="no state"):
+        state_for(other, heavier, tmp_path, tmp_path / "other")
 
 
 PROGRAM = """

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from p2p.training.envs.gym_vec_env import stack_infos
+from p2p.training.envs.registry import quiet_loading
 from p2p.training.vec_env import (
     GymVecEnv,
     MujocoVecEnv,
@@ -112,3 +116,22 @@ def test_the_reference_gives_the_same_states_as_the_fast_path_saves():
 def test_a_module_that_cannot_be_imported_is_named():
     with pytest.raises(UnknownEnvironmentError, match=r"'no_such_robot'.*cannot be imported"):
         make_batched_env("no_such_robot:Robot-v0", 1)
+
+
+def test_threads_that_load_at_once_leave_no_log_of_mujoco(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    begun, ended = threading.Event(), threading.Event()
+
+    def load():
+        with quiet_loading():
+            begun.set()
+            assert ended.wait(timeout=60)
+            gym.make("HalfCheetah-v5").close()
+
+    with ThreadPoolExecutor(1) as threads:
+        with quiet_loading():
+            loading = threads.submit(load)
+            begun.wait(timeout=0.2)  # it may have to wait for this one to end
+        ended.set()
+        loading.result(timeout=60)
+    assert not (tmp_path / "MUJOCO_LOG.TXT").exists()

@@ -28,7 +28,7 @@ def test_every_preset_is_a_valid_config_inside_the_bounds(env_id: str) -> None:
 @pytest.mark.parametrize("env_id", ENV_IDS)
 def test_echoing_a_preset_as_a_revision_changes_nothing(env_id: str) -> None:
     config = config_from_preset(env_id)
-    tunable = {n: getattr(config, n) for n in TUNABLE_BOUNDS if getattr(config, n) is not None}
+    tunable = {n: getattr(config, n) for n in config.tunable if getattr(config, n) is not None}
     assert config.apply_updates(tunable) == (config, [])
 
 
@@ -126,6 +126,14 @@ def test_every_environment_has_quick_settings_within_the_bounds(env_id: str) -> 
     for name, (low, high) in TUNABLE_BOUNDS.items():
         value = getattr(config, name)
         assert value is None or low <= value <= high, name
+
+
+def test_another_algorithm_has_settings_of_its_own() -> None:
+    quick = quick_config("Ant-v5", algorithm="sac", gamma=0.98)
+    assert (quick.algorithm, quick.net_arch, quick.gamma) == ("sac", (128, 128), 0.98)
+    long = config_from_preset("Ant-v5", algorithm="sac", num_envs=4)
+    assert (long.num_envs, long.net_arch) == (4, quick.net_arch)
+    assert long.total_timesteps > quick.total_timesteps
 
 
 def test_gymnasiums_environments_are_all_measured() -> None:

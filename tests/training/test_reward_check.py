@@ -59,7 +59,8 @@ def found(code):
     """What the sandboxed side sends, asked in this process: findings, and whether it ran."""
     sent = []
     payload = {"code": code, "name": "reward_fn.py", "env_id": ENV, "engine": "mujoco", "seed": 0,
-               "num_envs": 4, "steps": 40, "side_info": False, "seconds": 60.0}  # fmt: skip
+               "num_envs": 4, "steps": 40, "side_info": False, "observe_time": False,
+               "seconds": 60.0}  # fmt: skip
     check_worker.main(payload, lambda line: sent.append(json.loads(line)))
     findings = [message["body"] for message in sent if message["type"] == "finding"]
     return findings, any(message["type"] == "result" for message in sent)
@@ -161,10 +162,10 @@ def test_a_closure_is_stateful_and_begins_anew():
     assert "state_not_reset" not in codes(report)
 
 
-def test_side_information_is_there_when_asked_for():
+def test_side_information_is_there_unless_refused():
     code = function("a = info['mj_data'].qpos[..., 1]", "return a, {'a': a}")
-    assert only_error(check(code)).code == "raises"
-    assert check(code, side_info=True).ok
+    assert check(code).ok
+    assert only_error(check(code, side_info=False)).code == "raises"
 
 
 def test_unknown_environments_and_files_are_errors():

@@ -358,7 +358,9 @@ def test_rewards_that_could_tell_are_called_step_by_step():
     assert RewardRunner(stateful, NUM_ENVS, batched=True).block_steps == 1
     assert RewardRunner(PLAIN, NUM_ENVS, batched=False).block_steps == 1
     env = make_batched_env("HalfCheetah-v5", NUM_ENVS)
-    assert RewardRunner(PLAIN, NUM_ENVS, batched=True, side_info=env).block_steps == 1
+    watching = PLAIN.replace('info["x_velocity"]', 'info["mj_data"].qvel[..., 0]')
+    assert RewardRunner(watching, NUM_ENVS, batched=True, side_info=env).block_steps == 1
+    assert RewardRunner(PLAIN, NUM_ENVS, batched=True, side_info=env).block_steps > 1
     env.close()
 
 

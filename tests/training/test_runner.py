@@ -394,7 +394,7 @@ def reward_fn(obs, action, next_obs, info):
 def test_a_flood_of_forged_evaluations_stays_in_the_limit_and_the_run_resumes(
     tmp_path: Path, small_config: TrainConfig
 ) -> None:
-    limit = 16 << 20
+    limit = 32 << 20
     flag = tmp_path / "hostile"
     flag.touch()
     record = IterationRecord(tmp_path / "iter_1")

@@ -52,7 +52,7 @@ def hopper(small_config: TrainConfig) -> TrainConfig:
 
 
 def normalised(config: TrainConfig, code: str) -> VecNormalize:
-    env = make_environment(config, config.num_envs, backend="gym")
+    env = make_environment(config, config.num_envs, code, backend="gym")
     reward = RewardRunner(code, config.num_envs, batched=True)
     return VecNormalize(RewardedVecEnv(env, reward, config.seed, lambda *_: None))
 

@@ -15,6 +15,7 @@ from learner_parts import make_model
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_algorithms_of_ones_own_learn(tmp_path: Path) -> None:
     toy = make_model(tmp_path / "model", max_position_embeddings=512)
     done = subprocess.run(
@@ -32,8 +33,9 @@ def test_the_quick_start_runs_on_a_machine_without_a_gpu(tmp_path: Path, model: 
     ended = subprocess.run(
         [sys.executable, EXAMPLES / "quickstart.py", model],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600,
-        # At Ray's usual niceness its processes hardly run beside other tests.
-        env={**os.environ, "RAY_worker_niceness": "0"},
+        # At Ray's usual niceness its processes hardly run beside other tests, whose cluster is
+        # not this one's.
+        env={**os.environ, "RAY_worker_niceness": "0", "RAY_ADDRESS": "local"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-4000:]
     (run,) = (tmp_path / "outputs").glob("*/*/demo")

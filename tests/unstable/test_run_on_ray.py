@@ -16,6 +16,7 @@ from unstable.run.start import start
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
+@pytest.mark.slow
 def test_a_run_is_begun_and_continued(model: str, tmp_path: Path) -> None:
     config, folder = new_run(tmp_path / "run", model, mode="ray", updates=2)
     with within(240):

@@ -105,6 +105,7 @@ def learned(run: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_update_continues_bit_for_bit(config: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     straight = unstable("train", config, "--output-dir", whole, "--json")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from unstable import trackers
 from unstable.config import ConfigError
 from unstable.dashboard.drawing import headline
 from unstable.dashboard.sources import RunFiles, Tail
@@ -46,6 +47,20 @@ def test_learner_steps_and_evaluation_games_are_seen_before_the_first_flush(tmp_
     assert view.curves[0].values == (1.0, 0.5, 1 / 3)
     assert [one.update for one in view.win_rates[0].history] == [1, 2, 3]
     assert all(one.win_rate == 1.0 for one in view.win_rates[0].history)
+
+
+def test_the_time_left_follows_the_pace_of_the_latest_updates(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    made = run(tmp_path, steps=0)
+    files = RunFiles(folder.path)
+    with folder.held():
+        folder.write_status(SelfPlayStatus("running", 0, 10, host=socket.gethostname()))
+        for step in range(1, 5):
+            monkeypatch.setattr(trackers.time, "time", lambda step=step: 1000.0 + 3 * step)
+            made.log_learner({"step": step, "loss": 1.0})
+            assert files.fetch().seconds_left == (None if step == 1 else 3 * (10 - step))
+    folder.write_status(SelfPlayStatus("completed", 10, 10))
+    assert files.fetch().seconds_left is None
 
 
 def test_a_running_run_is_followed(tmp_path):

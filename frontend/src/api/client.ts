@@ -10,6 +10,11 @@ export class ApiError extends Error {
   }
 }
 
+/** It was there, or never was: not a passing failure. */
+export function isGone(error: Error | null): boolean {
+  return error instanceof ApiError && error.status === 404;
+}
+
 export async function request(method: string, path: string, body?: unknown): Promise<Response> {
   let response: Response;
   try {

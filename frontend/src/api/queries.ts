@@ -163,9 +163,11 @@ export const selfPlayQuery = (id: string) =>
   });
 
 export const GAMES_AT_ONCE = 50;
+const LOOK_AT_GAMES_EVERY_MS = 5000;
 
-export const gamesQuery = (id: string, kind: GameKind) =>
+export const gamesQuery = (id: string, kind: GameKind, running: boolean) =>
   infiniteQueryOptions({
+    refetchInterval: running && LOOK_AT_GAMES_EVERY_MS,
     queryKey: ["games", id, kind],
     queryFn: ({ pageParam }) => {
       const query = new URLSearchParams({ kind, limit: String(GAMES_AT_ONCE), ...(pageParam ? { older_than: pageParam } : {}) });

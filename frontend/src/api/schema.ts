@@ -1563,6 +1563,11 @@ export interface components {
              * @default
              */
             code: string;
+            /**
+             * Diff
+             * @default
+             */
+            diff: string;
         };
         /**
          * Benchmark
@@ -1901,6 +1906,43 @@ export interface components {
             score?: number | null;
         };
         /**
+         * CandidateRow
+         * @description A candidate as a table shows it.
+         */
+        CandidateRow: {
+            /** Name */
+            name: string;
+            /**
+             * Explanation
+             * @default
+             */
+            explanation: string;
+            /**
+             * Parent
+             * @default
+             */
+            parent: string;
+            /**
+             * Problems
+             * @default []
+             */
+            problems: string[];
+            /** Scores */
+            scores?: {
+                [key: string]: number | null;
+            };
+            /**
+             * Steps
+             * @default 0
+             */
+            steps: number;
+            /**
+             * Won
+             * @default false
+             */
+            won: boolean;
+        };
+        /**
          * Case
          * @description One prompt of a suite.
          */
@@ -2082,6 +2124,11 @@ export interface components {
              * @default false
              */
             visual: boolean;
+            /**
+             * Event
+             * @default
+             */
+            event: string;
         };
         /**
          * CriterionScore
@@ -2395,6 +2442,10 @@ export interface components {
              * @default
              */
             note: string;
+            /** Training */
+            training?: {
+                [key: string]: unknown;
+            };
             /** Author */
             author: string;
         };
@@ -2462,6 +2513,16 @@ export interface components {
              */
             eval_results: components["schemas"]["EvalResult"][];
             judgment?: components["schemas"]["JudgmentResult"] | null;
+            /**
+             * Candidates
+             * @default []
+             */
+            candidates: components["schemas"]["CandidateRow"][];
+            /**
+             * Choice
+             * @default
+             */
+            choice: string;
             /** Progress */
             progress?: number | null;
             /**
@@ -2742,6 +2803,11 @@ export interface components {
             unavailable?: {
                 [key: string]: string;
             };
+            /**
+             * Amendments
+             * @default []
+             */
+            amendments: string[];
         };
         /**
          * LabelRequest
@@ -2893,12 +2959,17 @@ export interface components {
              *       "engine": "mujoco",
              *       "iteration_id": "",
              *       "seed": 1,
+             *       "algorithm": "ppo",
              *       "backend": "auto",
              *       "device": "auto",
              *       "torch_deterministic": true,
              *       "num_envs": 8,
              *       "num_threads": 0,
-             *       "side_info": false,
+             *       "observe_time": false,
+             *       "side_info": true,
+             *       "updates_per_step": 0.25,
+             *       "replay_batch_size": 256,
+             *       "replay_size": 400000,
              *       "total_timesteps": 1000000,
              *       "num_steps": 256,
              *       "num_minibatches": 32,
@@ -2957,6 +3028,11 @@ export interface components {
              */
             max_iterations: number;
             /**
+             * Candidates
+             * @default 0
+             */
+            candidates: number;
+            /**
              * Pass Threshold
              * @default 0.8
              */
@@ -2973,10 +3049,10 @@ export interface components {
             vlm_model: string;
             /**
              * Thinking Effort
-             * @default
+             * @default medium
              * @enum {string}
              */
-            thinking_effort: "" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
+            thinking_effort: "" | "off" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
             /** Budget Usd */
             budget_usd?: number | null;
             /** Max Minutes */
@@ -3084,6 +3160,8 @@ export interface components {
             status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Progress */
             progress?: number | null;
+            /** Seconds Left */
+            seconds_left?: number | null;
             /** Parent */
             parent?: number | null;
             /**
@@ -3141,6 +3219,16 @@ export interface components {
                 [key: string]: string;
             };
             reward?: components["schemas"]["AuthoredCode"] | null;
+            /**
+             * Candidates
+             * @default []
+             */
+            candidates: components["schemas"]["CandidateRow"][];
+            /**
+             * Choice
+             * @default
+             */
+            choice: string;
             /**
              * Reward Code
              * @default
@@ -3744,6 +3832,8 @@ export interface components {
         SelfPlayRow: {
             /** Run Id */
             run_id: string;
+            /** Name */
+            name: string;
             /** Job Id */
             job_id?: string | null;
             /** Status */
@@ -3917,6 +4007,8 @@ export interface components {
              */
             orders: components["schemas"]["PendingFeedback"][];
             analysis?: components["schemas"]["SessionAnalysis"] | null;
+            /** Seconds Left */
+            seconds_left?: number | null;
             /**
              * Resumable
              * @default false
@@ -4114,6 +4206,8 @@ export interface components {
             configs?: number | null;
             /** Seeds */
             seeds?: number | number[] | null;
+            /** Candidates */
+            candidates?: number | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
             /** Use Zoo Preset */
@@ -4287,6 +4381,8 @@ export interface components {
             configs?: number | null;
             /** Seeds */
             seeds?: number | number[] | null;
+            /** Candidates */
+            candidates?: number | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
             /** Use Zoo Preset */
@@ -4478,6 +4574,8 @@ export interface components {
             configs?: number | null;
             /** Seeds */
             seeds?: number | number[] | null;
+            /** Candidates */
+            candidates?: number | null;
             /** Pass Threshold */
             pass_threshold?: number | null;
             /** Use Zoo Preset */
@@ -4602,6 +4700,12 @@ export interface components {
              */
             seed: number;
             /**
+             * Algorithm
+             * @default ppo
+             * @enum {string}
+             */
+            algorithm: "ppo" | "sac";
+            /**
              * Backend
              * @default auto
              * @enum {string}
@@ -4629,13 +4733,35 @@ export interface components {
             num_threads: number;
             /** Max Episode Steps */
             max_episode_steps?: number | null;
+            /** Training Horizon */
+            training_horizon?: number | null;
             /** Terminate When Unhealthy */
             terminate_when_unhealthy?: boolean | null;
             /**
-             * Side Info
+             * Observe Time
              * @default false
              */
+            observe_time: boolean;
+            /**
+             * Side Info
+             * @default true
+             */
             side_info: boolean;
+            /**
+             * Updates Per Step
+             * @default 0.25
+             */
+            updates_per_step: number;
+            /**
+             * Replay Batch Size
+             * @default 256
+             */
+            replay_batch_size: number;
+            /**
+             * Replay Size
+             * @default 400000
+             */
+            replay_size: number;
             /**
              * Total Timesteps
              * @default 1000000
@@ -4953,6 +5079,8 @@ export interface components {
             status: string;
             /** Updates */
             updates?: number | null;
+            /** Seconds Left */
+            seconds_left?: number | null;
             /**
              * Message
              * @default

@@ -55,6 +55,13 @@ export function chosen(cases: readonly SuiteCase[], filters: Partial<Filters>): 
   );
 }
 
+const OPEN: readonly BenchmarkCase["state"][] = ["waiting", "starting", "running", "not_run", "unfinished"];
+
+/** Whether nothing more will come of it: with a verdict, or without. */
+export function isOver(each: Pick<BenchmarkCase, "state">): boolean {
+  return !OPEN.includes(each.state);
+}
+
 /** Whether judge and ground truth say different things; false where one says nothing. */
 export function differ(each: Pick<BenchmarkCase, "passed" | "true_pass">): boolean {
   return each.passed !== null && each.true_pass !== null && each.passed !== each.true_pass;

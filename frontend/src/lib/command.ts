@@ -9,6 +9,7 @@ const FLAGS: readonly (readonly [keyof StartRequest, string])[] = [
   ["total_timesteps", "--steps"],
   ["configs", "--configs"],
   ["seeds", "--seeds"],
+  ["candidates", "--candidates"],
   ["pass_threshold", "--threshold"],
   ["budget_usd", "--budget-usd"],
   ["max_minutes", "--max-minutes"],
@@ -30,7 +31,7 @@ export const TOGGLES = [
   ["motion_trail", "motion-trail", "Show the VLM the poses of the whole episode in one picture"],
 ] as const satisfies readonly (readonly [keyof StartRequest, string, string])[];
 export const OFF_UNLESS_ASKED: readonly string[] = ["use_zoo_preset", "motion_trail"];
-export const EFFORTS = ["minimal", "low", "medium", "high", "xhigh", "max"] as const;
+export const EFFORTS = ["off", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 /** The request without what was left open. */
 export function tidy(request: StartRequest): StartRequest {

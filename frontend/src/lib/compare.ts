@@ -53,7 +53,7 @@ export function comparedPanes(entries: readonly Entry[], label: Label): Pane[] {
   return entries.flatMap(({ iteration, letter, title }) => {
     if (!iteration) return [];
     const [pane] = panes([iteration], iteration, { by: "iterations", run: "", label, step: 0 });
-    return pane ? [{ ...pane, title: `${letter} · ${title}, iteration ${iteration.iteration}` }] : [];
+    return pane ? [{ ...pane, title: `${letter} · ${shortened(title)}, iteration ${iteration.iteration}` }] : [];
   });
 }
 
@@ -129,9 +129,16 @@ export function comparedCurves(entries: readonly Entry[], configs: readonly (Agg
       const series = name === "evaluation" ? config?.evaluation : config?.series[name];
       const steps = name === "evaluation" ? config?.evaluation_steps : config?.steps;
       if (!config || !series || !steps) return [];
-      return [{ label: `${letter} · ${title}`, steps, mean: series.mean, std: series.std, runs: config.run_ids.length, colour: index + 1 }];
+      return [{ label: `${letter} · ${shortened(title)}`, steps, mean: series.mean, std: series.std, runs: config.run_ids.length, colour: index + 1 }];
     }),
   );
+}
+
+const LEGEND_TITLE = 40;
+
+/** A title for a legend or a caption, where room is short. */
+function shortened(title: string): string {
+  return title.length > LEGEND_TITLE ? `${title.slice(0, LEGEND_TITLE - 1).trimEnd()}…` : title;
 }
 
 /** The metrics that at least one entry has. */

@@ -7,7 +7,7 @@ const NOTHING: PendingFeedback = {
 };
 
 test("pending feedback is told in full", () => {
-  const speed = { id: "s", title: "Fast", description: "", measure: "mean speed", comparison: "at_least", threshold: 3, unit: "m/s", weight: 1, category: "task", visual: false } as const;
+  const speed = { id: "s", title: "Fast", description: "", measure: "mean speed", comparison: "at_least", threshold: 3, unit: "m/s", weight: 1, category: "task", visual: false, event: "" } as const;
   const all = { ...NOTHING, pause: true, remark: "lower", score: 0.3, scored_iteration: 2, criteria: [speed], reward_code: "x", hp_changes: { gamma: 0.9, net_arch: [64, 32] } };
   expect(parts(all)).toEqual([
     ["remark", "lower"],

@@ -2,10 +2,15 @@
 import type { Criterion, Iteration, PendingFeedback, TunableSetting } from "../api/types";
 import { number, plain, score } from "./format";
 
-/** A criterion's condition, such as "mean forward speed ≥ 3 m/s". */
-export function target(criterion: Criterion): string {
+/** What a criterion asks of its measure, such as "≥ 3 m/s". */
+export function bound(criterion: Criterion): string {
   const sign = criterion.comparison === "at_least" ? "≥" : "≤";
-  return `${criterion.measure} ${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
+  return `${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
+}
+
+/** A criterion's condition, such as "mean forward speed ≥ 3 m/s". */
+function target(criterion: Criterion): string {
+  return `${criterion.measure} ${bound(criterion)}`;
 }
 
 /** The parts of a piece of feedback, each with its name; the code of a reward is shown apart. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { SESSION_STATUSES, ago, dollars, duration, number, score, short, sentence, statusWord, ticks, tone } from "./format";
+import { SESSION_STATUSES, ago, dollars, duration, number, roughly, score, short, sentence, statusWord, ticks, tone } from "./format";
 
 test("what is not known is not a zero", () => {
   expect(score(null)).toBe("–");
@@ -57,4 +57,8 @@ test("a clause becomes a sentence, and a sentence stays one", () => {
   expect(sentence("passed with 0.92")).toBe("Passed with 0.92.");
   expect(sentence("It is slow.")).toBe("It is slow.");
   expect(sentence("")).toBe("");
+});
+
+test("a time that is left is no more exact than an estimate", () => {
+  expect([0, 12, 61, 200, 4000].map(roughly)).toEqual(["5 s", "15 s", "1 min", "3 min", "1 h 7 min"]);
 });

@@ -6,9 +6,13 @@ export function score(value: number | null | undefined): string {
   return value == null ? NOTHING : value.toFixed(2);
 }
 
+export function capitalized(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /** A clause as a sentence. */
 export function sentence(text: string): string {
-  return text && `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+  return text && `${capitalized(text)}${/[.!?]$/.test(text) ? "" : "."}`;
 }
 
 export function percent(value: number): string {
@@ -49,6 +53,13 @@ export function duration(seconds: number): string {
   const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
   if (hours) return `${hours} h ${minutes} min`;
   return minutes ? `${minutes} min ${rest} s` : `${rest} s`;
+}
+
+/** How long something may take: no more exact than an estimate is. */
+export function roughly(seconds: number): string {
+  if (seconds < 55) return `${Math.max(5, Math.ceil(seconds / 5) * 5)} s`;
+  const minutes = Math.max(1, Math.round(seconds / 60));
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 export function ago(time: string, now: number): string {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { around, outcome, stepTo } from "./games";
+import { around, gameTitle, groupedGames, outcome, playedGames, stepTo } from "./games";
 
 const player = (seat: number, learner: boolean) => ({ seat, uid: `p${seat}`, kind: "checkpoint", version: 1, learner });
 const players = [player(0, false), player(1, true)];
@@ -32,4 +32,11 @@ test("arrow keys step and stay within the game", () => {
   expect(stepTo("End", 1, 4)).toBe(4);
   expect(stepTo("Home", 3, 4)).toBe(0);
   expect(stepTo("Enter", 3, 4)).toBeNull();
+});
+
+test("games come before their variants, in words", () => {
+  const ids = ["KuhnPoker-v0-train", "KuhnPoker-v0-short-train", "mine"];
+  expect(groupedGames(ids)).toEqual({ games: ["KuhnPoker-v0-train", "mine"], variants: ["KuhnPoker-v0-short-train"] });
+  expect(playedGames("eval Nim-v0-train", "1,024")).toBe("1,024 evaluation games of Nim");
+  expect(ids.map(gameTitle)).toEqual(["KuhnPoker", "KuhnPoker short", "mine"]);
 });

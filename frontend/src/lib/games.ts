@@ -31,3 +31,23 @@ export function stepTo(key: string, now: number, last: number): number | null {
   const wanted = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[key];
   return wanted === undefined ? null : Math.min(last, Math.max(0, wanted));
 }
+
+const ENV_ID = /^(.+)-v\d+(?:-(.+))?-train$/;
+
+/** A game's id as people say it: `KuhnPoker-v0-short-train` is "KuhnPoker short". */
+export function gameTitle(envId: string): string {
+  const [, game, variant] = ENV_ID.exec(envId) ?? [];
+  return game === undefined ? envId : [game, variant].filter(Boolean).join(" ");
+}
+
+/** The games themselves, and their variants. */
+export function groupedGames(envIds: readonly string[]): { games: string[]; variants: string[] } {
+  const isVariant = (envId: string) => ENV_ID.exec(envId)?.[2] !== undefined;
+  return { games: envIds.filter((each) => !isVariant(each)), variants: envIds.filter(isVariant) };
+}
+
+/** "train Nim-v0-train" and a number: "1,024 training games of Nim". */
+export function playedGames(name: string, count: string): string {
+  const [kind = "", envId = ""] = name.split(" ");
+  return `${count} ${kind === "eval" ? "evaluation" : "training"} games of ${gameTitle(envId)}`;
+}

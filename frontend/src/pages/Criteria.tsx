@@ -1,5 +1,5 @@
 import type { Criterion, CriterionScore, Iteration, SessionDetail } from "../api/types";
-import { target } from "../lib/feedback";
+import { bound } from "../lib/feedback";
 import { number, score } from "../lib/format";
 import { gauge, isMet } from "../lib/gauge";
 
@@ -38,10 +38,13 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
         <div className="gauge-fill" style={{ left: percent(from), width: percent(width) }} />
         {threshold !== null && <div className="gauge-mark" style={{ left: percent(threshold) }} />}
       </div>
-      <p className="small-text muted clamp-1">
-        {target(criterion)}
-        {result?.value != null && !met && ` · score ${score(result.score)}`}
-        {result?.evidence && result.value == null && ` · ${result.evidence}`}
+      <p className="small-text muted criterion-target">
+        <span className="clamp-1">{criterion.measure}</span>
+        <span className="nowrap">
+          {bound(criterion)}
+          {result?.value != null && !met && ` · score ${score(result.score)}`}
+        </span>
+        {result?.evidence && (result.value == null || criterion.event) && <span className="clamp-1">· {result.evidence}</span>}
       </p>
     </li>
   );
@@ -109,6 +112,6 @@ function blank(criteria: readonly Criterion[]): Criterion {
   while (taken.has(`own_${number}`)) number += 1;
   return {
     id: `own_${number}`, title: "New criterion", description: "", measure: "mean forward speed", comparison: "at_least",
-    threshold: 1, unit: "", weight: 0.5, category: "task", visual: false,
+    threshold: 1, unit: "", weight: 0.5, category: "task", visual: false, event: "",
   };
 }

@@ -19,7 +19,13 @@ export default function JobPage() {
     mutationFn: (what: "cancel" | "retry") => send("POST", `/api/scheduler/jobs/${encodeURIComponent(id)}/${what}`),
     onSuccess: () => client.invalidateQueries({ queryKey: ["job", id] }),
   });
-  if (!job) return <NotYet what="Could not load the job" error={error} />;
+  if (!job) {
+    return (
+      <NotYet what="Could not load the job" error={error}>
+        <Link to="/monitor">All jobs</Link>
+      </NotYet>
+    );
+  }
   const open = job.runs.filter((run) => !OVER.includes(run.state));
   const ending = open.every((run) => run.cancel_requested);
   const again = job.runs.some((run) => OVER.includes(run.state) && run.state !== "succeeded");

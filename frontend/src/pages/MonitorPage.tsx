@@ -37,7 +37,7 @@ function History() {
   return (
     <Card title="Last minutes">
       <Problem what="Could not load the history" error={error} />
-      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel="minutes ago" lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
+      {x.length > 1 ? <Chart title="In use, %" x={x} xLabel="minutes, 0 is now" lines={lines} range={PERCENT} height={180} /> : <p className="muted">The server has just started: the lines begin in a few seconds.</p>}
     </Card>
   );
 }

@@ -140,17 +140,27 @@ function options({ element, x, xLabel, yLabel, group, lines, height, range, mark
     series,
     bands,
     axes: [
-      { ...axis, size: 28, label: xLabel, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, marks) => marks.map((mark) => (whole ? String(mark) : short(mark))) },
+      { ...axis, size: 28, label: xLabel, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, marks) => (whole ? marks.map(String) : ticks(marks)) },
       { ...axis, size: 52, ...(yLabel ? { label: yLabel } : {}), values: (_, marks) => ticks(marks) },
     ],
     scales: {
       x: { time: false, ...(whole ? { range: [(x[0] ?? 0) - 0.25, (x.at(-1) ?? 0) + 0.25] } : {}) },
-      y: range ? { range: [range[0], range[1]] } : {},
+      y: { range: range ? [range[0], range[1]] : (_, low, high) => around(low, high) },
     },
     cursor: { y: false, points: { size: 7 }, dataIdx: nearest, ...(group ? { sync: { key: group } } : {}) },
     legend: { live: true },
     hooks: { ready: [atRest], setLegend: [atRest], draw: [...bars, ...(mark === undefined ? [] : [(plot: uPlot) => across(plot, mark, token("--muted"))])] },
   };
+}
+
+const EDGE = { pad: 0.1, soft: 0, mode: 3 } as const;
+
+/** The ends of the y axis; a line that does not move lies in its middle. */
+function around(low: number | null, high: number | null): uPlot.Range.MinMax {
+  if (low == null || high == null) return [0, 1];
+  if (low !== high) return uPlot.rangeNum(low, high, { min: EDGE, max: EDGE });
+  const half = Math.abs(low) / 10 || 1;
+  return [low - half, low + half];
 }
 
 /** Without a pointer, the legend shows the last values. */

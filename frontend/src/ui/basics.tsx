@@ -1,6 +1,7 @@
 import { type ReactNode, useEffect, useId, useState } from "react";
+import { isGone } from "../api/client";
 import type { Rate } from "../api/types";
-import { percent, statusWord, tone } from "../lib/format";
+import { capitalized, percent, statusWord, tone } from "../lib/format";
 
 interface CardProps {
   title: string;
@@ -22,12 +23,14 @@ export function Card({ title, aside, children, className = "" }: CardProps) {
   );
 }
 
+const LONG_TITLE = 120;
+
 /** The heading of a page, and the title of the browser's tab. */
 export function PageHeading({ title, tab = title }: { title: string; tab?: string }) {
   useEffect(() => {
     document.title = `${tab} · Prompt2Policy`;
   }, [tab]);
-  return <h1>{title}</h1>;
+  return <h1 className={title.length > LONG_TITLE ? "long" : undefined}>{title}</h1>;
 }
 
 /** In place of a page that does not exist: says so, and where to go. */
@@ -50,9 +53,10 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
-/** In place of a page whose data is loading, or could not be loaded. */
-export function NotYet({ what, error }: { what: string; error: Error | null }) {
+/** In place of a page whose data is loading, could not be loaded, or does not exist: then `children` say where to go. */
+export function NotYet({ what, error, children }: { what: string; error: Error | null; children?: ReactNode }) {
   if (error === null) return <p className="muted">Loading …</p>;
+  if (isGone(error)) return <Missing title={capitalized(error.message)}>{children}</Missing>;
   return (
     <>
       <PageHeading title={what} />

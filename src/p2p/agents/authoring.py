@@ -6,6 +6,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import unified_diff
+from itertools import islice
 from typing import ClassVar
 
 from p2p.agents.requests import CodeDraft, CodeReview, FixRequest, ReviewRequest
@@ -28,6 +30,12 @@ class CheckOutcome:
     problems: tuple[str, ...]
     measured: str = ""
     """For the reviewer."""
+
+
+def unified(before: str, after: str) -> str:
+    """What changed from one text to the other, without the names of files."""
+    lines = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
+    return "\n".join(islice(lines, 2, None))
 
 
 class CodeAuthor(ABC):
@@ -84,6 +92,10 @@ class CodeAuthor(ABC):
         else:
             self.code, self.author = tidy_code(code), author
             self._step("draft", ok=True, text=f"by {author}", code=self.code)
+        return self._settled(review=review)
+
+    def _settled(self, *, review: bool) -> AuthoredCode:
+        """The code as it stands, checked, reviewed and ranked until it will do."""
         good = ""
         rankings = 0
         for _ in range(MAX_FIXES + 1):
@@ -131,7 +143,7 @@ class CodeAuthor(ABC):
         if review.approved or not (findings or corrected) or corrected == self.code:
             self._step("review", ok=True, text=findings)
             return ()
-        self._step("review", ok=False, text=findings, code=corrected)
+        self._step("review", ok=False, text=findings, code=corrected, before=self.code)
         if not corrected:
             return review.findings
         problems, _ = self._check(corrected)
@@ -171,23 +183,28 @@ class CodeAuthor(ABC):
         shown = "" if self.code == self._own else self.code
         ranking = self.steps[-1].kind == "ranking"
         request = FixRequest(problems=tuple(problems), code=shown, ranking=ranking)
-        _, text = build("fix", request)
-        draft = self._question()
-        # Code that came from elsewhere: the author has to be told first what it is for.
-        prompt = text if self._conversation else f"{draft.prompt}\n\n{text}"
         try:
-            self._ask(replace(draft, prompt=prompt, after=self._conversation), "fix")
+            self._ask(self._next_turn("fix", request), "fix")
         except BadReply as error:
             self._step("fix", ok=False, text=f"no correction came: {error}")
             return False
         return True
 
+    def _next_turn(self, role: str, request: Record) -> Question[CodeDraft]:
+        """A later turn of the conversation with the author."""
+        _, text = build(role, request)
+        draft = self._question()
+        # Code that came from elsewhere: the author has to be told first what it is for.
+        prompt = text if self._conversation else f"{draft.prompt}\n\n{text}"
+        return replace(draft, prompt=prompt, after=self._conversation)
+
     def _ask(self, asked: Question[CodeDraft], kind: str) -> None:
         answer = self.client.ask(asked)
+        before = self.code
         self._conversation, self.author = answer.conversation, answer.model
         self.code = self._own = tidy_code(answer.value.code)
         self.explanation = answer.value.explanation
-        self._step(kind, ok=True, text=self.explanation, code=self.code)
+        self._step(kind, ok=True, text=self.explanation, code=self.code, before=before)
 
     def _check_whole(self, code: str) -> None:
         if not re.search(self.definition, tidy_code(code)):
@@ -195,8 +212,9 @@ class CodeAuthor(ABC):
                 "`code` is not the whole file: it does not define the function asked for"
             )
 
-    def _step(self, kind: str, *, ok: bool, text: str, code: str = "") -> None:
-        step = {"kind": kind, "ok": ok, "text": text, "code": code}
+    def _step(self, kind: str, *, ok: bool, text: str, code: str = "", before: str = "") -> None:
+        diff = unified(before, code) if before and code else ""
+        step = {"kind": kind, "ok": ok, "text": text, "code": code, "diff": diff}
         self.steps.append(AuthoringStep.model_validate(step))
 
     def _result(self, code: str, *, valid: bool) -> AuthoredCode:

@@ -16,6 +16,7 @@ from p2p.contracts import Criterion, Intent, SessionConfig, describe_errors
 _HEAD = """\
 # What the policy is judged by. Change, delete or add [[criteria]]; at least one is a `task`.
 # comparison: at_least or at_most. weight: above 0, at most 1.
+# event: what must not happen, in the past tense ("fell"): it is counted, in the worst episode.
 # category: task, gait, posture, dynamics, stability or efficiency.
 """
 

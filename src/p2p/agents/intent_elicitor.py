@@ -8,6 +8,7 @@ from p2p.agents.requests import (
     IntentProposal,
     IntentRequest,
 )
+from p2p.config import TrainConfig
 from p2p.contracts import Intent
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import AskAgain, NotUnderstood
@@ -57,6 +58,7 @@ def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
         criteria=proposal.criteria,
         unused_words=proposal.unused_words,
         note=proposal.note,
+        training=proposal.training,
         author=answer.model,
     )
 
@@ -76,6 +78,7 @@ def check_proposal(proposal: IntentProposal) -> None:
     ):
         if twice := sorted({value for value in values if values.count(value) > 1}):
             wrong.append(f"several criteria have the same {name}: {'; '.join(twice)}")
+    wrong += [f"training: {text}" for text in TrainConfig().tuning_problems(proposal.training)]
     if not any(criterion.category == "task" for criterion in criteria):
         wrong.append("no criterion has the category `task`; at least one must")
     if wrong:

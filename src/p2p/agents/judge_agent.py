@@ -50,6 +50,7 @@ def judge_run(
     folder: Path,
     loop: LoopConfig,
     training: TrainSummary | None = None,
+    amendments: tuple[str, ...] = (),
 ) -> JudgmentResult:
     """Play a policy on the starts of a block and judge what it does.
 
@@ -70,6 +71,7 @@ def judge_run(
         folder: Where the episodes are kept.
         loop: Threshold, strategy, sandbox.
         training: What is told to the judge of the training run.
+        amendments: What was misjudged on earlier policies, for who looks and who settles.
 
     Raises:
         BudgetExhausted: the session's budget does not allow for the next question.
@@ -86,7 +88,8 @@ def judge_run(
         trajectory.save(file)
         summary = episode_summary(config, trajectory, seed=number, step=step, training=training)
         played.append(JudgedEpisode(f"seed_{number}", number, file, summary))
-    return EpisodeJudge(client, vlm, intent, judge_code, loop.strategy, loop).judge(played, step)
+    judges = EpisodeJudge(client, vlm, intent, judge_code, loop.strategy, loop, amendments)
+    return judges.judge(played, step)
 
 
 def judge_trajectories(
@@ -124,6 +127,7 @@ class EpisodeJudge:
     code: str | None
     strategy: JudgeStrategy
     loop: LoopConfig
+    amendments: tuple[str, ...] = ()
 
     def judge(self, episodes: Sequence[JudgedEpisode], step: int | None) -> JudgmentResult:
         """Ask the judges side by side, settle what they differ on, sum up."""
@@ -191,7 +195,9 @@ class EpisodeJudge:
             return verdicts.unavailable_opinion("vlm", f"no video could be made: {filmed.problem}")
         try:
             recorded = RecordedEpisode.load(episode.file)
-            verdict, shown = look(self.vlm, self.intent, filmed, recorded)
+            verdict, shown = look(
+                self.vlm, self.intent, filmed, recorded, amendments=self.amendments
+            )
         except BudgetExhausted:
             raise
         except InferenceError as error:
@@ -218,9 +224,15 @@ class EpisodeJudge:
     ) -> verdicts.Verdict:
         assert self.client is not None
         assert self.vlm is not None
-        unsafe = self.loop.unsafe_local
         try:
-            return synthesise(self.client, self.vlm, self.intent, episode, unsafe_local=unsafe)
+            return synthesise(
+                self.client,
+                self.vlm,
+                self.intent,
+                episode,
+                unsafe_local=self.loop.unsafe_local,
+                amendments=self.amendments,
+            )
         except BudgetExhausted:
             raise
         except InferenceError as error:
@@ -237,10 +249,10 @@ class EpisodeJudge:
         ]
         if not pairs:
             return list(episodes)
-        by = verdicts.shifts(pairs)
+        by, seen = verdicts.shifts(pairs), verdicts.overruling(pairs)
         sure = sum(verdict.confidence for _, verdict in pairs) / len(pairs)
         return [
-            replace(e, verdict=replace(verdicts.corrected(e.verdict, by), confidence=sure))
+            replace(e, verdict=replace(verdicts.corrected(e.verdict, by, seen), confidence=sure))
             if e.verdict is not None and e.vlm is None
             else e
             for e in episodes

@@ -15,11 +15,11 @@ from p2p.agents.judging.episodes import SUMMARY_KEYS, episode_summary, trajector
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.requests import JudgeRequest
 from p2p.config import TrainConfig
-from p2p.contracts import AuthoredCode, Intent, JudgeOpinion
+from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
 from p2p.inference.llm_client import LLMClient
 from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
-from p2p.training.env_spec import get_env_spec
+from p2p.training.env_spec import spec_for
 from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.trajectory import RecordedEpisode
 
@@ -38,13 +38,18 @@ def write_judge(
     *,
     review: bool,
     unsafe_local: bool = False,
+    code: str = "",
+    amendments: tuple[str, ...] = (),
 ) -> AuthoredCode:
     """A judge for the criteria; `valid` is False if it could not be made to run in 5 fixes.
+
+    With `amendments`, `code` is the judge that they amend.
 
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     measured = intent.model_copy(update={"criteria": intent.measured})
     judge = JudgeAuthor(client, measured, config, unsafe_local=unsafe_local)
+    judge.amended, judge.amendments = code, amendments
     with _trial(config) as judge.trial:
         return judge.write(review=review)
 
@@ -56,18 +61,23 @@ class JudgeAuthor(CodeAuthor):
     reviewer = "judge_reviewer"
     definition = r"(?m)^def\s+judge_fn\b"
     trial: Trial
+    amended: str = ""
+    """The judge that is amended; empty: there is none yet."""
+    amendments: tuple[str, ...] = ()
 
     def request(self) -> JudgeRequest:
         return JudgeRequest(
             prompt=self.intent.prompt,
             env_id=self.config.env_id,
             criteria=self.intent.criteria,
-            columns=trajectory_columns(get_env_spec(self.config.env_id, self.config.engine)),
+            columns=trajectory_columns(spec_for(self.config)),
+            code=self.amended,
+            amendments=self.amendments,
         )
 
     def sections(self) -> dict[str, str]:
         return {
-            "environment": body_facts(get_env_spec(self.config.env_id, self.config.engine)),
+            "environment": body_facts(spec_for(self.config)),
             "summary": listing(SUMMARY_KEYS),
             "tags": tags_text(),
         }
@@ -88,6 +98,9 @@ class JudgeAuthor(CodeAuthor):
         for name, opinion in zip(self.trial, opinions, strict=True):
             if not opinion.available:
                 reasons.setdefault(opinion.reason, name)
+            else:
+                for problem in _miscounted(opinion, self.intent.criteria):
+                    reasons.setdefault(problem, name)
         problems = [f"{where}: {reason}" for reason, where in reasons.items()]
         if problems:
             problems += explain_problems(code)
@@ -111,6 +124,18 @@ def _trial(config: TrainConfig) -> Iterator[Trial]:
             trajectory.save(file)
             trial[name] = file, episode_summary(config, trajectory, seed=SEED)
         yield trial
+
+
+def _miscounted(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> Iterator[str]:
+    """What is wrong with the counts of events."""
+    events = {criterion.id: criterion.event for criterion in criteria if criterion.event}
+    for each in opinion.criteria:
+        value = each.value
+        if each.id in events and (value is None or value < 0 or value != int(value)):
+            yield (
+                f"the value of {each.id!r} is {value}: it must be the whole number of times that "
+                f"it {events[each.id]} in the episode"
+            )
 
 
 def _describe(names: Sequence[str], opinions: Sequence[JudgeOpinion]) -> str:

@@ -53,6 +53,8 @@ class IntentProposal(Record):
     criteria: tuple[Criterion, ...]
     unused_words: tuple[str, ...] = ()
     note: str = ""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """Settings of TrainConfig that the task needs; those that the user has set count more."""
     refusal: str = ""
     """Why nothing can be proposed; empty otherwise."""
 
@@ -67,6 +69,8 @@ class RewardRequest(Record):
     env_id: str
     criteria: tuple[Criterion, ...]
     side_info: bool = False
+    observe_time: bool = False
+    """Whether the last number of the observation is the share of the episode that has passed."""
 
 
 class JudgeRequest(Record):
@@ -77,6 +81,10 @@ class JudgeRequest(Record):
     criteria: tuple[Criterion, ...]
     columns: dict[str, str]
     """What a step of a trajectory holds: name to shape and meaning."""
+    code: str = ""
+    """The judge as it stands, where it is to be amended."""
+    amendments: tuple[str, ...] = ()
+    """What it was found to measure wrongly on earlier policies."""
 
 
 class CodeDraft(Record):
@@ -94,6 +102,19 @@ class FixRequest(Record):
     """The code to fix, where it is not the author's own last draft."""
     ranking: bool = False
     """It runs, but puts worse behaviour first."""
+
+
+class AlternativeRequest(Record):
+    """Role `alternative`, a later turn of the reward author's conversation: another reward."""
+
+    number: int
+    """From 2 on."""
+    of: int
+    """So many are written in all, to be trained and compared."""
+    code: str
+    """The first one."""
+    tried: tuple[str, ...] = ()
+    """What the others before this one do, in their author's words."""
 
 
 class ReviewRequest(Record):
@@ -130,6 +151,8 @@ class VisualRequest(Record):
     frames: int
     question: str = ""
     """Asked again: what to look at."""
+    amendments: tuple[str, ...] = ()
+    """What was misjudged on earlier policies."""
 
 
 class SeenCriterion(Record):
@@ -159,6 +182,8 @@ class SynthesisRequest(Record):
     code: JudgeOpinion
     vlm: JudgeOpinion
     calls_left: int
+    amendments: tuple[str, ...] = ()
+    """What was misjudged on earlier policies."""
 
 
 class Synthesis(Record):
@@ -170,6 +195,8 @@ class Synthesis(Record):
     diagnosis: str
     failure_tags: tuple[str, ...] = ()
     confidence: Score
+    amendment: str = ""
+    """What the program measures wrongly, and how to measure it; empty if it was right."""
 
 
 # --- revision -------------------------------------------------------------------------------------
@@ -193,6 +220,21 @@ class PastIteration(Record):
     """Those that differ from this iteration's."""
 
 
+class TermStatistics(Record):
+    """One reward term on the judged checkpoint, over the steps of its recorded episodes."""
+
+    name: str
+    mean: float
+    """Signed, per step."""
+    share: float
+    """Of the sum of the terms' absolute values."""
+    low: float | None = None
+    high: float | None = None
+    """None where no episode of it is recorded any more."""
+    correlations: dict[str, float] = Field(default_factory=dict)
+    """By criterion: over episodes, of the term's mean and the number that is measured."""
+
+
 class ReviseRequest(Record):
     """Role `revise_agent`: what to change, and why."""
 
@@ -211,15 +253,20 @@ class ReviseRequest(Record):
     criterion_scores: tuple[CriterionScore, ...]
     failure_tags: tuple[str, ...]
     diagnosis: str
+    judged: str = ""
+    """The checkpoint that scores, terms and frames are of: its run and step."""
     dynamics: str
     """How the training went, in words."""
-    term_shares: dict[str, float] = Field(default_factory=dict)
-    """Share of each reward term in the sum of absolute terms, in the last evaluation."""
+    terms: tuple[TermStatistics, ...] = ()
     learning_curve: tuple[tuple[int, float], ...] = ()
-    """(step, mean evaluation return)."""
+    """(step, mean return) of evaluations of the deterministic policy."""
+    training_curve: tuple[tuple[int, float], ...] = ()
+    """(step, mean return) of training episodes, whose actions are sampled."""
     still_improving: bool | None = None
     hyperparameters: dict[str, Any]
     """The tunable ones, as they are."""
+    bounds: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """Between which a revision may move them."""
     fixed: tuple[str, ...] = ()
     """Hyperparameters that the person has fixed."""
     history: tuple[PastIteration, ...]
@@ -284,6 +331,7 @@ REQUESTS: dict[str, type[Record]] = {
     "reward_author": RewardRequest,
     "judge_author": JudgeRequest,
     "fix": FixRequest,
+    "alternative": AlternativeRequest,
     "reward_reviewer": ReviewRequest,
     "judge_reviewer": ReviewRequest,
     "visual_judge": VisualRequest,

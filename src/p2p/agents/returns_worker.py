@@ -18,7 +18,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     """Play each behaviour of the payload with the reward; one line for each."""
     config = TrainConfig.model_validate(payload["config"])
     episodes, seed = payload["episodes"], payload["seed"]
-    env = make_environment(config, episodes)
+    env = make_environment(config, episodes, payload["code"])
 
     def say(message: dict[str, Any]) -> None:
         send(json.dumps(message).encode())

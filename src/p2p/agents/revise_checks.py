@@ -11,7 +11,7 @@ from p2p.agents.requests import LessonUpdate, RevisionProposal
 from p2p.agents.revise_tool_dispatch import lesson_update_problem
 from p2p.agents.reward_source import reward_digest, term_names
 from p2p.agents.session_text import tunables
-from p2p.config import TUNABLE, TrainConfig
+from p2p.config import TrainConfig
 from p2p.contracts import Lesson, LessonCheck
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import SessionView
@@ -29,7 +29,7 @@ class Weighed:
     lessons: tuple[Lesson, ...]
     """All lessons afterwards, the retired among them."""
     notes: tuple[str, ...]
-    """What was refused or clamped."""
+    """What of it was not taken over, and why."""
 
 
 def weigh(
@@ -61,6 +61,8 @@ def weigh(
     else:
         before = tunables(base.config)
         fixed = fixed_hyperparameters(view)
+        free = {name: value for name, value in proposal.hp_changes.items() if name not in fixed}
+        problems += base.config.tuning_problems(free)
         after = tunables(_changed(view, base.config, proposal.hp_changes, fixed, notes))
         changes = {name: value for name, value in after.items() if value != before[name]}
         digest = reward_digest(proposal.reward_code)
@@ -69,15 +71,15 @@ def weigh(
                 same = f"iteration {number} had the same reward and hyperparameters"
                 problems.append("; ".join([same, *notes]))
                 break
-        free = {name: value for name, value in after.items() if name not in fixed}
-        problems += violations(lineage.active_lessons, proposal.reward_code, free)
+        movable = {name: value for name, value in after.items() if name not in fixed}
+        problems += violations(lineage.active_lessons, proposal.reward_code, movable)
     return Weighed(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))
 
 
 def fixed_hyperparameters(view: SessionView) -> tuple[str, ...]:
     """Those that no revision may change."""
-    fixed = view.fixed if view.loop.hp_tuning else frozenset(TUNABLE)
-    return tuple(name for name in TUNABLE if name in fixed)
+    tunable = view.loop.train.tunable
+    return tuple(n for n in tunable if n in view.fixed) if view.loop.hp_tuning else tunable
 
 
 def _changed(

@@ -12,6 +12,7 @@ from typing import Concatenate, Literal, ParamSpec
 
 from pydantic import ValidationError
 
+from p2p.agents.judged_episode import episode_files, table
 from p2p.agents.requests import LessonUpdate
 from p2p.agents.session_text import (
     Attempt,
@@ -77,6 +78,7 @@ class SessionTools:
             self.get_iteration_judgment_detail,
             self.get_checkpoint_judgments,
             self.get_rollout_judgment,
+            self.get_trajectory,
             self.get_config_comparison,
             self.get_iteration_scores,
             self.get_strategy_summary,
@@ -188,6 +190,36 @@ class SessionTools:
                 f"no such episode; there are 0 to {len(labels) - 1}: {', '.join(labels)}"
             )
         return rollout_text(rollouts[episode_idx])
+
+    @_answered
+    def get_trajectory(
+        self,
+        columns: list[str],
+        episode: str = "",
+        first: int = 0,
+        last: int | None = None,
+        run_id: str = "",
+        iteration: int | None = None,
+    ) -> str:
+        """Numbers of a recorded episode of the judged checkpoint, step by step, thinned to 40.
+
+        Args:
+            columns: up to 12, as `x_velocity`, `qpos[2]`, `xpos[1,2]`; reward terms by their names.
+            episode: a label of a judged episode, or median, p10, p90 of the checkpoint's own
+                evaluation, which alone have reward terms; empty for median.
+            first: step to begin with.
+            last: step to end with; none for the last.
+            run_id: which run; empty for the best.
+            iteration: which iteration; none for the one in question.
+        """
+        files = episode_files(_run(self._find(iteration), run_id))
+        label = episode or ("median" if "median" in files else next(iter(files), ""))
+        if label not in files:
+            raise ToolMistake(f"no recorded episode {label!r}; there are {_listed(files)}")
+        try:
+            return f"{label}\n{table(RecordedEpisode.load(files[label]), columns, first, last)}"
+        except (OSError, ValueError) as error:
+            raise ToolMistake(str(error)) from None
 
     @_answered
     def get_config_comparison(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from p2p.agents import known_behaviour
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
 from p2p.agents.known_behaviour import Behaviour, Judged, Paid, RewardFailed
-from p2p.agents.requests import RewardRequest
+from p2p.agents.requests import AlternativeRequest, RewardRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent
 from p2p.inference.llm_client import LLMClient
+from p2p.inference.question import BadReply
 from p2p.prompts.env_facts import all_facts
-from p2p.training.env_spec import get_env_spec
+from p2p.training.env_spec import spec_for
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.check import CheckFinding, CheckReport, check_reward
 
@@ -24,10 +25,11 @@ WaitForJudge = Callable[[], str | None]
 """The judge's code, waited for where it is still being written; None: there is none."""
 
 
-def write_reward(
+def write_candidates(
     client: LLMClient,
     intent: Intent,
     config: TrainConfig,
+    count: int = 1,
     *,
     review: bool,
     code: str | None = None,
@@ -35,19 +37,27 @@ def write_reward(
     previous_best: Policy | None = None,
     judge: WaitForJudge | None = None,
     unsafe_local: bool = False,
-) -> AuthoredCode:
-    """A reward for the criteria; `valid` is False if it could not be made to run in 5 fixes.
+) -> tuple[AuthoredCode, ...]:
+    """Up to `count` different rewards for the criteria, written in one conversation.
 
-    With `code`, a revision's or a person's, that is tried and repaired; where it passes it is kept
-    as it is, and without a review no model is asked. `judge` gives the judge's code: with it, the
-    reward must order what can already be seen (zero actions, random actions, `previous_best`) as
-    the criteria do, or its author is told.
+    One is not `valid` if it could not be made to run in 5 fixes. With `code`, a revision's or a
+    person's, that is tried and repaired as the first one; where it passes it is kept as it is, and
+    without a review no model is asked. `judge` gives the judge's code: with it, a reward must order
+    what can already be seen (zero actions, random actions, `previous_best`) as the criteria do, or
+    its author is told. Only the first is reviewed, since training will tell; where no further one
+    comes, there are fewer.
 
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     reward = RewardAuthor(client, intent, config, unsafe_local=unsafe_local)
     reward.previous_best, reward.judge = previous_best, judge
-    return reward.write(review=review, code=code, author=author)
+    written = [reward.write(review=review, code=code, author=author)]
+    while written[0].valid and len(written) < count:
+        try:
+            written.append(reward.write_alternative(written, count))
+        except BadReply:
+            break
+    return tuple(written)
 
 
 class RewardAuthor(CodeAuthor):
@@ -67,11 +77,24 @@ class RewardAuthor(CodeAuthor):
             env_id=self.config.env_id,
             criteria=self.intent.criteria,
             side_info=self.config.side_info,
+            observe_time=self.config.observe_time,
         )
 
+    def write_alternative(self, written: Sequence[AuthoredCode], of: int) -> AuthoredCode:
+        """Another reward than those; raises BadReply if none comes."""
+        request = AlternativeRequest(
+            number=len(written) + 1,
+            of=of,
+            code=written[0].code,
+            tried=tuple(each.explanation for each in written[1:]),
+        )
+        self.steps, self.code = [], ""
+        self._ask(self._next_turn("alternative", request), "draft")
+        return self._settled(review=False)
+
     def sections(self) -> dict[str, str]:
-        spec = get_env_spec(self.config.env_id, self.config.engine)
-        return {"environment": all_facts(spec), "access": access(side_info=self.config.side_info)}
+        facts = all_facts(spec_for(self.config))
+        return {"environment": facts, "access": access(side_info=self.config.side_info)}
 
     def check(self, code: str) -> CheckOutcome:
         """Run it: on steps of all kinds, then through whole episodes."""
@@ -79,6 +102,7 @@ class RewardAuthor(CodeAuthor):
             code or "\n",  # without a line break it would be the name of a file
             self.config.env_id,
             side_info=self.config.side_info,
+            observe_time=self.config.observe_time,
             unsafe_local=self.unsafe_local,
             engine=self.config.engine,
         )
@@ -120,13 +144,15 @@ def access(*, side_info: bool) -> str:
     """What a reward can reach, in words."""
     if side_info:
         return (
-            "Besides obs, action, next_obs and info, the reward reaches the simulator's state as "
-            'info["mj_data"] (qpos, qvel, xpos, xquat, cvel, cfrc_ext; on a batch with a first '
-            'axis of N: write qpos[..., i] and xpos[..., b, i]) and its model as info["mj_model"].'
+            "info also has every quantity of the environment by its name, written out: "
+            'info["body_position"][..., 1, 2]. It costs nothing to read them; measure with them '
+            "what the criteria measure. For what they do not cover there is the simulator's state, "
+            'info["mj_data"] (qpos, qvel, xpos, xquat, cvel, cfrc_ext: qpos[..., i], '
+            "xpos[..., b, i]), which slows training down."
         )
     return (
         "The reward reaches obs, action, next_obs and info, nothing else: of the state arrays "
-        "(qpos, xpos, ...) only what the observation table shows."
+        "(qpos, xpos, ...) and of the quantities only what the observation table shows."
     )
 
 

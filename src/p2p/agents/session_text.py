@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from p2p.agents.requests import PastIteration
-from p2p.config import TUNABLE, TrainConfig
+from p2p.config import TrainConfig
 from p2p.contracts import CriterionScore, JudgmentResult, Lesson, LineageNode, RolloutJudgment
 from p2p.records.lineage import Lineage
 from p2p.records.session_view import IterationView, RunView, SessionView
@@ -37,9 +37,14 @@ def shortened(text: str, longest: int) -> str:
     return flat if len(flat) <= longest else flat[: longest - 1] + "…"
 
 
+def rounded(value: float) -> float:
+    """To four digits: more of them only cost tokens."""
+    return float(f"{value:.4g}")
+
+
 def tunables(config: TrainConfig) -> dict[str, Any]:
     """The hyperparameters that a revision could change, as JSON has them."""
-    return config.model_dump(mode="json", include=set(TUNABLE))
+    return config.model_dump(mode="json", include=set(config.tunable))
 
 
 def nodes_of(view: SessionView) -> dict[int, LineageNode]:
@@ -58,8 +63,8 @@ def history(view: SessionView) -> tuple[PastIteration, ...]:
         PastIteration(
             iteration=node.iteration,
             parent=node.parent,
-            score=node.score,
-            final_return=node.final_return,
+            score=node.score and rounded(node.score),
+            final_return=node.final_return and rounded(node.final_return),
             failure_tags=node.failure_tags[:8],
             changes=shortened(node.changes, 200),
         )

@@ -7,7 +7,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,14 @@ from p2p.api.routes import (
 )
 from p2p.api.state import AppState
 from p2p.scheduler.service import is_running
+from p2p.scheduler.store import Store, this_machine
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from fastapi import Request
+    from starlette.responses import Response
 
 ROUTES = (
     sessions, models, iterations, benchmarks, jobs, selfplay, catalogue, trash, labels, moved,
@@ -85,6 +89,7 @@ def create_api(runs_dir: Path | None = None, outputs_dir: Path | None = None) ->
         responses=problems.DOCUMENTED,
     )
     problems.install(api)
+    api.add_exception_handler(404, _no_such_page)
     for router in (*(module.router for module in ROUTES), page):
         api.include_router(router)
     return api
@@ -110,8 +115,20 @@ def asset(name: str) -> FileResponse:
     return FileResponse(STATIC / "assets" / name, headers={"Cache-Control": CACHED_FOR_EVER})
 
 
+def _index(status_code: int) -> FileResponse:
+    return FileResponse(STATIC / "index.html", status_code, headers={"Cache-Control": "no-cache"})
+
+
 def index() -> FileResponse:
-    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+    return _index(200)
+
+
+async def _no_such_page(request: Request, error: Exception) -> Response:
+    """People get the page, which says so and where to go; scripts get what they always do."""
+    is_visit = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+    if is_visit and not request.url.path.startswith("/api/"):
+        return _index(404)
+    return await problems.answer(request, error)
 
 
 for address in PAGES:
@@ -139,6 +156,8 @@ def demo_folders() -> Iterator[tuple[Path, Path]]:
     try:
         with tarfile.open(RECORDING) as archive:
             archive.extractall(folder, filter="data")
+        with closing(Store(runs)) as store:  # its jobs ran elsewhere; what is started runs here
+            store.add_node(this_machine(), replace=True)
         yield runs, outputs
     finally:
         if not is_running(runs):

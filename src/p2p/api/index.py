@@ -23,7 +23,7 @@ from p2p.records.statuses import CANCELLABLE
 from p2p.scheduler.store import transaction
 from p2p.settings import is_benchmark_case
 
-VERSION = 6
+VERSION = 7
 READ_AGAIN = 0
 """In place of the time of a folder that is to be read at the next refresh."""
 Sort = Literal["created_at", "updated_at", "best_score", "env_id", "status", "cost_usd", "prompt"]

@@ -111,7 +111,8 @@ def response(status: int, detail: str, **more: Any) -> JSONResponse:
     )
 
 
-async def _answer(_: Request, error: Exception) -> JSONResponse:
+async def answer(_: Request, error: Exception) -> JSONResponse:
+    """The problem that an error of a route is."""
     status, detail, more = 500, "internal error; the server's log has the details", {}
     match error:
         case Problem():
@@ -135,9 +136,9 @@ async def _answer(_: Request, error: Exception) -> JSONResponse:
             status, detail = 507, f"the runs folder cannot be used: {error.strerror}"
         case _:
             _logger.error("a request failed", exc_info=error)
-    answer = response(status, detail, **more)
-    answer.headers.update(getattr(error, "headers", None) or {})
-    return answer
+    problem = response(status, detail, **more)
+    problem.headers.update(getattr(error, "headers", None) or {})
+    return problem
 
 
 def install(app: FastAPI) -> None:
@@ -146,4 +147,4 @@ def install(app: FastAPI) -> None:
         Problem, HTTPException, RequestValidationError, InferenceError, StoreError, SessionBusy,
         OSError, Exception,
     ):  # fmt: skip
-        app.add_exception_handler(kind, _answer)
+        app.add_exception_handler(kind, answer)

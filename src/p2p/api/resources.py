@@ -30,7 +30,10 @@ class ResourceHistory:
         now = time.time()
         if now - self._gpus_at >= GPUS_EVERY_S:
             self._gpus, self._gpus_at = tuple(gpu.busy for gpu in list_gpus()), now
+        is_first = not self.core_percent
         self.core_percent = psutil.cpu_percent(percpu=True)
+        if is_first:  # there is nothing yet that it could be a share of
+            return
         memory = psutil.virtual_memory()
         self._samples.append(
             ResourceSample(

@@ -41,7 +41,7 @@ from p2p.contracts import (
 from p2p.contracts import (
     IterationRunEntry as IterationRunEntry,
 )
-from p2p.records.loop_files import SteeringTaken
+from p2p.records.loop_files import CandidateRow, SteeringTaken
 from p2p.records.statuses import Outcome
 from p2p.scheduler.records import BackendName, Id, NodeConfig
 from p2p.session.request import SessionOptions, SessionRequest
@@ -131,6 +131,8 @@ class SessionDetail(SessionRow):
     """Feedback that the session has not taken up yet."""
     analysis: SessionAnalysis | None = None
     """The latest look back at it."""
+    seconds_left: float | None = None
+    """Until it ends at the latest, if no further iteration passes; None: not known."""
     resumable: bool = False
     minutes_to_go_on: float | None = None
     """The time limit, in all, with which it resumes unless the request sets one."""
@@ -145,6 +147,8 @@ class LoopIterationSummary(Record):
     iteration_id: str
     status: StatusLiteral
     progress: float | None = None
+    seconds_left: float | None = None
+    """Until all its runs are trained, at their pace so far; None: it is not training."""
     parent: int | None = None
     changes: str = ""
     """Against the parent."""
@@ -165,6 +169,10 @@ class LoopIterationSummary(Record):
     confidence: Score | None = None
     unavailable: dict[str, str] = Field(default_factory=dict)
     reward: AuthoredCode | None = None
+    candidates: tuple[CandidateRow, ...] = ()
+    """The rewards that it chose from, where there were several."""
+    choice: str = ""
+    """Why it chose the one it did."""
     reward_code: str = ""
     reward_spec: RewardSpec = RewardSpec()
     aggregation: IterationAggregation | None = None
@@ -206,6 +214,10 @@ class IterationDetail(IterationSummary):
     summary: TrainSummary | None = None
     eval_results: tuple[EvalResult, ...] = ()
     judgment: JudgmentResult | None = None
+    candidates: tuple[CandidateRow, ...] = ()
+    """The rewards that it chose from, where there were several."""
+    choice: str = ""
+    """Why it chose the one it did."""
     progress: float | None = None
     videos: tuple[Video, ...] = ()
 
@@ -669,8 +681,9 @@ class SelfPlayRow(Record):
     """A self-play run in a list."""
 
     run_id: str
+    name: str
     job_id: str | None = None
-    """Of a run that is queued or running as a job: it can be stopped."""
+    """Of a run that is a job: it has a log, and can be stopped from here."""
     status: str
     step: int
     updates: int | None = None

@@ -24,9 +24,10 @@ from p2p.benchmark.measuring import ground_truth
 from p2p.contracts import EvalResult, SessionAnalysis
 from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
-from p2p.records.loop_files import SteeringTaken
-from p2p.records.session_view import IterationView, RunView, SessionView
+from p2p.records.loop_files import SteeringTaken, candidate_rows
+from p2p.records.session_view import IterationView, RunView, SessionView, training_left
 from p2p.records.statuses import RESUMABLE
+from p2p.records.time_left import session_left
 from p2p.session.request import command_line, minutes_to_resume
 from p2p.session.steering import merge, pending_feedback
 from p2p.session.stopping import worked_s
@@ -66,7 +67,7 @@ def read_row(session_id: str, folder: Path) -> SessionRow | None:
         session_id=session_id,
         env_id=asked.env_id if asked else view.env_id,
         video=shown_video(session_id, view),
-        best_score=result.score if result else None,
+        best_score=view.best_score,
         iterations=len(view.record.iteration_records()),
         max_iterations=asked.loop.max_iterations if asked else None,
         model=asked.loop.model if asked else "",
@@ -100,6 +101,7 @@ def session_detail(session_id: str, record: SessionRecord) -> SessionDetail:
             for number, order in pending.items()
         ),
         analysis=read_model(record.analysis_path, SessionAnalysis),
+        seconds_left=session_left(view) if view.status == "running" else None,
         resumable=asked is not None and is_resumable(view.status, pending),
         minutes_to_go_on=minutes_to_resume(asked, worked_s(record)) if asked else None,
         command=command_line(asked, record.path) if asked else "",
@@ -141,11 +143,13 @@ def _loop_iteration(
             judgment, "intent_score", "score_std", "passed", "criteria", "diagnosis",
             "failure_tags", "agreement", "confidence",
         ),
-        **_fields(view, "reward", "aggregation", "revision"),
+        **_fields(view, "reward", "aggregation", "revision", "candidates"),
+        choice=view.search.reason if view.search else "",
         iteration=view.number,
         iteration_id=record.iteration_id,
         status=record.derive_status(),
         progress=record.compute_progress(),
+        seconds_left=training_left(runs, view.search),
         changes=changes,
         verdict=verdict_sentence(session, view),
         confirmed_score=view.confirmation.intent_score if view.confirmation else None,
@@ -246,6 +250,7 @@ def iteration_summary(session_id: str, record: IterationRecord) -> IterationSumm
 def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetail:
     """A training run, or an iteration of the loop, in full."""
     _, evaluations = record.parse_scalars()
+    search = record.search.read()
     return IterationDetail(
         **iteration_summary(session_id, record).model_dump(),
         config=record.config.read(),
@@ -254,6 +259,8 @@ def iteration_detail(session_id: str, record: IterationRecord) -> IterationDetai
         summary=record.read_summary(),
         eval_results=tuple(_valid(evaluations)),
         judgment=record.read_judgment(),
+        candidates=candidate_rows(record.candidates.read(), search),
+        choice=search.reason if search else "",
         progress=record.compute_progress(),
         videos=tuple(
             video

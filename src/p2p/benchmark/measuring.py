@@ -26,6 +26,7 @@ from p2p.benchmark.truth.episode import Episode
 from p2p.contracts import Record, SessionResult
 from p2p.files import read_model, save_model
 from p2p.records.iteration_record import SessionRecord
+from p2p.training.specs.quantities import Robot, compute
 
 NOT_YET = "not measured yet"
 EPISODES = 10
@@ -156,17 +157,23 @@ def play_policy(env_id: str, policy_file: Path, seeds: Sequence[int] = SEEDS) ->
         policy = Policy.load(policy_file)
     except (PolicyFileError, OSError) as error:
         raise NotPlayable(f"{policy_file}: {error}") from error
-    return list(play(env_id, lambda obs: policy.act(obs[None])[0], seeds))
+    act: Act = lambda obs: policy.act(obs[None])[0]  # noqa: E731
+    return list(play(env_id, act, seeds, observe_time=policy.observe_time))
 
 
-def play(env_id: str, act: Act, seeds: Sequence[int]) -> Iterator[Episode]:
-    """One episode for each seed, in the environment as it is registered; raises NotPlayable."""
+def play(
+    env_id: str, act: Act, seeds: Sequence[int], *, observe_time: bool = False
+) -> Iterator[Episode]:
+    """One episode for each seed, in the environment as it is registered; raises NotPlayable.
+
+    `observe_time` says whether the policy sees the time, as its file says.
+    """
     from gymnasium.error import Error
 
     from p2p.training.envs.registry import make_single
 
     try:
-        env = make_single(env_id, None, None)
+        env = make_single(env_id, observe_time=observe_time)
     except (ValueError, Error) as error:
         raise NotPlayable(f"{env_id} cannot be made: {error}") from error
     try:
@@ -178,21 +185,26 @@ def play(env_id: str, act: Act, seeds: Sequence[int]) -> Iterator[Episode]:
 
 def _episode(env: Any, act: Act, seed: int) -> Episode:
     obs, _ = env.reset(seed=seed)
-    model, data = env.unwrapped.model, env.unwrapped.data
-    states = [_state(data)]
+    model, data, robot = env.unwrapped.model, env.unwrapped.data, Robot.of(env)
+    states = [_state(robot, data)]
     over = False
     while not over:
         try:
             obs, _, terminated, truncated, _ = env.step(act(obs))
         except ValueError as error:
             raise NotPlayable(f"the policy does not fit the environment: {error}") from error
-        states.append(_state(data))
+        states.append(_state(robot, data))
         over = terminated or truncated
-    qpos, xpos, rotation = (np.stack(part) for part in zip(*states, strict=True))
+    qpos, xpos, rotation, feet = (np.stack(part) for part in zip(*states, strict=True))
     names = tuple(model.body(number).name for number in range(model.nbody))
     horizon = env.spec.max_episode_steps or len(states) - 1
-    return Episode(qpos, xpos, rotation, names, float(env.unwrapped.dt), horizon)
+    foot_names = tuple(robot.body_name(foot) for foot in robot.feet)
+    dt = float(env.unwrapped.dt)
+    return Episode(qpos, xpos, rotation, feet, names, foot_names, dt, horizon)
 
 
-def _state(data: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    return data.qpos.copy(), data.xpos.copy(), data.xmat[1].reshape(3, 3).copy()
+def _state(robot: Robot, data: Any) -> tuple[NDArray[Any], ...]:
+    names = ["foot_height"] if robot.feet else []
+    heights = compute(robot, names, lambda field: np.asarray(getattr(data, field)))
+    rotation = data.xmat[1].reshape(3, 3).copy()
+    return data.qpos.copy(), data.xpos.copy(), rotation, heights.get("foot_height", np.zeros(0))

@@ -39,6 +39,10 @@ RunsDirOption = Annotated[
 ]
 
 
+LISTED = {"session": "; `p2p sessions` lists them", "job": "; `p2p jobs list` lists them"}
+"""What to do about a name that is not there."""
+
+
 def runs_folder(runs_dir: Path | None) -> Path:
     from p2p.settings import get_settings
 
@@ -68,7 +72,7 @@ def find_name(text: str, names: Sequence[str], what: str, place: Path, noun: str
         return matches[0]
     if matches:
         raise UsageError(f"{what}: {text} may be {', '.join(matches[-5:])}: type more of the name")
-    hint = did_you_mean(text, names)
+    hint = did_you_mean(text, names) or LISTED.get(noun or what.lower(), "")
     raise UsageError(f"{what}: there is no {noun or what.lower()} {text} in {place}{hint}")
 
 

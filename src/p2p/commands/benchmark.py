@@ -31,6 +31,7 @@ from p2p.commands.console import (
     shown,
     usage_errors,
 )
+from p2p.commands.live import plain_table
 from p2p.session.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def benchmark(
         int | None, typer.Option(metavar="N", help="The training seed.", show_default="1")
     ] = None,
     side_info: Annotated[
-        bool | None, typer.Option("--side-info", help="Rewards see the simulator's state.")
+        bool | None,
+        typer.Option(
+            "--side-info/--no-side-info", help="Rewards see quantities.", show_default="on"
+        ),
     ] = None,
     max_parallel: Annotated[
         int, typer.Option(metavar="N", help="Prompts in parallel; 0: as many as fit.")
@@ -271,12 +275,14 @@ def _show_plan(benchmark: Benchmark, needed: Workload, *, as_json: bool) -> None
     if as_json:
         print_json({**benchmark.model_dump(mode="json"), "workload": needed.model_dump()})
         return
-    for number, stage in enumerate(benchmark.stages):
-        staged = benchmark.mode == "staged"
-        out.print(f"[bold]stage {number + 1}[/]" if staged else "[bold]all[/]")
+    staged = benchmark.mode == "staged"
+    table = plain_table("stage" if staged else "case", "environment", "difficulty")
+    table.add_column("prompt", ratio=1)  # wrapped: a plan is read before it is paid for
+    for number, stage in enumerate(benchmark.stages, 1):
         for case in map(benchmark.case, stage):
-            line = f"{case.number:>4}  {case.env_id:<26} {case.difficulty:<7} {case.instruction}"
-            out.print(escape(line), soft_wrap=True)
+            first = f"{number}" if staged else f"{case.number}"
+            table.add_row(first, escape(case.env_id), case.difficulty, escape(case.instruction))
+    out.print(table)
     for line in needed.lines:
         out.print(escape(line), soft_wrap=True)
 
@@ -298,12 +304,17 @@ def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
         print_json(report.model_dump(mode="json"))
     else:
         group = report.overall
-        out.print(f"finished  {group.finished} of {group.cases}, {group.errors} with an error")
-        out.print(f"passed    {rate(group.judged)} by the judge", soft_wrap=True)
-        out.print(f"not confirmed  {group.not_confirmed}", soft_wrap=True)
-        out.print(f"ground-truth pass rate  {rate(group.true)}", soft_wrap=True)
+        table = plain_table("", "", show_header=False)
+        for title, value in (
+            ("finished", f"{group.finished} of {group.cases}, {group.errors} with an error"),
+            ("passed by the judge", rate(group.judged)),
+            ("not confirmed", f"{group.not_confirmed}"),
+            ("ground-truth pass rate", rate(group.true)),
+        ):
+            table.add_row(title, escape(value))
+        out.print(table)
         for line in agreement(report):
-            out.print(escape(line), soft_wrap=True)
+            out.print(escape(line))
         for path in files:
             out.print(f"[bold]report[/]  {escape(shown(path))}", soft_wrap=True)
     return any(case.outcome not in JUDGED for case in report.cases)

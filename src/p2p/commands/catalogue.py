@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +32,7 @@ from p2p.commands.runs import open_run
 from p2p.commands.train import EnvOption, RewardFile, open_reward
 
 if TYPE_CHECKING:
+    from p2p.config import TrainConfig
     from p2p.training.env_spec import EnvSpec
     from p2p.training.reward.check import CheckResult
 
@@ -41,9 +43,10 @@ def envs(
     env_id: Annotated[str | None, typer.Argument(help="Show one environment in full.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments, or describe one: observations by index, actions, joints, bodies.
+    """List the environments, or describe one.
 
-    Everything shown is read off the live environment.
+    Observations by index, actions, joints and bodies are read off the live
+    environment.
 
     [bold]Examples[/]
 
@@ -110,13 +113,28 @@ def _describe(spec: EnvSpec) -> None:
         ("observation: obs[..., index]", observation),
         ("action: action[..., index]", actions),
         ("info", info),
-        ("joints", escape(spec_text.joint_semantics(spec))),
-        ("bodies", escape(spec_text.body_geometry(spec))),
-        ("state", escape(spec_text.body_info(spec))),
-        ("camera", escape(spec_text.camera_text(spec))),
+        ("quantities: info[name] in rewards", _wrapped(spec_text.quantity_table(spec))),
+        ("joints", _wrapped(spec_text.joint_semantics(spec))),
+        ("bodies", _wrapped(spec_text.body_geometry(spec))),
+        ("state", _wrapped(spec_text.body_info(spec))),
+        ("camera", _wrapped(spec_text.camera_text(spec))),
     ):
         out.rule(f"[bold]{escape(title)}", align="left")
         out.print(content)
+
+
+def _wrapped(text: str) -> str:
+    """The text for this console: what a line has no room for stands below its beginning."""
+    return "\n".join(
+        textwrap.fill(
+            line,
+            out.width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip(" -"))),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in escape(text).splitlines()
+    )
 
 
 def rewards(
@@ -129,9 +147,9 @@ def rewards(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the built-in rewards, or print the source of one to start from.
+    """List the built-in rewards, or print the source of one.
 
-    Each is a reward file as you would write one.
+    Each is a reward file as you would write one: a place to start from.
 
     [bold]Examples[/]
 
@@ -183,13 +201,18 @@ def check(
     ],
     env: EnvOption = None,
     side_info: Annotated[
-        bool, typer.Option("--side-info", help="Give it mj_model and mj_data in info.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--side-info/--no-side-info",
+            help="Whether info has the environment's quantities and mj_data.",
+            show_default="as the session; else on",
+        ),
+    ] = None,
     runs_dir: RunsDirOption = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a reward on its real environment, in the sandbox, and say what is wrong.
+    """Run a reward on its real environment, and say what is wrong.
 
     Looks at syntax, signature, what it returns, whether values are finite and
     terms sum to the total, dead and constant terms, whether one call can serve
@@ -205,12 +228,18 @@ def check(
     from p2p.config import TrainConfig
     from p2p.training.reward.check import check_reward
 
-    file, with_state = reward_or_session(reward, runs_dir)
+    file, config = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id
-    side_info = side_info or with_state
+    side_info = config.side_info if side_info is None else side_info
     check_environment(env_id)
     with err.status(f"checking on {env_id}"):
-        report = check_reward(file.path, env_id, unsafe_local=unsafe_local, side_info=side_info)
+        report = check_reward(
+            file.path,
+            env_id,
+            unsafe_local=unsafe_local,
+            side_info=side_info,
+            observe_time=config.observe_time,
+        )
     if as_json:
         print_json(report.model_dump(mode="json") | {"ok": report.ok})
     else:
@@ -228,22 +257,23 @@ def check(
         raise typer.Exit(1)
 
 
-def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, bool]:
-    """The reward, and whether its session trains it with the simulator's state."""
+def reward_or_session(text: str, runs_dir: Path | None) -> tuple[RewardFile, TrainConfig]:
+    """The reward, and what it is trained with."""
+    from p2p.config import TrainConfig
     from p2p.rewards import list_rewards
 
     if text.endswith(".py") or Path(text).is_file() or text in {r.name for r in list_rewards()}:
-        return open_reward(text), False
+        return open_reward(text), TrainConfig()
     if not means_session(text, runs_dir):
         try:
-            return open_reward(text), False
+            return open_reward(text), TrainConfig()
         except UsageError as error:
             raise UsageError(f"{error}; or give {ANY_SESSION}") from error
     record, config, _ = open_run(text, runs_dir)
     code = record.read_reward_source()
     if not code:
         raise UsageError(f"REWARD: {record.path} has no reward_fn.py")
-    return RewardFile(record.reward_fn_path, code, config.env_id), config.side_info
+    return RewardFile(record.reward_fn_path, code, config.env_id), config
 
 
 def _measured(result: CheckResult) -> None:

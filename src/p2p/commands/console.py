@@ -40,6 +40,7 @@ UnsafeFlag = Annotated[
         help="Where the kernel has no sandbox, run the reward without: it can do what you can.",
     ),
 ]
+EXIT_INTERRUPTED = 130
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 """Errors that are the disk's or its owner's, whichever command meets them; others are ours."""
 

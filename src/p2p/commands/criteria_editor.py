@@ -15,6 +15,7 @@ from rich.prompt import Confirm, Prompt
 
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
+from p2p.commands.live import plain_table
 from p2p.commands.session_progress import unchecked_lines
 from p2p.contracts import describe_errors
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from p2p.contracts import Criterion, Intent
 
 HELP = (
-    "[bold]enter[/] accept   [bold]drop 3[/]   [bold]threshold 3 2.5[/]   [bold]weight 3 0.5[/]"
-    "   [bold]edit[/] all of them, or add some, in your editor   [bold]quit[/]"
+    "[bold]enter[/] accept   [bold]drop 3[/]   [bold]threshold 3 2.5[/]   [bold]weight 3 0.5[/]\n"
+    "[bold]edit[/] all of them, or add some, in your editor   [bold]quit[/]"
 )
 
 
@@ -57,16 +58,20 @@ def _not_named(words: tuple[str, ...], criteria: tuple[Criterion, ...]) -> tuple
 
 
 def _show(intent: Intent) -> None:
+    table = plain_table("", "category", "asked", "weight")
+    table.add_column("criterion", ratio=1)
     for number, criterion in enumerate(intent.criteria, 1):
-        err.print(
-            f"[bold]{number:>2}[/] {criterion.category:<10} {escape(criterion.title)}: "
-            f"{escape(criterion.measure)} {escape(criterion.target)}  "
-            f"[dim]weight {criterion.weight:g}[/]",
-            soft_wrap=True,
+        table.add_row(
+            f"[bold]{number}[/]",
+            str(criterion.category),
+            escape(criterion.target),
+            f"{criterion.weight:g}",
+            f"{escape(criterion.title)}: [dim]{escape(criterion.measure)}[/]",
         )
+    err.print(table)
     for line in unchecked_lines(intent.unused_words):
         err.print(line, soft_wrap=True)
-    err.print(HELP, soft_wrap=True)
+    err.print(HELP)
 
 
 def apply(criteria: tuple[Criterion, ...], command: list[str]) -> tuple[Criterion, ...]:

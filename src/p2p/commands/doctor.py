@@ -26,7 +26,7 @@ class Finding:
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Check that training, the sandbox and rendering work here, and say how to fix what does not.
+    """Check what works on this machine, and say how to fix the rest.
 
     Exit status 1 if something that training needs is missing.
 
@@ -47,6 +47,8 @@ def doctor(as_json: JsonFlag = False) -> None:
                 first = ("[green]ok[/]" if finding.ok else missing, finding.name)
                 table.add_row(*(("", "") if number else first), escape(detail))
         out.print(table)
+        if all(finding.ok for finding in findings):
+            out.print('ready: p2p run "run forward fast"')
     if not all(finding.ok for finding in findings if finding.needed):
         raise typer.Exit(1)
 
@@ -92,6 +94,19 @@ def _machine() -> Finding:
     return Finding("machine", True, (f"{machine.cores} cores ({free} free), {memory:.1f} GB free",))
 
 
+def _model() -> Finding:
+    from p2p.inference.providers import BUILTIN, choose_model
+    from p2p.inference.question import InferenceError
+
+    try:
+        model = choose_model()
+    except InferenceError as error:
+        return Finding("model", False, (f"LLM_MODEL: {error}",), needed=False)
+    if model == BUILTIN:
+        return Finding("model", True, ("builtin, which needs no key; or set ANTHROPIC_API_KEY",))
+    return Finding("model", True, (model,))
+
+
 def _folder() -> Finding:
     from p2p.settings import get_settings
 
@@ -107,5 +122,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _machine,
     _sandbox,
     _rendering,
+    _model,
     _folder,
 )

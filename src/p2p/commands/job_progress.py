@@ -11,9 +11,10 @@ import typer
 from rich.console import Group
 from rich.markup import escape
 
-from p2p.commands.console import err
+from p2p.commands.console import EXIT_INTERRUPTED, err
 from p2p.commands.live import Bar, LiveView, bars, clock, plain_table, state_text
 from p2p.scheduler.records import ENDED
+from p2p.settings import command_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,6 @@ HEADER_LINES = 4
 ORDER: tuple[RunState, ...] = (
     "succeeded", "failed", "cancelled", "skipped", "starting", "running", "pending",
 )  # fmt: skip
-EXIT_INTERRUPTED = 130
 
 
 def counts_text(job: JobRow) -> str:
@@ -56,7 +56,9 @@ def exit_text(run: RunRow, kind: JobKind) -> str:
 
 
 def runs_table(runs: Sequence[RunRow], kind: JobKind) -> Table:
-    table = plain_table("run", "state", "node", "time", "attempt", wide=" ")
+    retried = any(run.attempt > 1 for run in runs)
+    columns = ("run", "state", "node", "time", *(("attempt",) if retried else ()))
+    table = plain_table(*columns, wide=" ")
     for run in runs:
         cancelling = run.cancel_requested and run.state not in ENDED
         seconds = (run.ended_at or time.time()) - run.started_at if run.started_at else None
@@ -65,7 +67,7 @@ def runs_table(runs: Sequence[RunRow], kind: JobKind) -> Table:
             state_text(run.state),
             run.node_id or "",
             "" if seconds is None else clock(seconds),
-            str(run.attempt) if run.attempt > 1 else "",
+            *((str(run.attempt),) if retried else ()),
             escape("cancelling" if cancelling else run.message or exit_text(run, kind)),
         )
     return table
@@ -111,6 +113,10 @@ def follow(store: Store, job_id: str) -> None:
                 if all(run.state in ENDED for run in runs):
                     return
                 time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        cancel = command_in(store.runs_dir, f"p2p jobs cancel {job_id}")
+        err.print(f"the job continues; cancel it with: {escape(cancel)}", soft_wrap=True)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         err.print(f"{job_id}: {counts_text(job)}", soft_wrap=True)
 

@@ -274,4 +274,6 @@ def _change(
         after = find_job(store, chosen.job_id)
     value = {"job_id": chosen.job_id, "runs": count, "state": after.state}
     done = {"cancel": "cancelled", "retry": "queued again"}[what]
-    answer(value, f"{chosen.job_id}: {count} runs {done}", as_json=as_json)
+    answer(
+        value, f"{chosen.job_id}: {count} run{'' if count == 1 else 's'} {done}", as_json=as_json
+    )

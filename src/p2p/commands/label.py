@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from p2p.commands.arguments import RunsDirOption, SessionArgument, find_name, open_session
 from p2p.commands.console import (
+    EXIT_INTERRUPTED,
     CommandError,
     JsonFlag,
     UsageError,
@@ -25,6 +26,8 @@ from p2p.commands.console import (
 if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.session.labels import LabelledVideo
+
+QUESTION = "score 0..1, nothing to skip, q to end"
 
 
 def label(
@@ -52,7 +55,7 @@ def label(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Score a session's videos yourself, blind, and compare with its judges.
+    """Score a session's videos yourself; compare with its judges.
 
     Videos have names that say nothing of their iteration or score. Scores stay in
     the session's folder; its report says how far they are from the judges'.
@@ -109,7 +112,11 @@ def _ask(record: SessionRecord, videos: list[LabelledVideo], annotator: str) -> 
     for number, video in enumerate(left, 1):
         place = escape(shown(blind_copy(record, video)))
         err.print(f"{number} of {len(left)}  {place}", soft_wrap=True)
-        text = typer.prompt("score 0..1, nothing to skip, q to end", default="", show_default=False)
+        try:
+            text = typer.prompt(QUESTION, default="", show_default=False, err=True)
+        except typer.Abort:  # Ctrl-C, or the end of the input
+            err.print("\nscores so far are kept", style="dim")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         if text.strip() == "q":
             return
         try:

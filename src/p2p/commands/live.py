@@ -52,12 +52,31 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def about(seconds: float) -> str:
-    """`about 4 min`, rounded up."""
-    minutes = math.ceil(seconds / 60)
-    if minutes <= 1:
-        return "less than a minute"
-    return f"about {minutes} min" if minutes < 120 else f"about {math.ceil(minutes / 60)} h"
+def roughly(seconds: float) -> str:
+    """`40 s`, `6 min`, `2.5 h`: no more exact than an estimate is, and never less than it."""
+    if seconds <= 55:
+        return f"{max(5, math.ceil(seconds / 5) * 5)} s"
+    if seconds <= 90 * 60:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{math.ceil(seconds / 1800) / 2:g} h"
+
+
+class Countdown:
+    """A time left that runs down, and follows its estimates only where they differ by much."""
+
+    def __init__(self, tolerance: float = 0.1) -> None:
+        self.tolerance = tolerance
+        self._end: float | None = None
+
+    def left(self, estimate: float | None, now: float | None = None) -> float | None:
+        """Seconds to show for this estimate; None where there is none."""
+        if estimate is None:
+            self._end = None
+            return None
+        now = time.monotonic() if now is None else now
+        if self._end is None or abs(self._end - now - estimate) > self.tolerance * estimate:
+            self._end = now + estimate
+        return self._end - now
 
 
 def share_text(share: float, total: int) -> str:
@@ -154,7 +173,9 @@ class LiveView:
         if key not in self._printed:
             self._printed.add(key)
             for line in lines:
-                self.console.print(line, soft_wrap=isinstance(line, str))
+                # A terminal would break long lines within words; a file keeps them whole.
+                whole = isinstance(line, str) and not self.console.is_terminal
+                self.console.print(line, soft_wrap=whole)
 
     def time_for_a_line(self) -> bool:
         """Whether to print how far it is, where nobody sees the region."""
@@ -214,4 +235,4 @@ class TrainingProgress(LiveView):
                     f"episodes: {result.mean_return:,.1f} ± {result.std_return:,.1f}"
                 )
             case Finished():
-                self.phase, self.step = "videos", self.total
+                self.phase, self.step = "finishing", self.total

@@ -73,7 +73,7 @@ def nodes() -> None:
     [bold]Examples[/]
 
       p2p nodes list
-      p2p nodes add gpu1 --backend ssh --host 10.0.0.7 --cores 32 --base-dir /srv/p2p
+      p2p nodes add gpu1 --backend ssh --host gpu1 --cores 32 --base-dir /srv/p2p
     """
 
 
@@ -94,7 +94,7 @@ def add(
     [bold]Examples[/]
 
       p2p nodes add local --cores 4 --replace
-      p2p nodes add gpu1 --backend ssh --host gpu1.lab --cores 32 --base-dir /srv/p2p
+      p2p nodes add gpu1 --backend ssh --host gpu1 --cores 32 --base-dir /srv/p2p
       p2p nodes add cluster --backend ray --address 10.0.0.1:6379 --cores 256
       p2p nodes add hpc --backend slurm --base-dir /shared/p2p --cores 512
     """
@@ -195,7 +195,7 @@ def _find(store: Store, name: str) -> NodeConfig:
     node = store.node(name)
     if node is None:
         hint = did_you_mean(name[:100], [known.node_id for known in store.nodes()])
-        raise UsageError(f"NODE: there is no node {name[:100]}{hint}")
+        raise UsageError(f"NODE: there is no node {name[:100]}{hint or '; see p2p nodes list'}")
     return node
 
 

@@ -79,9 +79,9 @@ def run(
 
       p2p run "run forward fast"
       p2p run "spin in place" --env Ant-v5 --seeds 3 --iterations 8
-      p2p run "hop" --model anthropic:claude-sonnet-4-5 --budget-usd 5
+      p2p run "hop" --model anthropic:claude-sonnet-5-5 --budget-usd 5
       p2p run "walk backward" --env Walker2d-v5 --max-minutes 30
-      p2p run - --vlm google:gemini-2.5-flash --json < prompt.txt
+      p2p run - --vlm google:gemini-3.8-flash --json < prompt.txt
 
     Derives measurable criteria from the prompt, writes a reward and a judge,
     trains, judges, confirms on held-out seeds, and revises until it passes.
@@ -144,7 +144,7 @@ def resume(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Resume a session that was stopped, paused, killed or ran out of budget or time.
+    """Resume a session that was stopped, killed or out of budget.
 
     No finished phase is repeated, and no answer of a model is paid for twice.
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from p2p.commands.arguments import ANY_SESSION, RunsDirOption, is_session, open_session
 from p2p.commands.console import (
+    EXIT_INTERRUPTED,
     CommandError,
     JsonFlag,
     UnsafeFlag,
@@ -51,7 +52,6 @@ StepOption = Annotated[
         show_default="the best one",
     ),
 ]
-EXIT_INTERRUPTED = 130
 SEED_HELP = "Block of evaluation seeds; block 0 is the one that training evaluates on."
 
 
@@ -66,7 +66,7 @@ def evaluate(
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Evaluate a trained policy on held-out seeds and print its returns.
+    """Evaluate a trained policy on held-out seeds.
 
     Of a session it is the policy of the best iteration. Equal seeds give equal
     episodes.
@@ -117,8 +117,9 @@ def play(
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Watch a trained policy: in a window where there is a display, else as a video.
+    """Watch a trained policy, in a window or as a video.
 
+    Where there is no display, it is written to play.mp4.
     Of a session it is the policy of the best iteration. One episode, with the
     reward it was trained on.
 
@@ -159,8 +160,9 @@ def export(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a policy as a folder to share: weights, reward, metrics, replay, model card.
+    """Write a policy as a folder to share, with a model card.
 
+    Weights, reward, metrics and replay are in it.
     Of a session it is the policy of the best iteration. The layout is the one
     that Stable-Baselines3 users on the Hugging Face hub expect.
 

@@ -39,7 +39,9 @@ def open_store(runs_dir: Path | None) -> closing[Store]:
 def find_job(store: Store, text: str) -> JobRow:
     """The job meant: by its name, the start of it, or `last`."""
     if text == "last" and not store.jobs(1):
-        raise UsageError(f"JOB: there are no jobs in {store.runs_dir} yet")
+        raise UsageError(
+            f'JOB: there are no jobs in {store.runs_dir} yet: p2p jobs submit "run forward fast"'
+        )
     job = store.jobs(1)[0] if text == "last" else store.job(text)
     if job is None:
         near = store.jobs(6, prefix=text) or store.jobs(200)
@@ -51,7 +53,9 @@ def find_job(store: Store, text: str) -> JobRow:
 
 @app.callback()
 def scheduler() -> None:
-    """Run the scheduler yourself. `p2p jobs submit` starts one as long as there is work.
+    """Run the scheduler yourself, in the foreground.
+
+    `p2p jobs submit` starts one as long as there is work.
 
     [bold]Examples[/]
 

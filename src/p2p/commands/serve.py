@@ -29,7 +29,8 @@ GRACE_S = 3
 
 def serve(
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="0: any free port.")
+        int,
+        typer.Option("--port", "-p", min=0, max=65535, metavar="N", help="0: any free port."),
     ] = 8420,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
@@ -40,10 +41,11 @@ def serve(
     ] = False,
     runs_dir: RunsDirOption = None,
 ) -> None:
-    """Open the dashboard: start sessions, watch them learn, compare, steer.
+    """Open the dashboard: start, watch, compare and steer sessions.
 
-    Prints an address with a token that lets a browser in; it is new at every start, unless
-    P2P_TOKEN sets one. Sessions continue when the server ends (Ctrl-C).
+    Prints an address with a token that lets a browser in; it is new at every
+    start, unless P2P_TOKEN sets one. Sessions continue when the server ends
+    (Ctrl-C).
 
     [bold]Examples[/]
 

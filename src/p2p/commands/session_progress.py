@@ -10,9 +10,19 @@ from rich.console import Group
 from rich.markup import escape
 from rich.spinner import Spinner
 
-from p2p.commands.live import Bar, LiveView, about, bars, number, plain_table, share_text
-from p2p.records.session_view import SessionView
-from p2p.records.statuses import UNFINISHED
+from p2p.commands.live import (
+    Bar,
+    Countdown,
+    LiveView,
+    bars,
+    number,
+    plain_table,
+    roughly,
+    share_text,
+)
+from p2p.contracts import utc_now
+from p2p.records.session_view import SessionView, training_left
+from p2p.records.time_left import session_left
 from p2p.session.verdict import iteration_line, words_text
 
 if TYPE_CHECKING:
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 POLL_S = 0.5
+START_S = 10.0
+"""What a run takes to start where a core is free."""
 READING_SHARE = 20
 """Reading is followed by a pause of at least this many times its length."""
 BARS = "▁▂▃▄▅▆▇█"
@@ -82,23 +94,6 @@ def score_text(score: float | None, std: float | None = None) -> str:
     return f"{score:.2f}" + (f" ± {std:.2f}" if std is not None else "")
 
 
-def training_left(runs: Sequence[RunView]) -> float | None:
-    """Seconds until all are trained, by their own rates so far; None while none has a rate.
-
-    Runs that wait are taken to be as fast as the others, as many at a time as there are now.
-    """
-    active = [run for run in runs if run.status in UNFINISHED]
-    rates = [rate for run in runs if (rate := run.seconds_per_step) is not None]
-    if not active or not rates:
-        return None
-    usual = sum(rates) / len(rates)
-    left = [
-        (1 - run.progress) * run.total_timesteps * (run.seconds_per_step or usual) for run in active
-    ]
-    at_once = max(1, sum(run.status == "running" for run in active))
-    return max(*left, sum(left) / at_once)
-
-
 class SessionProgress(LiveView):
     """Follows a session's folder, and prints what is new.
 
@@ -110,6 +105,8 @@ class SessionProgress(LiveView):
         self.now: SessionView | None = None
         self.headline = ""
         self._phase = ""
+        self._times: list[str] = []
+        self._countdowns = {"training": Countdown(), "session": Countdown()}
         self._spinner = Spinner("dots")
         super().__init__(console)
         self._reading = threading.Lock()
@@ -152,7 +149,7 @@ class SessionProgress(LiveView):
     def update(self) -> None:
         """Read the folder once, and print what is new."""
         now = SessionView(self.record)
-        self.headline, self.now = _headline(now), now
+        self.headline, self.now = self._headline(now), now
         if now.env_reason:
             reason = escape(now.env_reason)
             self.line("environment", f"environment: [bold]{escape(now.env_id)}[/] ({reason})")
@@ -195,6 +192,29 @@ class SessionProgress(LiveView):
             parts.append(bars([_bar(run) for run in self.now.current.runs]))
         return Group(*parts)
 
+    def _headline(self, now: SessionView) -> str:
+        """`iteration 1 of at most 5 · training 40 s left · at most 6 min in all`."""
+        phase, current = PHASES[now.phase], now.current
+        runs = current.runs if current is not None and now.phase == "training" else ()
+        search = current.search if current is not None else None
+        left = self._countdowns["training"].left(training_left(runs, search))
+        most = self._countdowns["session"].left(session_left(now))
+        self._times = [
+            *([] if left is None else [f"{roughly(left)} left"]),
+            *([] if most is None else [f"at most {roughly(most)} in all"]),
+        ]
+        if current is None or now.phase in ("intent", "ended"):
+            return phase
+        parts = [f"iteration {current.number} of at most {now.loop.max_iterations}", phase]
+        if left is not None:
+            parts[-1] += f" {roughly(left)} left"
+        elif runs and all(_waits_long(run) for run in runs):
+            parts.append("waiting for a free core")
+        if most is not None:
+            what = "left in all" if left is None else "in all"
+            parts.append(f"at most {roughly(most)} {what}")
+        return " · ".join(parts)
+
     def _print_progress(self, now: SessionView) -> None:
         """What is going on, in lines, where nobody sees the region."""
         if self.console.is_terminal or now.phase == "ended":
@@ -207,22 +227,9 @@ class SessionProgress(LiveView):
             part = int(run.progress * PARTS)
             if 0 < part < PARTS:
                 last = number(run.training_returns[-1] if run.training_returns else None)
-                left = training_left(now.current.runs) if now.current else None
-                rest = f", {about(left)} left" if left is not None else ""
                 share = share_text(run.progress, run.total_timesteps).strip()
-                text = f"  {run.run_id}: {share}, return {last}{rest}"
-                self.line(f"{n}{run.run_id}{part}", text)
-
-
-def _headline(now: SessionView) -> str:
-    """`training  iteration 1 of up to 5  about 4 min of training left`."""
-    parts = [PHASES[now.phase]]
-    if now.current is not None and now.phase not in ("intent", "ended"):
-        parts.append(f"iteration {now.current.number} of up to {now.loop.max_iterations}")
-    left = training_left(now.current.runs) if now.current and now.phase == "training" else None
-    if left is not None:
-        parts.append(f"{about(left)} of training left")
-    return "  ".join(parts)
+                parts = (f"  {run.run_id}: {share}, return {last}", *self._times)
+                self.line(f"{n}{run.run_id}{part}", ", ".join(parts))
 
 
 def unchecked_lines(words: Sequence[str]) -> Iterator[str]:
@@ -230,6 +237,14 @@ def unchecked_lines(words: Sequence[str]) -> Iterator[str]:
     if words:
         text = escape(words_text(words))
         yield f"[yellow]not checked: {text} (no criterion measures it)[/]"
+
+
+def _waits_long(run: RunView) -> bool:
+    """Whether it has been queued for longer than a process takes to start."""
+    status = run.record.read_status()
+    if status is None or status.status != "queued":
+        return False
+    return (utc_now() - status.updated_at).total_seconds() > START_S
 
 
 def _progress(run: RunView) -> str:

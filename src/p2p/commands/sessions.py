@@ -17,13 +17,24 @@ from p2p.commands.arguments import (
     session_names,
     short_name,
 )
-from p2p.commands.console import CommandError, JsonFlag, err, out, print_json, shown
+from p2p.commands.console import (
+    EXIT_INTERRUPTED,
+    CommandError,
+    JsonFlag,
+    err,
+    out,
+    print_json,
+    shown,
+)
 from p2p.commands.live import plain_table, state_text
 
 if TYPE_CHECKING:
     from p2p.contracts import SessionAnalysis
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, SessionView
+
+REVIEW_LINES = 40
+"""Of a reviewer's diff; the whole of it is in reward.json."""
 
 
 def sessions(
@@ -99,7 +110,7 @@ def show(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a session: criteria, scores, what was changed and why, and the results.
+    """Show a session: criteria, scores, changes and results.
 
     [bold]Examples[/]
 
@@ -139,7 +150,7 @@ def _watch(record: SessionRecord) -> None:
 
             hint = f"the session continues; `p2p stop {command_name(record)}` ends it"
             err.print(escape(hint), style="dim", soft_wrap=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
@@ -155,6 +166,8 @@ def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
             {
                 "iteration": iteration.number,
                 "runs": [run.run_id for run in iteration.runs],
+                "candidates": [row.model_dump(mode="json") for row in iteration.candidates],
+                "choice": iteration.search.reason if iteration.search else "",
                 **{
                     name: value.model_dump(mode="json") if value else None
                     for name, value in (
@@ -179,6 +192,9 @@ def report(record: SessionRecord, now: SessionView) -> None:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
     # "cancelled by user" says its status itself.
     reason = now.error.removeprefix(now.status).strip()
+    if now.status == "max_iterations" and not reason:
+        count = len(now.iterations)
+        reason = f"(no pass within {count} iteration{'' if count == 1 else 's'})"
     out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
     for line in unchecked_lines(now.unchecked_words):
         out.print(line, soft_wrap=True)
@@ -208,14 +224,38 @@ def _line(now: SessionView, iteration: IterationView, best: IterationView | None
     tags = escape(", ".join(judged.failure_tags)) if judged else ""
     tags = f"  [dim]{tags}[/]" if tags else ""
     revision = iteration.revision
-    notes = [f"↻ {revision.changes}", *revision.notes] if revision else []
+    notes = [*_reviews(iteration), *candidate_lines(iteration)]
+    notes += [f"↻ {revision.changes}", *revision.notes] if revision else []
     change = "".join(f"\n[dim]{escape(line)}[/]" for line in notes)
     return f"iteration {iteration.number}{star}: {verdict}{tags}{change}"
 
 
+def candidate_lines(iteration: IterationView) -> list[str]:
+    """The rewards that it chose from, the chosen one marked, and why."""
+    lines = []
+    for row in iteration.candidates:
+        scores = [("-" if score is None else f"{score:.2f}") for score in row.scores.values()]
+        state = f"{' → '.join(scores)} ({row.steps:,} steps)" if scores else "not trained"
+        text = row.explanation.splitlines()[0] if row.explanation else ""
+        problems = "; ".join(problem.splitlines()[0] for problem in row.problems)
+        note = f" [{problems}]" if problems else ""
+        lines.append(f"{'*' if row.won else '·'} {row.name} {state}: {text}{note}".rstrip(": "))
+    reason = iteration.search.reason if iteration.search else ""
+    return [*lines, *([f"chosen: {reason}"] if reason else [])]
+
+
+def _reviews(iteration: IterationView) -> list[str]:
+    """What a reviewer changed in the reward, as lines of a diff."""
+    lines: list[str] = []
+    for step in iteration.reward.steps if iteration.reward else ():
+        if step.kind == "review" and step.diff:
+            lines += ["the reviewer changed the reward:", *step.diff.splitlines()[:REVIEW_LINES]]
+    return lines
+
+
 def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     from p2p.session.publishing import spent_text
-    from p2p.session.stopping import command_name
+    from p2p.session.stopping import command_name, resume_command
 
     folder = shown(record.path)
     lines = [("session", folder)]
@@ -232,6 +272,8 @@ def _places(record: SessionRecord, now: SessionView) -> list[tuple[str, str]]:
     if result.best_iteration is not None and result.run_id is not None:
         lines.append(("watch", f"p2p play {command_name(record)}"))
         lines.append(("share", f"p2p export {command_name(record)} --to FOLDER"))
+    if now.status == "max_iterations" and now.config is not None:
+        lines.append(("more", resume_command(record)))
     if result.cost_usd or result.unanswered:
         lines.append(("models", spent_text(result)))
     return lines
@@ -249,14 +291,14 @@ def analyze(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Analyze a session: what worked, what did not, why, and what to try.
+    """Analyze a session: what worked, what did not, what to try.
 
     The report is kept in the session's analysis.json.
 
     [bold]Examples[/]
 
       p2p analyze last
-      p2p analyze last --again --model anthropic:claude-sonnet-4-5
+      p2p analyze last --again --model anthropic:claude-sonnet-5-5
     """
     from p2p.session.agents import analyze_session
 
@@ -273,7 +315,9 @@ def analyze(
 
 
 def _show_analysis(analysis: SessionAnalysis) -> None:
-    out.print(escape(analysis.summary), soft_wrap=True)
+    out.print(escape(analysis.summary), soft_wrap=not out.is_terminal)
+    table = plain_table("", show_header=False)
+    table.add_column(ratio=1)
     for title, lines in (
         ("worked", analysis.worked),
         ("did not", analysis.failed),
@@ -281,4 +325,5 @@ def _show_analysis(analysis: SessionAnalysis) -> None:
         ("try", analysis.suggestions),
     ):
         for i, line in enumerate(lines):
-            out.print(f"[bold]{title if i == 0 else '':<8}[/] {escape(line)}", soft_wrap=True)
+            table.add_row(f"[bold]{'' if i else title}[/]", escape(line))
+    out.print(table)

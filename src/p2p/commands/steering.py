@@ -39,7 +39,7 @@ def stop(
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop a running session. What is done stays, and `p2p resume` continues from there.
+    """Stop a running session; `p2p resume` continues it.
 
     [bold]Examples[/]
 
@@ -179,11 +179,12 @@ def steer(
         pause=pause,
         criteria=read_criteria(criteria),
         reward_code=read_text(reward, "--reward") if reward else None,
-        hp_changes=_hyperparameters(setting or []),
+        hp_changes=_hyperparameters(setting or [], record),
     )
     path = give_feedback(record.path, order)
     status = record.derive_status()
-    then = "" if status == "running" else f"; it is {status}: {resume_command(record)}"
+    waits = f"; the session is {status}: apply it with {resume_command(record)}"
+    then = "" if status == "running" else waits
     number = int(path.stem)
     value = {
         "session_id": record.session_id,
@@ -221,13 +222,14 @@ def read_criteria(path: Path | None) -> tuple[Criterion, ...] | None:
         return parse_criteria(read_text(path, "--criteria"))
 
 
-def _hyperparameters(items: list[str]) -> dict[str, Any]:
+def _hyperparameters(items: list[str], record: SessionRecord) -> dict[str, Any]:
     from p2p.config import TrainConfig
     from p2p.session.steering import check_settings
 
     changes = parse_settings(items, TrainConfig.model_fields)
+    config = record.config.read()
     try:
-        check_settings(changes)
+        check_settings(changes, config.loop.train if config else TrainConfig())
     except ValueError as error:
         raise UsageError(f"--set {error}") from None
     return changes

@@ -101,7 +101,7 @@ def train(
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a policy on a reward: a Python file, or the name of a built-in one.
+    """Train a policy on a reward: a Python file, or a built-in one.
 
     Without --env, the reward's own ENV_ID counts. Ctrl-C stops a run and says how
     to resume it; a run that crashed or was killed resumes in the same way.

@@ -52,6 +52,13 @@ def parser() -> argparse.ArgumentParser:
     add("--runs-dir", type=Path, help="folder of the sessions (default: runs/)")
     add("--env-id", help="environment; overrides env_id of the config file")
     add("--iteration-id", help="name of the iteration directory (default: iter_1)")
+    add(
+        "--until",
+        type=int,
+        metavar="STEP",
+        help="train no further than to this step (default: to the end)",
+    )
+    add("--pause", action="store_true", help="with --until: keep the state, to be resumed later")
     add("--no-videos", action="store_true", help="do not render evaluation videos")
     add("--no-progress", action="store_true", help="do not print progress")
     add(
@@ -65,6 +72,10 @@ def parser() -> argparse.ArgumentParser:
 
 def read_inputs(arguments: argparse.Namespace) -> tuple[TrainConfig, str]:
     """The configuration and the reward's source; raises ValueError that names a flag."""
+    if arguments.until is not None and arguments.until < 1:
+        raise ValueError(f"--until: {arguments.until} is not a step; give 1 or more")
+    if arguments.pause and arguments.until is None:
+        raise ValueError("--pause: at which step? give --until STEP, too")
     fields = {}
     if arguments.config is not None:
         text = _read(arguments.config, "--config")
@@ -138,6 +149,8 @@ def main(argv: list[str] | None = None) -> int:
                 videos=not arguments.no_videos,
                 unsafe_local=arguments.unsafe_local,
                 lock_patience_s=math.inf,
+                until=arguments.until,
+                pause=arguments.pause,
             ),
             on_message=(lambda _: None) if arguments.no_progress else _print_progress,
         )

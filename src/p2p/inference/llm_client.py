@@ -9,12 +9,13 @@ import copy
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from p2p.event_log import current_log, use_log
+from p2p.event_log import current_log, emit, use_log
 from p2p.inference import prices
 from p2p.inference.agent_tools import ToolBudget, offered
 from p2p.inference.ledger import Ledger
-from p2p.inference.providers import choose_model, make_model, split_model
+from p2p.inference.providers import BUILTIN, choose_model, make_model, split_model
 from p2p.inference.question import (
+    OFF,
     Answer,
     AskAgain,
     AskingCancelled,
@@ -73,6 +74,7 @@ class LLMClient:
         """What was asked and spent, in all processes of the session."""
         self._builtin = builtin
         self._options = RequestOptions(retry or RetryPolicy(), thinking_effort, max_tokens)
+        self._no_thinking: set[str] = set()
         self._cancelled = cancelled
         self._log = current_log()
 
@@ -103,10 +105,11 @@ class LLMClient:
         model = MeteredModel(
             make_model(self.model, self._builtin),
             self.model,
-            question.role,
+            question,
             self.ledger,
             self._options,
         )
+        self._note_thinking(model, question)
         requests = question.max_tool_calls + 2 * TIMES_ASKED_AGAIN + 2
         try:
             async with model:
@@ -127,6 +130,15 @@ class LLMClient:
                 self.ledger.give_back(model.used)
             raise
         return Answer(result.output, Conversation(result.all_messages()), self.model)
+
+    def _note_thinking(self, model: MeteredModel, question: Question[Output]) -> None:
+        """Say once for each model that it cannot be told to think."""
+        asked = question.thinks and self._options.thinking_effort not in ("", OFF)
+        if not asked or model.can_think or self.model in {BUILTIN, *self._no_thinking}:
+            return
+        self._no_thinking.add(self.model)
+        note = f"{self.model} cannot be told how hard to think: it answers as it does by itself"
+        emit("llm.no_thinking", model=self.model, reason=note)
 
     def _agent(self, model: MeteredModel, question: Question[Output]) -> Agent[object, Output]:
         import pydantic_ai

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import time
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import BaseModel, ValidationError
 from pydantic_ai.exceptions import (
     ContentFilterError,
     ModelAPIError,
@@ -24,7 +26,7 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UserError,
 )
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.wrapper import WrapperModel
 
 from p2p.contracts import ModelCall
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
     from p2p.inference.ledger import Ledger
-    from p2p.inference.question import RequestOptions, RetryPolicy
+    from p2p.inference.question import Question, RequestOptions, RetryPolicy
 
 LEAST_ANSWER = 1024
 """Tokens; with money for less than that a call is not worth making."""
@@ -66,6 +68,11 @@ _LONGEST_ANSWER = 64_000
 _MONEY_POLL_S = 0.05
 _LONGEST_MESSAGE = 500
 _NOT_REACHED = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+
+THINKING_TOKENS = {
+    "minimal": 1024, "low": 2048, "medium": 10_000, "high": 16_384, "xhigh": 32_768, "max": 32_768,
+}  # fmt: skip
+"""Room for thinking beside the answer: what models that are told a number are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +92,23 @@ class MeteredModel(WrapperModel):
     """One question's model."""
 
     def __init__(
-        self, wrapped: Model, name: str, role: str, ledger: Ledger, options: RequestOptions
+        self,
+        wrapped: Model,
+        name: str,
+        question: Question[Any],
+        ledger: Ledger,
+        options: RequestOptions,
     ) -> None:
         super().__init__(wrapped)
         self.name = name
-        self.role = role
+        self.role = question.role
+        self.answer = question.output
         self.ledger = ledger
         self.options = options
+        self.effort = options.thinking_effort if question.thinks else ""
+        """How hard to think; empty: not at all, or as the model does by itself."""
+        if self.effort not in THINKING_TOKENS or not self.can_think:
+            self.effort = ""
         self.used: list[tuple[str, Path]] = []
         """Key and file of the exchanges of this question so far."""
         self.cut_off = 0
@@ -100,6 +117,12 @@ class MeteredModel(WrapperModel):
         self._served_by = PROVIDERS[split_model(name)[0]]
         retry = options.retry
         self._timeout_s = retry.local_timeout_s if self._served_by.local else retry.timeout_s
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the model can be told to think first."""
+        profile = self.wrapped.profile
+        return bool(profile.get("supports_thinking") or profile.get("thinking_always_enabled"))
 
     async def request(
         self,
@@ -110,12 +133,12 @@ class MeteredModel(WrapperModel):
         """The answer: from its file, or from the model."""
         plain = plain_messages(messages)
         offer = plain_parameters(model_request_parameters)
-        key = request_key(self.name, plain, offer, self.options.thinking_effort)
+        key = request_key(self.name, plain, offer, self.effort)
         recorded = self.ledger.recorded(key)
         if recorded is not None:
             self.used.append((key, recorded.path))
             emit("llm.replay", role=self.role, model=self.name, file=recorded.path.name)
-            return self._usable(read_response(recorded.response))
+            return self._usable(read_response(recorded.response), model_request_parameters)
 
         request = _Request(
             messages,
@@ -129,7 +152,8 @@ class MeteredModel(WrapperModel):
         waited = 0.0
         while True:
             try:
-                return self._usable(await self._attempt(request, failed))
+                response = await self._attempt(request, failed)
+                return self._usable(response, model_request_parameters)
             except ModelAPIError as error:
                 failed += 1
                 timeouts += isinstance(error, ModelTimeoutError)
@@ -146,7 +170,8 @@ class MeteredModel(WrapperModel):
 
     async def _attempt(self, request: _Request, retries: int) -> ModelResponse:
         """Ask the model once, and keep the exchange: also one that may only be charged for."""
-        most = min(self.options.max_tokens << self.cut_off, _LONGEST_ANSWER)
+        answer = self.options.max_tokens << self.cut_off
+        most = min(answer + THINKING_TOKENS.get(self.effort, 0), _LONGEST_ANSWER)
         async with self._reserved(request.tokens, most) as held:
             call = ModelCall(number=0, role=self.role, model=self.name, retries=retries)
             started = time.monotonic()
@@ -212,7 +237,7 @@ class MeteredModel(WrapperModel):
         if self.name != BUILTIN:
             settings |= {"timeout": self._timeout_s, "max_retries": 0}
             if self.options.thinking_effort:
-                settings["thinking"] = self.options.thinking_effort
+                settings["thinking"] = affordable_effort(self.effort, max_tokens) or False
         return cast("ModelSettings", settings)
 
     async def _response(self, request: _Request, max_tokens: int) -> ModelResponse:
@@ -230,8 +255,8 @@ class MeteredModel(WrapperModel):
         except UserError as error:
             raise RequestRejected(f"{self.name} cannot be asked this: {_short(error)}") from error
 
-    def _usable(self, response: ModelResponse) -> ModelResponse:
-        """The answer, if there is one to go on with."""
+    def _usable(self, response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
+        """The answer, if there is one to go on with; one in plain text as the call it is for."""
         if response.finish_reason == "content_filter":
             self.refused = True
             details = response.provider_details or {}
@@ -243,7 +268,44 @@ class MeteredModel(WrapperModel):
             if not any(p for p in parts if not isinstance(p, TextPart) or p.content.strip()):
                 # All was spent on thinking; without a word the conversation could not go on.
                 response.parts = [TextPart("(cut off at the limit of tokens before any answer)")]
+        if parameters.output_tools and not response.tool_calls:
+            value = written_answer(response.text or "", self.answer)
+            if value is not None:
+                # Without the thinking: providers hold it against what it came with.
+                response.parts = [ToolCallPart(parameters.output_tools[0].name, value)]
         return response
+
+
+def affordable_effort(effort: str, max_tokens: int) -> str:
+    """The effort, or as much of it as leaves room for an answer; empty: none does."""
+    efforts = list(THINKING_TOKENS)
+    tried = efforts[efforts.index(effort) :: -1] if effort else []
+    fitting = (e for e in tried if THINKING_TOKENS[e] + LEAST_ANSWER <= max_tokens)
+    return next(fitting, "")
+
+
+_FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
+_DECODER = json.JSONDecoder(strict=False)  # code in a string may have its line breaks as they are
+
+
+def written_answer(text: str, kind: type[BaseModel]) -> dict[str, Any] | None:
+    """An answer that was written out as JSON: the whole text, or its only fenced block.
+
+    None where it is not complete, does not validate, or is not the only one.
+    """
+    text = text.strip()
+    starts = [0] if text.startswith("{") else [fence.end() for fence in _FENCE.finditer(text)]
+    values: list[dict[str, Any]] = []
+    for start in starts:
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+            kind.model_validate(value)
+        except (json.JSONDecodeError, RecursionError, ValidationError):
+            continue
+        rest = text[end:].strip()
+        if rest.startswith("```") if start else not rest:
+            values.append(value)
+    return values[0] if len(values) == 1 else None
 
 
 def _short(error: Exception) -> str:

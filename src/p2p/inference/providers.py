@@ -41,21 +41,23 @@ class Provider:
     """The setting of a key that it may ask for."""
     address: Callable[[Settings], str | None] = lambda _: None
     """None: the library knows it."""
+    sees: bool = False
+    """Whether its models take pictures, as far as one can tell by their provider."""
     prefix: str = ""
     """Another way to name it: `vllm-Qwen/Qwen3-VL-8B` is `vllm:Qwen/Qwen3-VL-8B`."""
 
 
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(
-        "anthropic_api_key", "claude-sonnet-5-5", r"claude", "anthropic",
+        "anthropic_api_key", "claude-sonnet-5-5", r"claude", "anthropic", sees=True,
         address=lambda settings: settings.anthropic_base_url,
     ),
     "openai": Provider(
-        "openai_api_key", "gpt-6.1-sol", r"gpt-(?!oss)|o[134]\b", "openai",
+        "openai_api_key", "gpt-6.1-sol", r"gpt-(?!oss)|o[134]\b", "openai", sees=True,
         address=lambda settings: settings.openai_base_url,
     ),
     "google": Provider(
-        "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", video_frames=200,
+        "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", video_frames=200, sees=True,
         address=lambda settings: settings.google_gemini_base_url,
     ),
     "openrouter": Provider(

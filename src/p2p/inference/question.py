@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+OFF = "off"
+"""The thinking effort of a client whose questions are all answered at once."""
 Output = TypeVar("Output", bound=BaseModel)
 Tool = Callable[..., str]
 """A plain function with type hints and a docstring; what it returns is shown to the model."""
@@ -48,6 +50,8 @@ class Question(Generic[Output]):
     """Raises `AskAgain` if the answer will not do; the model then sees why."""
     after: Conversation | None = None
     """Go on with this conversation (same role and instructions)."""
+    thinks: bool = False
+    """Whether it is worth thinking about before answering, as hard as the client is told to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ class RequestOptions:
 
     retry: RetryPolicy
     thinking_effort: str
+    """Of questions that are worth it; the others are answered at once. Empty: whatever the model
+    does by itself, for all of them."""
     max_tokens: int
     """Of an answer; doubled for the next try after one was cut off."""
 

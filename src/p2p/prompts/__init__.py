@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from p2p.contracts import Record
 
+AUTHORS = frozenset({"reward_author", "judge_author", "revise_agent"})
+"""The roles that think before they answer: hours of training depend on what they write."""
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _TAG = re.compile(r"<(?=/?request\b)", re.IGNORECASE)
 
@@ -49,6 +51,7 @@ def question(
         tools=tools,
         max_tool_calls=max_tool_calls,
         check=check,
+        thinks=role in AUTHORS,
     )
 
 

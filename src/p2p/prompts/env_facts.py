@@ -32,8 +32,14 @@ def overview(spec: EnvSpec) -> str:
 
 
 def body_facts(spec: EnvSpec) -> str:
-    """Overview, joints with the meaning of their sign, and how state arrays are indexed."""
-    return "\n\n".join((overview(spec), spec_text.joint_semantics(spec), spec_text.body_info(spec)))
+    """Overview, named quantities, joints with the meaning of their sign, state and shapes."""
+    parts = (
+        overview(spec),
+        spec_text.quantity_table(spec),
+        spec_text.joint_semantics(spec),
+        spec_text.body_info(spec),
+    )
+    return "\n\n".join(parts)
 
 
 def all_facts(spec: EnvSpec) -> str:

@@ -53,6 +53,9 @@ from p2p.records.loop_files import (
     BestRun,
     ClockReading,
     IterationPlan,
+    JudgeAmendment,
+    RewardCandidates,
+    RewardSearch,
     SteeringTaken,
 )
 from p2p.records.run_checks import (
@@ -105,14 +108,20 @@ class IterationRecord(Folder):
     judgment_path = FolderPath("judgment.json")
     streaming_dir = FolderPath("streaming_judgments")
     """With <step>.json for each early checkpoint that was judged."""
+    amendment = RecordFile("judge_amendment.json", JudgeAmendment)
+    """What later judges do better, by what judging this iteration has shown."""
     revised_reward_path = FolderPath("reward_fn_revised.py")
 
     # A loop iteration.
     plan = RecordFile("plan.json", IterationPlan)
     reward = RecordFile("reward.json", AuthoredCode)
     """The reward and how it came to be."""
+    candidates = RecordFile("candidates.json", RewardCandidates)
+    """The rewards it chooses from, where there are several."""
+    search = RecordFile("search.json", RewardSearch)
+    """How it chose one of them; `reward` is that one then."""
     judge = RecordFile("judge.json", AuthoredCode)
-    """Where other criteria count from this iteration on."""
+    """Where other criteria count from this iteration on, or the judge was amended for it."""
     aggregation = RecordFile("aggregation.json", IterationAggregation)
     best_run = RecordFile("best_run.json", BestRun)
     confirmation = RecordFile("confirmation.json", JudgmentResult)

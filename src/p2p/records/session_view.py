@@ -12,7 +12,7 @@ the terminal, the dashboard and a second terminal all see the same, also after a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -34,13 +34,23 @@ from p2p.event_log import last_event
 from p2p.files import read_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.lineage import Lineage
-from p2p.records.loop_files import BestRun, IterationPlan, SteeringTaken
+from p2p.records.loop_files import (
+    BestRun,
+    CandidateRow,
+    IterationPlan,
+    RewardSearch,
+    SteeringTaken,
+    candidate_rows,
+)
 from p2p.records.run_checks import step_of
-from p2p.records.statuses import ENDED
+from p2p.records.statuses import ENDED, UNFINISHED
 from p2p.records.upstream import UpstreamHistory, read_judgment
 
 Lines = list[dict[str, Any]]
 Phase = Literal["intent", "authoring", "training", "judging", "confirming", "revising", "ended"]
+
+SETTLED_SHARE, SETTLED_S = 0.03, 10.0
+"""Of a run's steps, or seconds: before that, its rate is one of starting and compiling."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +87,11 @@ class RunView:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Of its training so far, evaluations included; None before the first update."""
+        """Of its training so far, evaluations included; None before it has settled."""
         last = self._scalars[0][-1] if self._scalars[0] else {}
-        step, seconds = step_of(last), number(last.get("elapsed_time"))
+        step, seconds = step_of(last) or 0, number(last.get("elapsed_time"))
+        if step < SETTLED_SHARE * self.total_timesteps and seconds < SETTLED_S:
+            return None
         return seconds / step if step and seconds > 0 else None
 
     @cached_property
@@ -112,14 +124,30 @@ class RunView:
         return tuple(line["episodic_return"] for line in lines if "episodic_return" in line)
 
     @property
+    def training_curve(self) -> tuple[tuple[int, float], ...]:
+        """(step, mean return) of the training episodes, whose actions are sampled."""
+        points = ((step_of(line), line.get("episodic_return")) for line in self._scalars[0])
+        return tuple(
+            (step, float(value))
+            for step, value in points
+            if step is not None and isinstance(value, int | float) and math.isfinite(value)
+        )
+
+    @property
     def term_shares(self) -> dict[str, float]:
         """Of each reward term in the sum of absolute terms, in the last evaluation."""
-        last = self._scalars[1][-1].get("reward_terms") if self._scalars[1] else None
-        terms = last if isinstance(last, Mapping) else {}
-        sizes = {name: abs(number(value)) for name, value in terms.items()}
-        sizes = {name: size for name, size in sizes.items() if math.isfinite(size)}
+        sizes = {name: abs(mean) for name, mean in self.term_means.items()}
         total = sum(sizes.values())
-        return {name: size / total for name, size in sizes.items()} if total > 0 else {}
+        return {name: size / total if total > 0 else 0.0 for name, size in sizes.items()}
+
+    @property
+    def term_means(self) -> dict[str, float]:
+        """Of each reward term per step, in the last evaluation."""
+        line = self._scalars[1][-1] if self._scalars[1] else {}
+        terms, length = line.get("reward_terms"), number(line.get("episode_length"))
+        terms = terms if isinstance(terms, Mapping) and length > 0 else {}
+        means = {name: number(value) / length for name, value in terms.items()}
+        return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
     def dynamics(self) -> TrainingDynamics:
         """How PPO fared."""
@@ -128,6 +156,30 @@ class RunView:
     @cached_property
     def _scalars(self) -> tuple[Lines, Lines]:
         return self.record.parse_scalars()
+
+
+def training_left(runs: Sequence[RunView], search: RewardSearch | None = None) -> float | None:
+    """Seconds until all are trained, by their own rates so far; None while none has a rate.
+
+    Runs that wait are taken to be as fast as the others, as many at a time as there are now. Of a
+    search, the runs are those of its candidates, most of which end early.
+    """
+    active = [run for run in runs if run.status in UNFINISHED]
+    if not active:
+        return None
+    rates = [rate for run in runs if (rate := run.seconds_per_step) is not None]
+    if not rates:
+        return None
+    usual = sum(rates) / len(rates)
+    if search is not None and not search.winner:
+        reached = {run.run_id: round(run.progress * run.total_timesteps) for run in active}
+        at_once = max(1, sum(run.status == "running" for run in active))
+        return search.steps_left(reached) * usual / at_once
+    left = [
+        (1 - run.progress) * run.total_timesteps * (run.seconds_per_step or usual) for run in active
+    ]
+    at_once = max(1, sum(run.status == "running" for run in active))
+    return max(*left, sum(left) / at_once)
 
 
 @dataclass(frozen=True)
@@ -165,6 +217,16 @@ class IterationView:
     def aggregation(self) -> IterationAggregation | None:
         """Configurations x seeds, compared."""
         return self.record.aggregation.read()
+
+    @cached_property
+    def search(self) -> RewardSearch | None:
+        """How it chose its reward; None where there was one."""
+        return self.record.search.read()
+
+    @cached_property
+    def candidates(self) -> tuple[CandidateRow, ...]:
+        """The rewards it chose from; none where there was one."""
+        return candidate_rows(self.record.candidates.read(), self.search)
 
     @cached_property
     def runs(self) -> tuple[RunView, ...]:
@@ -305,8 +367,10 @@ class SessionView:
 
     @cached_property
     def error(self) -> str:
-        """Why it ended early; empty if it did not."""
-        return self.ended.message if self.ended else _error(self.record)
+        """Why it ended early, or cannot be read, as one of a newer version; else empty."""
+        if self.ended:
+            return self.ended.message
+        return _error(self.record) or "; ".join(self.record.config.problems())
 
     @cached_property
     def result(self) -> SessionResult | None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NO_FIELDS_HERE = frozenset({
-    "batch_size", "minibatch_size", "num_iterations", "algorithm", "sac", "eval_interval",
+    "batch_size", "minibatch_size", "num_iterations", "sac", "eval_interval",
     "parallel_eval", "trajectory_precision",
 })  # fmt: skip
 """Of its config.json: derived from others, or read by nothing. They tell whose file it is."""
 WITHOUT_EFFECT_THERE = frozenset({
-    "norm_adv", "clip_vloss", "checkpoint_interval", "reward_term_avg_window",
+    "algorithm", "norm_adv", "clip_vloss", "checkpoint_interval", "reward_term_avg_window",
 })  # fmt: skip
 """It writes them and trains as if they were not there; here they do something."""
 OF_ITS_LOOP = frozenset({

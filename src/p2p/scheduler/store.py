@@ -444,7 +444,7 @@ def _connect(path: Path) -> sqlite3.Connection:
                 if not _version(connection):
                     for statement in _statements(SCHEMA):
                         connection.execute(statement)
-                    _insert_this_machine(connection)
+                    _insert_node(connection, this_machine())
                     connection.execute(f"PRAGMA user_version = {VERSION}")
         version = _version(connection)
     except sqlite3.DatabaseError as error:
@@ -468,7 +468,8 @@ def _statements(script: str) -> Iterator[str]:
             pending = ""
 
 
-def _insert_this_machine(connection: sqlite3.Connection) -> None:
+def this_machine() -> NodeConfig:
+    """The node that a new store has."""
     from p2p.scheduler.machine import gpu_numbers
     from p2p.training.cpu_manager import default_pool
 
@@ -476,7 +477,7 @@ def _insert_this_machine(connection: sqlite3.Connection) -> None:
         gpus = len(gpu_numbers())
     except ValueError:  # named otherwise than by number: they cannot be shared out
         gpus = 0
-    _insert_node(connection, NodeConfig(node_id=LOCAL, cores=len(default_pool()), gpus=gpus))
+    return NodeConfig(node_id=LOCAL, cores=len(default_pool()), gpus=gpus)
 
 
 def _insert_node(connection: sqlite3.Connection, node: NodeConfig) -> None:

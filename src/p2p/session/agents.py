@@ -116,14 +116,29 @@ class SessionAgents:
         `judge_code` waits for the judge, which is written at the same time; None: there is none.
         `previous_best` is the checkpoint's folder of the best policy up to now.
         """
-        from p2p.agents.reward_author import write_reward
+        [reward] = self.write_candidates(intent, config, judge_code, 1, code, author, previous_best)
+        return reward
+
+    def write_candidates(
+        self,
+        intent: Intent,
+        config: TrainConfig,
+        judge_code: Callable[[], str | None],
+        count: int,
+        code: str | None = None,
+        author: str = "",
+        previous_best: Path | None = None,
+    ) -> tuple[AuthoredCode, ...]:
+        """Up to `count` rewards to choose from, the first as `write_reward` gives it."""
+        from p2p.agents.reward_author import write_candidates
         from p2p.training.policies.policy import Policy
 
         best = Policy.load(previous_best / "policy.safetensors") if previous_best else None
-        return write_reward(
+        return write_candidates(
             self.client,
             intent,
             config,
+            count,
             review=self.loop.review_reward,
             code=code,
             author=author,
@@ -132,7 +147,14 @@ class SessionAgents:
             unsafe_local=self.loop.unsafe_local,
         )
 
-    def write_judge(self, intent: Intent, config: TrainConfig) -> AuthoredCode:
+    def write_judge(
+        self,
+        intent: Intent,
+        config: TrainConfig,
+        code: str = "",
+        amendments: tuple[str, ...] = (),
+    ) -> AuthoredCode:
+        """A judge; with `amendments`, in place of `code`, which they amend."""
         from p2p.agents.judge_author import write_judge
 
         return write_judge(
@@ -141,6 +163,8 @@ class SessionAgents:
             config,
             review=self.loop.review_judge,
             unsafe_local=self.loop.unsafe_local,
+            code=code,
+            amendments=amendments,
         )
 
     def judge(
@@ -154,6 +178,7 @@ class SessionAgents:
         episodes: int,
         block: int,
         folder: Path,
+        amendments: tuple[str, ...] = (),
     ) -> JudgmentResult:
         """Play a run's checkpoint and judge it; a score of None says that no judge could judge.
 
@@ -175,6 +200,7 @@ class SessionAgents:
             folder=folder,
             loop=self.loop,
             training=run.read_summary(),
+            amendments=amendments,
         )
 
     def judge_early(

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from p2p.records.folder import ModelFile
     from p2p.records.iteration_record import SessionRecord
     from p2p.session.agents import SessionAgents
-    from p2p.training.trainer import Trainer
+    from p2p.training.trainer import LocalTrainer, Trainer
 
 Model = TypeVar("Model", bound=BaseModel)
 TrainerFactory = Callable[["LoopConfig", StopSwitch], "Trainer"]
 
 
-def local_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
+def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
     from p2p.training.trainer import LocalTrainer
 
     return LocalTrainer(

@@ -15,21 +15,24 @@ from p2p.contracts import ROLLOUT_LABELS, IterationAggregation, JudgmentResult
 from p2p.event_log import emit, span
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
-from p2p.records.loop_files import BestRun
-from p2p.session.context import SessionContext, load_or_run
+from p2p.records.loop_files import BestRun, JudgeAmendment
+from p2p.session.context import SessionContext, load_or_run, local_trainer
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
-from p2p.session.phases import make_plan
+from p2p.session.phases import amendments, make_plan, publish_reward
+from p2p.session.search import CandidateSearch
 from p2p.training.checkpoints import checkpoint_steps
 from p2p.training.trainer import final_return
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from p2p.contracts import AuthoredCode, Intent
 
 JUDGING_BLOCK = 1
 FIRST_CONFIRMATION_BLOCK = 2
+REHEARSAL_BLOCK = 3000
+"""Seeds of neither."""
 EARLY_LOOK_S = 1.0
 NICENESS = 10
 
@@ -58,6 +61,7 @@ class IterationRunner:
         if aggregation.best_run_id is not None:
             self._judge(aggregation)
             self._confirm()
+            self._amend()
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -66,6 +70,8 @@ class IterationRunner:
         plan = make_plan(context, self.number)
 
         def produce() -> IterationAggregation:
+            if self.judge is not None and self.judge.valid and record.candidates.exists():
+                return self._search()
             trainer = context.trainer(context.loop, context.switch)
             with (
                 context.switch.polled(),
@@ -91,6 +97,35 @@ class IterationRunner:
             timesteps=plan.train.total_timesteps,
         )
 
+    def _search(self) -> IterationAggregation:
+        """Train the candidates, the best ones longer; the best of all stands for the iteration."""
+        context, record, judge = self.context, self.record, self.judge
+        assert judge is not None
+        search = CandidateSearch(
+            context=context,
+            record=record,
+            plan=make_plan(context, self.number),
+            trainer=local_trainer(context.loop, context.switch),
+            judge_early=lambda run, step: _judge_one(context, run, self.intent, judge.code, step),
+            judge=lambda run, step: self._ask_judges(run, step, run.path / "judged"),
+            holds=self._would_hold,
+        )
+        with judging_early(context, record, self.intent, judge):
+            winner, aggregation = search.run()
+        if winner != record.reward.read():
+            record.reward.save(winner)
+            publish_reward(record, winner.code)
+        _check_trained(aggregation)
+        return aggregation
+
+    def _would_hold(self, run: IterationRecord, step: int) -> bool:
+        """Whether a pass will be confirmed, as far as code can tell without the held-out seeds."""
+        loop = self.context.loop
+        if loop.strategy != "code":
+            return True  # looking at so many videos is left to the confirmation
+        folder = run.path / f"judged_{step}"
+        return self._ask_judges(run, step, folder, loop.confirm_episodes, REHEARSAL_BLOCK).passed
+
     # --- judging ----------------------------------------------------------------------------------
 
     def _judge(self, aggregation: IterationAggregation) -> None:
@@ -106,6 +141,10 @@ class IterationRunner:
                 self._judge_early_checkpoints(run)
         best, judgment = max(candidates, key=lambda candidate: _rank(candidate[0]))
         load_or_run(record.best_run, lambda: best, event="best_run", iteration=self.number)
+        if not judgment.passed and self.judge is not None and self.judge.valid:
+            # The reviser sees them all, so what it is asked does not depend on who was quicker.
+            run = IterationRecord(record.path / best.run_id)
+            _judge_recorded(self.context, record, [run], self.intent, self.judge.code)
         if record.read_judgment() is None:
             record.save_judgment(judgment)
 
@@ -183,6 +222,7 @@ class IterationRunner:
             episodes=episodes or self.context.loop.judge_episodes,
             block=block,
             folder=folder,
+            amendments=amendments(self.context, self.number),
         )
 
     # --- confirming -------------------------------------------------------------------------------
@@ -214,6 +254,17 @@ class IterationRunner:
         final = verdict(first, confirmation, None, context.loop.pass_threshold)
         if final != record.read_judgment() and context.feedback(self.number).score is None:
             record.save_judgment(final)
+
+    def _amend(self) -> None:
+        """Keep what was found wrong with the code judge for those of later iterations."""
+        record = self.record
+        if self.judge is None or record.amendment.exists():
+            return
+        judgments = [*(run.read_judgment() for run in record.runs()), record.confirmation.read()]
+        findings = dict.fromkeys(text for each in judgments if each for text in each.amendments)
+        if findings:
+            record.amendment.save(JudgeAmendment(findings=tuple(findings)))
+            emit("judge.amended", iteration=self.number, findings=list(findings))
 
 
 def _check_trained(aggregation: IterationAggregation) -> None:
@@ -322,17 +373,32 @@ def _judge_as_they_come(
     # Of this thread and the processes it starts alone: training has the cores first.
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
     while not ended.wait(EARLY_LOOK_S):
-        for run in iteration.runs():
-            for step in checkpoint_steps(run):
-                if ended.is_set():
-                    return
-                if (run.streaming_dir / f"{step}.json").exists():
-                    continue
-                try:
-                    _judge_one(context, run, intent, code, step)
-                except Exception as error:  # noqa: BLE001 - it must not disturb the training
-                    emit("early_judge.error", iteration=iteration.number, error=repr(error))
-                    return
+        if not _judge_recorded(context, iteration, iteration.runs(), intent, code, ended.is_set):
+            return
+
+
+def _judge_recorded(
+    context: SessionContext,
+    iteration: IterationRecord,
+    runs: Iterable[IterationRecord],
+    intent: Intent,
+    code: str,
+    ended: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Judge each recorded checkpoint that is not judged yet; False: no more of them can be."""
+    for run in runs:
+        for step in checkpoint_steps(run):
+            if ended():
+                return False
+            if (run.streaming_dir / f"{step}.json").exists():
+                continue
+            try:
+                _judge_one(context, run, intent, code, step)
+            # Whatever it is: this is a view of the training, which must not be disturbed by it.
+            except Exception as error:  # noqa: BLE001
+                emit("early_judge.error", iteration=iteration.number, error=repr(error))
+                return False
+    return True
 
 
 def _judge_one(

@@ -8,6 +8,7 @@ killed, paused, cancelled or ran out of money or time is resumed by the same cal
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -68,6 +69,8 @@ def run_loop(context: SessionContext, *, resume: bool = False) -> SessionResult:
         SessionBusy: another process works on it; nothing was touched.
     """
     session = context.session
+    # Authors and judges work in threads, and two that import Gymnasium at once can break it.
+    importlib.import_module("p2p.training.vec_env")
     with one_process(session), use_log(EventLog(session.events_path)), context.switch.listening():
         stated = session.read_status()
         gave_up = resume and stated is not None and stated.status == "invalid_code"

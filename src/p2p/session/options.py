@@ -57,6 +57,10 @@ OPTIONS = (
         default="1", panel=TRAINING,
     ),
     Option(
+        "candidates", "--candidates", "Rewards an iteration chooses from; 0: chosen.", "N", int,
+        default="0", panel=TRAINING,
+    ),
+    Option(
         "pass_threshold", "--threshold", "Score that passes.", "0..1", float,
         older=("--pass-threshold",), default="0.8", panel=JUDGING,
     ),
@@ -70,8 +74,8 @@ OPTIONS = (
         kind=bool, default="on", panel=SWITCHES,
     ),
     Option(
-        "thinking_effort", "--thinking", "minimal, low, medium, high, xhigh or max.", "EFFORT",
-        older=("--thinking-effort",), default="the model's own", panel=MODELS,
+        "thinking_effort", "--thinking", "Of authors: off, minimal, low, medium, high, xhigh, max.",
+        "EFFORT", older=("--thinking-effort",), default="medium", panel=MODELS,
     ),
     Option(
         "use_code_judge", "--code-judge/--no-code-judge", "Off: only the VLM judges.", kind=bool,

@@ -15,21 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from p2p.agents.builtin.training import settings_for
 from p2p.agents.criteria_text import with_criteria, with_visual_criteria
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import emit, span
 from p2p.files import write_text
-from p2p.records.loop_files import IterationPlan, SteeringTaken
+from p2p.records.loop_files import IterationPlan, RewardCandidates, SteeringTaken
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import NoEnvironment, SessionPaused
 from p2p.session.request import with_environment
+from p2p.session.search import candidate_count, screened
 from p2p.session.steering import asks_to_pause, merge, not_taken, taking
+from p2p.training.hp_presets import quick_config
 from p2p.training.reward_function import best_docstring, parse_docstring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from p2p.records.iteration_record import IterationRecord
 
 
 # --- what is asked for ----------------------------------------------------------------------------
@@ -68,7 +73,11 @@ def propose_intent(context: SessionContext) -> Intent:
         config, texts = context.config, context.loop.visual_criteria
         if config.criteria is not None:
             own = Intent(
-                prompt=config.prompt, env_id=config.env_id, criteria=config.criteria, author="user"
+                prompt=config.prompt,
+                env_id=config.env_id,
+                criteria=config.criteria,
+                training=settings_for(config.prompt, config.env_id),
+                author="user",
             )
             return with_visual_criteria(own, texts)
         proposed = context.agents.elicit(config.prompt, config.env_id)
@@ -150,8 +159,7 @@ def author(context: SessionContext, number: int) -> tuple[AuthoredCode, Authored
     assert reward is not None
     iteration = session.iteration(number)
     _publish(iteration.prompt_path, f"{context.config.prompt}\n")
-    _publish(iteration.reward_fn_path, reward.code)
-    iteration.save_reward_spec(described(reward.code))
+    publish_reward(iteration, reward.code)
     if judge is not None:
         if judge != session.judge.read():
             session.judge.save(judge)
@@ -174,6 +182,12 @@ def _in_background(
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
     return future
+
+
+def publish_reward(iteration: IterationRecord, code: str) -> None:
+    """Let this be the reward that the iteration shows."""
+    _publish(iteration.reward_fn_path, code)
+    iteration.save_reward_spec(described(code))
 
 
 def _publish(path: Path, text: str) -> None:
@@ -201,11 +215,24 @@ def _reward(
 ) -> AuthoredCode:
     def produce() -> AuthoredCode:
         code, by = _proposed_code(context, number)
-        best = _best_policy(context, number)
+        best = _best_policy(context, number, config)
         return context.agents.write_reward(intent, config, judge_code, code, by, best)
 
-    reward = context.session.iteration(number).reward
-    return load_or_run(reward, produce, event="reward", iteration=number)
+    iteration = context.session.iteration(number)
+    count = make_plan(context, number).candidates
+    if count == 1:
+        return load_or_run(iteration.reward, produce, event="reward", iteration=number)
+
+    def produce_all() -> RewardCandidates:
+        code, by = _proposed_code(context, number)
+        best = _best_policy(context, number, config)
+        return screened(
+            context.agents.write_candidates(intent, config, judge_code, count, code, by, best)
+        )
+
+    written = load_or_run(iteration.candidates, produce_all, event="candidates", iteration=number)
+    first = written.candidates[0].reward
+    return load_or_run(iteration.reward, lambda: first, event="reward", iteration=number)
 
 
 def _proposed_code(context: SessionContext, number: int) -> tuple[str | None, str]:
@@ -217,12 +244,20 @@ def _proposed_code(context: SessionContext, number: int) -> tuple[str | None, st
     return (revision.reward_code, revision.author) if revision else (None, "")
 
 
-def _best_policy(context: SessionContext, number: int) -> Path | None:
+def _is_own_reward(context: SessionContext, number: int) -> bool:
+    """Whether the user gave the reward of this iteration: that is then the only one."""
+    return context.feedback(number - 1).reward_code is not None
+
+
+def _best_policy(context: SessionContext, number: int, config: TrainConfig) -> Path | None:
+    """Of the iterations before this one whose policies observe the same."""
     policies: list[tuple[float, Path]] = []
     for earlier in range(1, number):
         iteration = context.session.iteration(earlier)
         best = iteration.best_run.read()
-        if best is not None and best.score is not None:
+        plan = iteration.plan.read()
+        same = plan is None or plan.train.observe_time == config.observe_time
+        if same and best is not None and best.score is not None:
             policies.append((best.score, best.policy(iteration.path)))
     return max(policies)[1] if policies else None
 
@@ -232,14 +267,30 @@ def _judge(
 ) -> AuthoredCode | None:
     if not context.loop.use_code_judge or not intent.measured:
         return None
-    since = rubric_since(context, number)
+    first = rubric_since(context, number)
+    since = max((k + 1 for k in range(first, number) if _findings(context, k)), default=first)
+
+    def produce() -> AuthoredCode:
+        if since == first:
+            return context.agents.write_judge(intent, config)
+        before = _judge(context, since - 1, intent, config)
+        code = before.code if before else ""
+        amended = context.agents.write_judge(intent, config, code, amendments(context, since))
+        return amended if amended.valid or before is None else before
+
     owner = context.session if since == 1 else context.session.iteration(since)
-    return load_or_run(
-        owner.judge,
-        lambda: context.agents.write_judge(intent, config),
-        event="judge_code",
-        iteration=number,
-    )
+    return load_or_run(owner.judge, produce, event="judge_code", iteration=number)
+
+
+def _findings(context: SessionContext, iteration: int) -> tuple[str, ...]:
+    amendment = context.session.iteration(iteration).amendment.read()
+    return amendment.findings if amendment else ()
+
+
+def amendments(context: SessionContext, number: int) -> tuple[str, ...]:
+    """What judging has got wrong by these criteria before this iteration."""
+    earlier = range(rubric_since(context, number), number)
+    return tuple(dict.fromkeys(text for k in earlier for text in _findings(context, k)))
 
 
 # --- plan -----------------------------------------------------------------------------------------
@@ -253,17 +304,20 @@ def make_plan(context: SessionContext, number: int) -> IterationPlan:
 
 def _planned(context: SessionContext, number: int) -> IterationPlan:
     loop = context.loop
-    base, parent, notes = loop.train, None, []
-    before = base
+    before, parent = loop.train, None
+    intent = context.session.intent.read()
+    wanted = intent.training if intent else {}
     revision = context.session.iteration(number - 1).revision.read() if number > 1 else None
     if revision is not None:
         parent = revision.based_on
         before = context.iteration(parent).config
-        fixed = {*loop.fixed, *requested_hyperparameters(context, number)}
         wanted = revision.hp_changes if loop.hp_tuning else {}
-        notes += [f"{name} is fixed" for name in wanted if name in fixed]
-        base, more = before.apply_updates({k: v for k, v in wanted.items() if k not in fixed})
-        notes += more
+    fixed = {*loop.fixed, *requested_hyperparameters(context, number)}
+    if revision is None:  # what is not as usual somebody has chosen
+        usual = quick_config(before.env_id)
+        fixed |= {name for name in wanted if getattr(before, name) != getattr(usual, name)}
+    base, notes = before.apply_updates({k: v for k, v in wanted.items() if k not in fixed})
+    notes += [f"{name} is fixed" for name in wanted if name in fixed]
     base, more = _with_requested(base, requested_hyperparameters(context, number))
     changed = {
         name: value
@@ -276,6 +330,7 @@ def _planned(context: SessionContext, number: int) -> IterationPlan:
         train=base,
         configs=loop.configs,
         seeds=loop.seeds,
+        candidates=1 if _is_own_reward(context, number) else candidate_count(loop, base),
         hp_changes=changed,
         notes=(*notes, *more),
     )

@@ -236,7 +236,9 @@ def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
     rows = ["| criterion | kind | asked for | measured | score |", "|---|---|---|---|---|"]
     for criterion in view.intent.criteria:
         score = scores.get(criterion.id)
-        value = "" if score is None or score.value is None else f"{score.value:.3g}"
+        value = _cell(score.evidence[:200]) if score else ""
+        if score is not None and score.value is not None and not criterion.event:
+            value = f"{score.value:.3g}"
         rows.append(
             f"| {_cell(criterion.title)} | {criterion.category} | {_cell(criterion.target)} "
             f"| {value} | {_number(score.score if score else None)} |"
@@ -268,11 +270,17 @@ def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
         yield f"**Iteration {each.number}** ({files}): {diagnosis[:1000] or 'no diagnosis'}"
         if reasons := _reasons(_origin(view, each), each):
             yield "\n".join(f"- {reason}" for reason in reasons)
+        amendment = each.record.amendment.read()
+        for finding in amendment.findings if amendment else ():
+            yield f"- the judge is amended for later iterations: {_line(finding)[:1000]}"
 
 
 def _reasons(origin: Revision | None, iteration: IterationView) -> list[str]:
     """Why an iteration differs from the one it is based on, and where it had to stay as it was."""
     reasons: list[str] = []
+    if iteration.search is not None and iteration.search.reason:
+        count = len(iteration.candidates)
+        reasons.append(f"its reward is one of {count}: {iteration.search.reason}")
     if origin is not None and origin.diagnosis:
         reasons.append(f"changed because: {_line(origin.diagnosis)[:1000]}")
     if origin is not None and origin.remarks_taken_up:

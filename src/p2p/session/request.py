@@ -58,6 +58,7 @@ class SessionOptions(Record):
     total_timesteps: int | None = None
     configs: int | None = None
     seeds: int | tuple[int, ...] | None = None
+    candidates: int | None = None
     pass_threshold: float | None = None
     use_zoo_preset: bool | None = None
     hp_tuning: bool | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from p2p.config import TUNABLE, TrainConfig
+from p2p.config import TrainConfig
 from p2p.contracts import SteeringOrder, did_you_mean, utc_now
 from p2p.files import locked, read_model, save_model
 from p2p.records.folder import names_in
@@ -73,15 +73,15 @@ def withdraw_feedback(session: SessionRecord, number: int) -> SteeringOrder:
     return pending[number]
 
 
-def check_settings(changes: Mapping[str, Any]) -> None:
+def check_settings(changes: Mapping[str, Any], train: TrainConfig) -> None:
     """Raises ValueError, beginning with the field, for what a session could not be set to."""
     for name, value in changes.items():
-        if name not in TUNABLE:
-            hint = did_you_mean(name, TUNABLE)
-            raise ValueError(f"{name}: only {', '.join(TUNABLE)} can be changed on the way{hint}")
+        if name not in train.tunable:
+            names, hint = ", ".join(train.tunable), did_you_mean(name, train.tunable)
+            raise ValueError(f"{name}: only {names} can be changed on the way{hint}")
         try:
             # Alone: whether it goes with the others depends on the iteration that it is for.
-            TrainConfig.model_validate({"norm_adv": False, "num_minibatches": 1, name: value})
+            train.alone(name, value)
         except ValidationError as error:
             if any(each["loc"][:1] == (name,) for each in error.errors()):
                 raise ValueError(f"{name}={value!r}: {error.errors()[0]['msg']}") from None

@@ -16,6 +16,7 @@ NAMED = 3
 WORDS = 12
 """How many unchecked words a line names; the others are counted."""
 PROMPT_LENGTH = 60
+EVIDENCE_LENGTH = 120
 
 
 def iteration_line(session: SessionView, iteration: IterationView) -> str:
@@ -92,19 +93,29 @@ def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
     )
     task = [pair for pair in judged if pair[0].category == "task"]
     named, title = (task, "measured") if judgment.passed else (missing, "missing")
-    shown = [_criterion(*pair, share) for pair in named[:NAMED]]
+    shown = [_criterion(*pair, share, judgment) for pair in named[:NAMED]]
     if len(named) > NAMED:
         shown.append(f"{len(named) - NAMED} more")
     met = f"{len(judged) - len(missing)} of {len(judged)} criteria met"
     return [f"{title} {', '.join(shown)}", met] if shown else [met]
 
 
-def _criterion(criterion: Criterion, score: CriterionScore, share: float) -> str:
-    """`Goes forward 1.35 m/s (asked: ≥ 3 m/s)`."""
+def _criterion(
+    criterion: Criterion, score: CriterionScore, share: float, judgment: JudgmentResult
+) -> str:
+    """`Goes forward 1.35 m/s (asked: ≥ 3 m/s)`, or `fell in 2 of 16 episodes (asked: never)`."""
+    if criterion.event:
+        rollouts = (each for rollout in judgment.rollouts for each in rollout.criteria)
+        episodes, judged = criterion.happened(each for each in rollouts if each.id == criterion.id)
+        if judged:
+            text = f"{criterion.event} in {episodes or 'none'} of {judged} episodes"
+            return f"{text} (asked: {criterion.target})"
     if score.value is not None:
         number = f"{score.value:.3g} {criterion.unit}".rstrip()
     else:
         number = "not judged" if score.score is None else f"scored {score.score:.2f}"
+        if score.score is not None and score.evidence:
+            number += f": {shorten(score.evidence, EVIDENCE_LENGTH)}"
     # A mean can meet the target where too few episodes do.
     by_value = score.model_copy(update={"score": 1.0})
     uneven = criterion.is_met(by_value, share) and not criterion.is_met(score, share)

@@ -31,12 +31,14 @@ from p2p.contracts import (
     TrainScalars,
     WorkerMessage,
 )
-from p2p.training.checkpoints import ResumeError, load_state, save_state
+from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
 from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner, decide_batched
+from p2p.training.reward_loader import parse_source
+from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.vec_env import make_batched_env
 
@@ -52,6 +54,8 @@ class TrainContext:
     folder: Path
     """The only place to write; a resume state in it is continued."""
     send: Callable[[WorkerMessage], None]
+    until: int | None = None
+    """The step to stop at, before the configuration's last; the state is saved there."""
 
 
 ADVICE = "a lower learning_rate or max_grad_norm, or normalize_reward, may help"
@@ -131,17 +135,31 @@ def checkpoint_due(config: TrainConfig, before: int, after: int) -> bool:
 
 
 def make_environment(
-    config: TrainConfig, num_envs: int, backend: Literal["auto", "gym"] = "auto"
+    config: TrainConfig,
+    num_envs: int,
+    code: str,
+    backend: Literal["auto", "gym"] = "auto",
+    *,
+    training: bool = False,
+    recorded: bool = False,
 ) -> BatchedEnv:
-    """The configuration's environment, `num_envs` times."""
+    """The configuration's environment, `num_envs` times, for a reward.
+
+    In training it has the horizon of training. Its info has the quantities that the reward reads,
+    or all of them where episodes are recorded.
+    """
+    source = parse_source(code, config.engine)
+    quantities = source.strings.intersection(QUANTITIES if config.side_info else ())
     return make_batched_env(
         config.env_id,
         num_envs,
         backend=backend,
         num_threads=config.num_threads or len(os.sched_getaffinity(0)),
-        max_episode_steps=config.max_episode_steps,
+        max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
         terminate_when_unhealthy=config.terminate_when_unhealthy,
-        side_info=config.side_info,
+        observe_time=config.observe_time,
+        side_info=config.side_info and source.reads_simulator,
+        quantities=QUANTITIES if recorded else quantities,
     )
 
 
@@ -164,7 +182,9 @@ class BaseTrainer:
         config = ctx.config
         self.alive = Heartbeat(ctx.send)
         self.alive("setup")
-        self.env = make_environment(config, config.num_envs, self.env_backend)
+        self.env = make_environment(
+            config, config.num_envs, ctx.reward_code, self.env_backend, training=True
+        )
         self.saved = load_state(ctx.folder)
         if self.saved is None:
             batched, self.note = decide_batched(
@@ -173,7 +193,7 @@ class BaseTrainer:
             self.iteration, self.elapsed = 0, 0.0
         else:
             meta = self.saved[1]
-            if meta.get("fingerprint") != fingerprint(ctx):
+            if meta.get("fingerprint") != fingerprint(config, ctx.reward_code):
                 raise ResumeError("the saved state belongs to another configuration or reward")
             batched, self.note = meta["batched"], meta["note"]
             self.iteration, self.elapsed = meta["iteration"], meta["elapsed"]
@@ -187,6 +207,12 @@ class BaseTrainer:
     @property
     def step(self) -> int:
         return self.iteration * self.config.batch_size
+
+    @property
+    def last_iteration(self) -> int:
+        """Where this process stops: at the end of the run, or on the way there."""
+        until, planned = self.ctx.until, self.config.num_iterations
+        return planned if until is None else min(planned, -(-until // self.config.batch_size))
 
     def later_seed(self) -> int:
         """Where environments start again now: where neither they nor others were."""
@@ -241,7 +267,8 @@ class BaseTrainer:
             began = time.perf_counter()
             self._evaluate(self.policy())
             self.elapsed += time.perf_counter() - began
-        if checkpoint_due(self.config, before, self.step):
+        stops = self.ctx.until is not None and self.iteration == self.last_iteration
+        if stops or checkpoint_due(self.config, before, self.step):
             self._checkpoint()
 
     def learn(self) -> None:
@@ -256,6 +283,15 @@ class BaseTrainer:
         """All that the backend needs to continue from here."""
         raise NotImplementedError
 
+    def environment_state(self) -> dict[str, NDArray[Any]] | None:
+        """None if environments and reward cannot be continued exactly."""
+        if self.reward.stateful:
+            return None
+        try:
+            return self.env.state_dict()
+        except NotImplementedError:
+            return None
+
     def _evaluate(self, policy: Policy) -> None:
         """Play the policy, leave it and its episodes in the folder, and tell the parent.
 
@@ -263,8 +299,8 @@ class BaseTrainer:
         """
         config = self.config
         if self._evaluation is None:
-            env = make_environment(config, config.eval_envs)
             code, batched = self.ctx.reward_code, self.reward.batched
+            env = make_environment(config, config.eval_envs, code, recorded=True)
             self._evaluation = env, make_reward(config, code, env, batched=batched)
         evaluation = evaluate(
             *self._evaluation,
@@ -283,7 +319,7 @@ class BaseTrainer:
         arrays = self.state()
         episodes, episode_meta = self.episodes.state()
         meta = {
-            "fingerprint": fingerprint(self.ctx),
+            "fingerprint": fingerprint(self.config, self.ctx.reward_code),
             "batched": self.reward.batched,
             "note": self.note,
             "iteration": self.iteration,
@@ -309,11 +345,31 @@ def send_evaluation(
     ctx.send(EvalReady(result=result, policy_file=policy_file, trajectory_files=files))
 
 
-def fingerprint(ctx: TrainContext) -> str:
+def fingerprint(config: TrainConfig, reward_code: str) -> str:
     """Equal for runs that give equal results, so that one may continue the other's state."""
     # How many threads step makes no difference, so a resumed run may have other cores.
-    config = ctx.config.model_dump_json(exclude={"num_threads"})
-    return hashlib.sha256(f"{config}\n{ctx.reward_code}".encode()).hexdigest()
+    text = config.model_dump_json(exclude={"num_threads"})
+    return hashlib.sha256(f"{text}\n{reward_code}".encode()).hexdigest()
+
+
+def state_for(config: TrainConfig, reward_code: str, source: Path, target: Path) -> None:
+    """Let a run of another reward continue where this one stands; raises ResumeError.
+
+    Args:
+        config: Of the other run; but for its name, the same.
+        reward_code: Its reward, with the same terms.
+        source: The folder with the state.
+        target: The other run's.
+    """
+    saved = load_state(source)
+    if saved is None:
+        raise ResumeError(f"{source} has no state to continue from")
+    arrays, meta = saved
+    # Past steps to learn from have the rewards of the one that took them.
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
+    meta = {**meta, "fingerprint": fingerprint(config, reward_code)}
+    step = int(meta["iteration"]) * config.batch_size
+    adopt_state(target, save_state(target, step, arrays, meta))
 
 
 def prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -80,8 +80,9 @@ def publish_checkpoint(
 def _check_shapes(
     message: EvalReady, config: TrainConfig, policy: Policy, episodes: Mapping[str, RecordedEpisode]
 ) -> None:
-    obs_dim, action_dim = environment_widths(config.env_id)
-    if policy.shape != NetworkShape.from_config(config, obs_dim, action_dim):
+    obs_dim, action_dim = environment_widths(config.env_id, observe_time=config.observe_time)
+    expected = NetworkShape.from_config(config, obs_dim, action_dim), config.observe_time
+    if (policy.shape, policy.observe_time) != expected:
         raise UntrustedResultError(f"{message.policy_file}: not a policy of this run")
     for label, episode in episodes.items():
         widths = prod(episode["obs"].shape[1:]), prod(episode["action"].shape[1:])
@@ -90,9 +91,10 @@ def _check_shapes(
 
 
 @cache
-def environment_widths(env_id: str) -> tuple[int, int]:
+def environment_widths(env_id: str, *, observe_time: bool = False) -> tuple[int, int]:
     """Numbers of an observation and of an action."""
-    env = make_single(env_id, max_episode_steps=1)  # some have no limit of their own
+    # Some have no time limit of their own.
+    env = make_single(env_id, max_episode_steps=1, observe_time=observe_time)
     try:
         spaces = env.observation_space, env.action_space
         return prod(spaces[0].shape or ()), prod(spaces[1].shape or ())

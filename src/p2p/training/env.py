@@ -12,6 +12,7 @@ from p2p.training.reward.calls import CheckedReward
 from p2p.training.reward_function import RewardFunction, parse_docstring
 from p2p.training.reward_loader import Compute, FunctionReward
 from p2p.training.simulator import get_simulator
+from p2p.training.specs.quantities import Robot, of_state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,9 +24,9 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Replaces the environment's reward by `reward_fn(obs, action, next_obs, info)`.
 
     The reward sees the observation before the step, and in its own copy of info
-    `_episode_start` and, with `side_info`, `mj_model` and `mj_data`. The info that is handed on
-    has the terms as `reward_terms` and none of these. A reward that raises, or returns
-    anything but finite numbers, ends the step with a RewardError.
+    `_episode_start` and, with `side_info`, `mj_model`, `mj_data` and every named quantity. The
+    info that is handed on has the terms as `reward_terms` and none of these. A reward that raises,
+    or returns anything but finite numbers, ends the step with a RewardError.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self.reward_fn = reward_fn
         self._reward = CheckedReward(reward_fn)
         self._side_info = simulator.extract_side_info(env) if side_info else {}
+        self._robot = Robot.of(env) if side_info else None
         self._obs: NDArray[Any] | None = None
         self._start = True
 
@@ -63,6 +65,8 @@ class CustomRewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
             raise gym.error.ResetNeeded("call reset() before step()")
         next_obs, _, terminated, truncated, info = self.env.step(action)
         reward_info = {**info, **self._side_info}
+        if self._robot is not None:
+            reward_info = {**of_state(self._robot, self._side_info["mj_data"]), **reward_info}
         values = self._reward.single(self._obs, action, next_obs, reward_info, self._start)
         self._obs, self._start = np.array(next_obs), False
         terms = dict(zip(self.term_names, values[1:], strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 
+from p2p.config import TrainConfig
 from p2p.training.envs.registry import UnknownEnvironmentError, registered
 from p2p.training.simulator import UnsupportedEnvironmentError, get_simulator
 from p2p.training.specs.records import EnvSpec
@@ -21,6 +22,7 @@ __all__ = [
     "get_spec_by_name",
     "list_env_ids",
     "max_steps_for_duration",
+    "spec_for",
 ]
 
 _GYMNASIUM = "gymnasium.envs.mujoco."
@@ -68,6 +70,12 @@ def get_env_spec(env_id: str, engine: str = "mujoco") -> EnvSpec:
     """
     registered(env_id, list_env_ids())
     return get_simulator(engine).read_spec(env_id)
+
+
+def spec_for(config: TrainConfig) -> EnvSpec:
+    """The facts of a configuration's environment, with the time where its policy observes that."""
+    spec = get_env_spec(config.env_id, config.engine)
+    return spec.with_time() if config.observe_time else spec
 
 
 def get_spec_by_name(name: str) -> EnvSpec:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
 from p2p.training.reward.calls import Transition
+from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import (
     ENV_REWARD,
     NAMES_KEY,
@@ -121,6 +122,8 @@ def play_episodes(
         min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS,
         max_episode_steps=config.max_episode_steps,
         terminate_when_unhealthy=config.terminate_when_unhealthy,
+        observe_time=config.observe_time,
+        quantities=QUANTITIES,
     )
     try:
         for first in range(0, episodes, env.num_envs):

@@ -24,7 +24,7 @@ tags:
 - stable-baselines3
 - prompt2policy
 model-index:
-- name: PPO
+- name: {algorithm}
   results:
   - task:
       type: reinforcement-learning
@@ -39,9 +39,9 @@ model-index:
       verified: false
 ---
 
-# PPO on {env_id}
+# {algorithm} on {env_id}
 
-A policy for `{env_id}`, trained by PPO for {steps:,} steps (seed {seed}) on a reward of its own, which is in
+A policy for `{env_id}`, trained by {algorithm} for {steps:,} steps (seed {seed}) on a reward of its own, which is in
 [`reward_fn.py`](reward_fn.py). `mean_reward` is the return under **that** reward, over {episodes} deterministic episodes; it cannot be
 compared with returns under the environment's default reward.
 
@@ -52,7 +52,7 @@ compared with returns under the environment's default reward.
 import gymnasium as gym
 from stable_baselines3 import PPO
 
-env = gym.make({make})
+env = {make}
 model = PPO.load("{zip_name}")  # takes observations as the environment gives them
 
 obs, _ = env.reset()
@@ -63,7 +63,7 @@ for _ in range(1000):
         obs, _ = env.reset()
 ```
 
-{clipping}The zip is read with pickle, as all of Stable-Baselines3's files are, and so is `policy.pt`: load them only from people you
+{time}{clipping}The zip is read with pickle, as all of Stable-Baselines3's files are, and so is `policy.pt`: load them only from people you
 trust. `policy.safetensors` and `policy.onnx` hold the same policy without it. `policy.pt` (TorchScript) and `policy.onnx` map observations
 (batch, {obs_dim}) to actions (batch, {action_dim}), float32, with normalisation and bounds inside.
 
@@ -83,6 +83,12 @@ trust. `policy.safetensors` and `policy.onnx` hold the same policy without it. `
 
 CLIPPING = """Some observations of the evaluation are clipped at {clip:g} standard deviations, or are constant but for rounding. The zip carries the
 class that normalises them as in training, which loads on Python {python} only; the other files work everywhere.
+
+"""
+
+
+TIME = """The policy observes the time: the last number of its observation is the share of the episode that has passed, steps /
+max_episode_steps. `TimeAwareObservation` adds it; without it the policy does not fit the environment.
 
 """
 
@@ -185,7 +191,9 @@ def model_card(
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return CARD.format(
         env_id=config.env_id,
-        make=_make_arguments(config),
+        algorithm=config.algorithm.upper(),
+        make=_making(config),
+        time=TIME if policy.observe_time else "",
         mean=result["mean_return"],
         std=result["std_return"],
         steps=step,
@@ -202,14 +210,16 @@ def model_card(
     )
 
 
-def _make_arguments(config: TrainConfig) -> str:
-    """What `gym.make` needs to make the environment as it was trained on."""
+def _making(config: TrainConfig) -> str:
+    """The expression that makes the environment as it was trained on."""
     settings = {
         "max_episode_steps": config.max_episode_steps,
         "terminate_when_unhealthy": config.terminate_when_unhealthy,
     }
     options = (f", {name}={value}" for name, value in settings.items() if value is not None)
-    return f'"{config.env_id}"' + "".join(options)
+    made = f'gym.make("{config.env_id}"{"".join(options)})'
+    wrapper = "gym.wrappers.TimeAwareObservation"
+    return f"{wrapper}({made}, normalize_time=True)" if config.observe_time else made
 
 
 def _evaluation_at(record: IterationRecord, step: int) -> dict[str, Any]:

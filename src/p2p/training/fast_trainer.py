@@ -1,12 +1,6 @@
-"""The fast backend: batched MuJoCo, rewards called once per batch, one compiled PPO update.
+"""The fast backend's PPO: rewards called once per batch, one compiled update for each rollout.
 
-Strictly on-policy: a rollout is collected with the parameters that the update starts from. With
-the same seed, a run gives the same result on the same machine, at any number of simulation
-threads, and whether or not it was killed and resumed on the way.
-
-A reward that keeps state cannot be saved, since its state is whatever it likes. Where the reward
-is stateful (or the environment cannot be saved), every checkpoint therefore begins new episodes
-with new reward objects, in runs that are never interrupted as well.
+Strictly on-policy: a rollout is collected with the parameters that the update starts from.
 
 All of a step but the physics is small numpy work, so the policy's forward pass is numpy, too: for
 a handful of rows it costs less than handing them to a compiled function. Values and
@@ -23,20 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.config import TrainConfig
-from p2p.training.base_trainer import BaseTrainer, TrainContext, part, prefixed
+from p2p.training.base_trainer import TrainContext, part, prefixed
+from p2p.training.batched_trainer import BatchedTrainer, Stepper
 from p2p.training.compiled_update import UpdateSettings
-from p2p.training.envs.batched_env import BatchedEnv, generator_from_array, generator_to_array
+from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.policies.network import (
     NetworkShape,
+    Tensors,
     flatten,
     initial_parameters,
     unflatten,
     value,
 )
 from p2p.training.policies.normalization import ObservationNormalizer, ReturnNormalizer
-from p2p.training.policies.policy import Policy
 from p2p.training.ppo import LearnerState, Rollout, make_update
-from p2p.training.reward.calls import Transition
 from p2p.training.reward.runner import RewardRunner
 
 
@@ -45,38 +39,27 @@ def train(ctx: TrainContext) -> None:
     FastTrainer(ctx).run()
 
 
-class FastTrainer(BaseTrainer):
-    backend = "fast"
-    env_backend = "auto"
-
+class FastTrainer(BatchedTrainer):
     def __init__(self, ctx: TrainContext) -> None:
         super().__init__(ctx)
         config = ctx.config
-        obs_dim, action_dim = (
-            int(np.prod(space.shape))
-            for space in (self.env.single_observation_space, self.env.single_action_space)
-        )
-        self.shape = NetworkShape.from_config(config, obs_dim, action_dim)
         self.collector = RolloutCollector(self.env, self.reward, self.shape, config)
+        self.observations = self.collector.observations
         self.actor = Actor(self.shape, config.num_envs)
         self.update = make_update(self.shape, UpdateSettings.from_config(config))
-        self.compiled = False  # the first update is compiled as it is called
-        start, self.rng = np.random.default_rng(config.seed).spawn(2)
-        if self.saved is None:
-            tensors = initial_parameters(
-                self.shape, start, ortho_init=config.ortho_init, log_std_init=config.log_std_init
-            )
-            self.learner = LearnerState.begin(flatten(self.shape, tensors))
-            self.collector.restart(config.seed)
-        else:
-            self._restore(self.saved[0])
-        self._use_parameters()
+        self.begin()
 
-    def learn(self) -> None:
-        while self.iteration < self.config.num_iterations:
-            self._iterate()
+    def initialize(self, rng: np.random.Generator) -> None:
+        config = self.config
+        tensors = initial_parameters(
+            self.shape, rng, ortho_init=config.ortho_init, log_std_init=config.log_std_init
+        )
+        self.learner = LearnerState.begin(flatten(self.shape, tensors))
 
-    def _iterate(self) -> None:
+    def start_episodes(self, seed: int) -> None:
+        self.collector.restart(seed)
+
+    def iterate(self) -> None:
         config = self.config
         began = time.perf_counter()
         noise = self.rng.standard_normal(
@@ -87,63 +70,26 @@ class FastTrainer(BaseTrainer):
         ended = self.episodes.add(self.collector.raw_rewards, self.collector.terms, rollout.dones)
         collected = time.perf_counter()
         orders = [self.rng.permutation(config.batch_size) for _ in range(config.update_epochs)]
-        with self.alive.during("update" if self.compiled else "compile"):
+        with self.updating():
             self.learner, metrics = self.update(self.learner, rollout, np.array(orders, np.int32))
-            self._use_parameters()
-        self.compiled = True
+            self.use_parameters()
         now = time.perf_counter()
         self.finish_iteration(metrics, ended, collected - began, now - collected)
 
-    def _use_parameters(self) -> None:
+    def use_parameters(self) -> None:
         vector = np.array(self.learner.parameters)  # a copy: the update uses its input up
         self.actor.use(unflatten(self.shape, vector))
 
-    def policy(self) -> Policy:
-        statistics, space = self.collector.observations.statistics, self.env.single_action_space
-        return Policy(
-            shape=self.shape,
-            tensors=dict(self.actor.tensors),
-            obs_mean=statistics.mean.copy(),
-            obs_var=statistics.var.copy(),
-            action_low=space.low.astype(np.float32),
-            action_high=space.high.astype(np.float32),
-            obs_clip=self.config.obs_clip,
-            normalize_obs=self.config.normalize_obs,
-            env_id=self.config.env_id,
-        )
+    def tensors(self) -> Tensors:
+        return dict(self.actor.tensors)
 
-    def state(self) -> dict[str, Any]:
-        environments = self._environment_state()
-        if environments is None:
-            self.reward.restart()
-            self.collector.restart(self.later_seed())
-            self.episodes.restart()
+    def algorithm_state(self) -> dict[str, NDArray[Any]]:
         learner = {name: np.array(x) for name, x in self.learner._asdict().items()}
-        return {
-            **prefixed("learner", learner),
-            **prefixed("collector", self.collector.state()),
-            **prefixed("environments", environments or {}),
-            "rng": generator_to_array(self.rng),
-        }
+        return {**prefixed("learner", learner), **prefixed("collector", self.collector.state())}
 
-    def _environment_state(self) -> dict[str, Any] | None:
-        """None if environments and reward cannot be continued exactly."""
-        if self.reward.stateful:
-            return None
-        try:
-            return self.env.state_dict()
-        except NotImplementedError:
-            return None
-
-    def _restore(self, arrays: dict[str, Any]) -> None:
+    def load_algorithm(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.learner = LearnerState(**part("learner", arrays))
-        environments = part("environments", arrays)
-        if environments:
-            self.env.load_state_dict(environments)
-        else:
-            self.env.reset_batch(self.later_seed())
         self.collector.load_state(part("collector", arrays))
-        self.rng = generator_from_array(arrays["rng"])
 
 
 class Actor:
@@ -194,8 +140,7 @@ class RolloutCollector:
         self.returns = ReturnNormalizer(
             env.num_envs, config.gamma, config.reward_clip, enabled=config.normalize_reward
         )
-        self._env = env
-        self._reward = reward
+        self._stepper = Stepper(env, reward)
         self._gamma = config.gamma
         space = env.single_action_space
         self._low, self._high = space.low.astype(np.float32), space.high.astype(np.float32)
@@ -209,16 +154,13 @@ class RolloutCollector:
         self.raw_rewards = np.empty(rows)
         """Of the last rollout (T, N), as the reward gave them; `terms` likewise."""
         self.terms: dict[str, NDArray[np.float64]] = {}
-        self._obs = np.zeros((env.num_envs, shape.obs_dim))
         self._seen = np.zeros((env.num_envs, shape.obs_dim), np.float32)
-        self._starts = np.ones(env.num_envs, np.bool_)
 
     def restart(self, seed: int) -> None:
         """Begin new episodes everywhere, with environments seeded anew."""
-        self._obs = self._env.reset_batch(seed)
-        self.observations.update(self._obs)
-        self._seen = self.observations(self._obs)
-        self._starts = np.ones(self._env.num_envs, np.bool_)
+        self._stepper.restart(seed)
+        self.observations.update(self._stepper.obs)
+        self._seen = self.observations(self._stepper.obs)
         self.returns.restart()
 
     def collect(
@@ -231,41 +173,35 @@ class RolloutCollector:
         rollout, dones = self._rollout, self._rollout.dones
         cut: list[tuple[int, NDArray[np.intp], NDArray[np.float32]]] = []
         rollout.obs[0] = self._seen
-        pending: list[Transition] = []
         for t, deviation in enumerate(noise):
             alive()
             drawn = rollout.actions[t]
             np.add(actor.means(rollout.obs[t]), deviation, out=drawn)
             action = np.maximum(drawn, self._low)
             np.minimum(action, self._high, out=action)
-            step = self._env.step_batch(action)
-            pending.append(Transition(self._obs, action, step.next_obs, step.info, self._starts))
-            if len(pending) >= self._reward.block_steps or t + 1 == len(noise):
-                self._keep_rewards(t + 1, *self._reward.block(pending))
-                pending.clear()
-            self._starts = step.terminated | step.truncated
-            dones[t] = self._starts
-            self._obs = step.obs
+            step = self._stepper.step(action, last=t + 1 == len(noise))
+            dones[t] = self._stepper.starts
             self.observations.update(step.obs)
             rollout.obs[t + 1] = self.observations(step.obs)
             if np.count_nonzero(step.truncated):
                 rows = np.flatnonzero(step.truncated & ~step.terminated)
                 cut.append((t, rows, self.observations(step.next_obs[rows])))
         self._seen = rollout.obs[-1].copy()
+        self.raw_rewards, self.terms = self._stepper.rewards()
         rollout.rewards[:] = self.returns(self.raw_rewards, dones)
         self._bootstrap(actor, cut)
         return rollout
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Where the rollouts stand: normalisers and current observations, not the environments."""
-        arrays: dict[str, Any] = {"obs": self._obs, "seen": self._seen, "starts": self._starts}
+        arrays: dict[str, Any] = {**self._stepper.state(), "seen": self._seen}
         for name, normalizer in self._normalizers():
             arrays |= {f"{name}.{key}": x for key, x in normalizer.state_dict().items()}
         return arrays
 
     def load_state(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self._obs, self._seen = arrays["obs"].copy(), arrays["seen"].copy()
-        self._starts = arrays["starts"].copy()
+        self._stepper.load_state(arrays)
+        self._seen = arrays["seen"].copy()
         for name, normalizer in self._normalizers():
             start = f"{name}."
             mine = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
@@ -273,17 +209,6 @@ class RolloutCollector:
 
     def _normalizers(self) -> tuple[tuple[str, Any], ...]:
         return ("observations", self.observations.statistics), ("returns", self.returns)
-
-    def _keep_rewards(
-        self, end: int, total: NDArray[np.float64], terms: Mapping[str, NDArray[np.float64]]
-    ) -> None:
-        """Of the steps before `end`, (K, N) each."""
-        if not self.terms:
-            self.terms = {name: np.zeros_like(self.raw_rewards) for name in terms}
-        steps = slice(end - len(total), end)
-        self.raw_rewards[steps] = total
-        for name, values in terms.items():
-            self.terms[name][steps] = values
 
     def _bootstrap(
         self, actor: Actor, cut: list[tuple[int, NDArray[np.intp], NDArray[np.float32]]]

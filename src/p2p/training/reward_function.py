@@ -82,6 +82,13 @@ class RewardFunction(ABC):
         """In words; the docstring of the class unless overridden."""
         return inspect.cleandoc(type(self).__doc__ or "")
 
+    def failed(self, obs: Any, action: Any, next_obs: Any, info: Any) -> Any:  # noqa: ARG002
+        """Whether training is to end the episode here: True or False, or one of them for each row.
+
+        The step is rewarded, and nothing after it is expected. Evaluation and judging go on.
+        """
+        return np.zeros(np.shape(action)[:-1], np.bool_)
+
     def reset(self, rows: Rows | None = None) -> None:  # noqa: B027 - stateless ones need none
         """Forget what was kept of past transitions, before the first step of a new episode.
 

@@ -8,6 +8,8 @@ A file holds one of
 - a function `reward_fn(obs, action, next_obs, info)`, described by its docstring;
 - a function `_make_reward()` that returns such a function with state of its own.
 A file with several classes says which one counts with `reward_fn = TheClass()`.
+Beside a function, `failed(obs, action, next_obs, info)` says where training ends an episode early;
+a class has it as a method.
 `np`, `numpy`, `mujoco` and `RewardFunction` are there without an import.
 """
 
@@ -44,8 +46,11 @@ if TYPE_CHECKING:
 
 PARAMETERS = ("obs", "action", "next_obs", "info")
 DEFAULT_NAME = "reward_fn.py"
+EPISODE_START = "_episode_start"
+SIMULATOR_KEYS = ("mj_data", "mj_model")
 
 Compute = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+Failed = Callable[[Any, Any, Any, Any], Any]
 
 
 def load_from_file(path: str | Path, engine: str = "mujoco") -> RewardFunction:
@@ -92,7 +97,7 @@ def parse_source(code: str, engine: str = "mujoco", *, name: str = DEFAULT_NAME)
         engine=engine,
         compiled=compiled,
         stateful=keeps_state(tree),
-        reads_episode_start=reads_episode_start(tree),
+        strings=strings_of(tree),
     )
 
 
@@ -126,7 +131,18 @@ class RewardSource:
     engine: str
     compiled: CodeType
     stateful: bool
-    reads_episode_start: bool
+    strings: frozenset[str]
+    """Every string that stands in it. What is asked of `info` is among them, unless a key is put
+    together when it runs."""
+
+    @property
+    def reads_episode_start(self) -> bool:
+        return EPISODE_START in self.strings
+
+    @property
+    def reads_simulator(self) -> bool:
+        """Whether it looks at the simulator's own state."""
+        return not self.strings.isdisjoint(SIMULATOR_KEYS)
 
     def build(self) -> RewardFunction:
         """Execute the file afresh, so that not even its module's variables are shared."""
@@ -205,7 +221,15 @@ class RewardSource:
                 )
             chosen = self._call(chosen, f"{chosen.__name__}()")
         if isinstance(chosen, RewardFunction):
-            self._check_signature(chosen.compute, f"{type(chosen).__name__}.compute", "self, ")
+            name = type(chosen).__name__
+            self._check_signature(chosen.compute, f"{name}.compute", "self, ")
+            self._check_signature(chosen.failed, f"{name}.failed", "self, ")
+            if "failed" in module.__dict__:
+                raise self.error(
+                    f"failed is defined beside class {name}: make it a method of the class, "
+                    f"failed(self, {', '.join(PARAMETERS)})",
+                    line=_line(module.__dict__["failed"]),
+                )
             return chosen
         if not callable(chosen):
             raise self.error(
@@ -214,7 +238,13 @@ class RewardSource:
         self._check_signature(chosen, getattr(chosen, "__name__", "reward_fn"), "")
         docs = (chosen, module.__dict__.get("_make_reward"), module)
         doc = best_docstring(*(getattr(thing, "__doc__", None) for thing in docs))
-        return FunctionReward(chosen, parse_docstring(doc), self if self.stateful else None)
+        failed = module.__dict__.get("failed")
+        if failed is not None and not callable(failed):
+            raise self.error(f"failed must be a function, not a {type(failed).__name__}")
+        if failed is not None:
+            self._check_signature(failed, "failed", "")
+        source = self if self.stateful else None
+        return FunctionReward(chosen, parse_docstring(doc), source, failed)
 
     def _call(self, maker: Callable[[], object], what: str) -> object:
         try:
@@ -249,9 +279,14 @@ class FunctionReward(RewardFunction):
     """
 
     def __init__(
-        self, function: Compute, spec: RewardSpec, source: RewardSource | None = None
+        self,
+        function: Compute,
+        spec: RewardSpec,
+        source: RewardSource | None = None,
+        failed: Failed | None = None,
     ) -> None:
         self._function = function
+        self._failed = failed
         self._spec = spec
         self._source = source
         self._used = False
@@ -281,6 +316,15 @@ class FunctionReward(RewardFunction):
         self._used = True
         return self._function(obs, action, next_obs, info)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it says where training ends an episode."""
+        return self._failed is not None
+
+    def failed(self, obs: Any, action: Any, next_obs: Any, info: Any) -> Any:
+        own = super().failed if self._failed is None else self._failed
+        return own(obs, action, next_obs, info)
+
     def reset(self, rows: Rows | None = None) -> None:
         """Start anew; in a batch only when all rows do, the rest is up to `_episode_start`."""
         own = getattr(self._function, "reset", None)
@@ -289,6 +333,8 @@ class FunctionReward(RewardFunction):
         elif self._source is not None and self._used and (rows is None or bool(rows.all())):
             fresh = self._source.build()
             self._function = fresh.function if isinstance(fresh, FunctionReward) else fresh
+            if self._failed is not None:
+                self._failed = fresh.failed
             self._used = False
 
 
@@ -363,13 +409,16 @@ def keeps_state(tree: ast.Module) -> bool:
     )
 
 
-def reads_episode_start(tree: ast.Module) -> bool:
-    """Whether the source looks at `info["_episode_start"]`."""
-    return any(isinstance(n, ast.Constant) and n.value == "_episode_start" for n in ast.walk(tree))
+def strings_of(tree: ast.Module) -> frozenset[str]:
+    return frozenset(
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def _marked(tree: ast.Module) -> bool:
-    return reads_episode_start(tree) or any(
+    return EPISODE_START in strings_of(tree) or any(
         isinstance(node, ast.Global | ast.Nonlocal)
         or (isinstance(node, ast.FunctionDef) and node.name in {"reset", "_make_reward"})
         for node in ast.walk(tree)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from p2p import files
-from p2p.config import TrainConfig
+from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import (
     CheckpointInfo,
     EvalReady,
@@ -51,7 +51,7 @@ from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.metrics import RunMetrics
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
 from p2p.training.video.rendering import RenderQueue
-from p2p.training.worker import ConfigurationError, choose_backend
+from p2p.training.worker import choose_backend
 from unstable.writers import MissingExtraError
 
 WORKER_MODULE = "p2p.training.worker"
@@ -105,6 +105,10 @@ class RunOptions:
     """How long to wait for another process that trains in the same directory."""
     trackers: tuple[str, ...] = ()
     """Where metrics go besides scalars.jsonl and TensorBoard: names of metrics.TRACKERS."""
+    until: int | None = None
+    """Train no further than to this step."""
+    pause: bool = False
+    """At `until` the run is not over: it waits, with its state, to be called again."""
 
 
 def run_training(
@@ -118,7 +122,8 @@ def run_training(
     """Train, evaluate, publish; the record's directory then holds all of it.
 
     Called again with the same configuration and reward, a run that was killed or cancelled
-    resumes from its last saved state, and one that is complete is not done again. Where only the
+    resumes from its last saved state, and one that is complete is not done again. A run that
+    pauses at `options.until` has no summary.json yet; its status is `queued`. Where only the
     sandbox was killed, and not by us, the run resumes at once, a single time.
 
     Raises:
@@ -181,6 +186,9 @@ def _run(run: _Run) -> TrainSummary:
     except BaseException as error:
         record.set_status("error", f"{type(error).__name__}: {error}")
         raise
+    if run.pauses:
+        record.set_status("queued")
+        return summary
     record.save_summary(summary)
     record.set_status("completed")
     shutil.rmtree(record.work_dir, ignore_errors=True)
@@ -224,6 +232,12 @@ class _Run:
     published: int = 0
     """Bytes of checkpoints and metrics: they count as disk space of the sandbox."""
 
+    @property
+    def pauses(self) -> bool:
+        """Whether this run stops on its way, to be continued."""
+        until, total = self.options.until, self.config.total_timesteps
+        return self.options.pause and until is not None and until < total
+
     def train(self) -> TrainSummary:
         began = time.monotonic()
         try:
@@ -238,7 +252,7 @@ class _Run:
                 if self.started is None or self.finished is None:
                     raise self._failure(end)
                 summary = self._summary(self.started, self.finished)
-                if summary.selected_step is not None:
+                if summary.selected_step is not None and not self.pauses:
                     renders.add(summary.selected_step)
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
@@ -272,6 +286,7 @@ class _Run:
             "config": self.config.model_dump(mode="json"),
             "reward_code": self.reward_code,
             "folder": str(folder),
+            "until": self.options.until,
         }
         return start_sandbox(WORKER_MODULE, payload, sandbox)
 
@@ -391,7 +406,8 @@ def _compiled(config: TrainConfig) -> Path | None:
     try:
         if root is None or choose_backend(config) != "fast":
             return None
-        program = UpdateProgram.from_config(config, *environment_widths(config.env_id))
+        widths = environment_widths(config.env_id, observe_time=config.observe_time)
+        program = UpdateProgram.from_config(config, *widths)
     except (ConfigurationError, UnknownEnvironmentError):  # for the trainer to tell
         return None
     return compiled_update(program, root / "updates", WORKER_ENVIRONMENT)

@@ -37,7 +37,7 @@ from p2p.training.policies.network import gaussian_shift
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import policy_from_sb3, ppo_settings
 from p2p.training.reward.calls import Transition
-from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward.runner import RewardRunner, end_failures
 
 Array = NDArray[np.float32]
 Arrays = dict[str, NDArray[Any]]
@@ -87,7 +87,7 @@ class SB3Trainer(BaseTrainer):
             self.model.num_timesteps = self.step
 
     def learn(self) -> None:
-        left = self.config.num_iterations * self.config.batch_size - self.step
+        left = self.last_iteration * self.config.batch_size - self.step
         if left > 0:
             self.began = time.perf_counter()
             self.model.learn(left, _Beats(self.alive), reset_num_timesteps=False)
@@ -145,9 +145,12 @@ class RewardedVecEnv(VecEnv):
         self,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_], list[dict[str, Any]]]:
         step = self.env.step_batch(self._actions)
-        total, terms = self.reward(
-            Transition(self._obs, self._actions, step.next_obs, step.info, self._episode_start)
+        transition = Transition(
+            self._obs, self._actions, step.next_obs, step.info, self._episode_start
         )
+        total, terms = self.reward(transition)
+        if self.reward.ends_episodes:
+            step = end_failures(self.env, self.reward, transition, step)
         done = step.terminated | step.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(done):

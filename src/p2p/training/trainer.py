@@ -99,18 +99,48 @@ class LocalTrainer:
         told to stop, and all that did not finish end as cancelled.
         """
         runs, problems = plan_runs(configs, seeds, base_config)
+        reward_code = reward_path.read_text(encoding="utf-8")
+        problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
+        return results_of(configs, seeds, problems, iteration_dir)
+
+    def train_runs(
+        self,
+        runs: Sequence[tuple[TrainConfig, str]],
+        iteration_dir: Path,
+        *,
+        until: int | None = None,
+        pause: bool = False,
+    ) -> dict[str, str]:
+        """Train these configurations, each with its reward's code, as `train` does.
+
+        Args:
+            runs: each goes into the folder that its iteration_id names.
+            iteration_dir: where these folders are.
+            until: train no further than to this step.
+            pause: at `until` the runs wait, queued, to be trained further by another call.
+
+        Returns:
+            By name, why a run could not be started.
+        """
         if not iteration_dir.name.startswith(("iter_", "session_")):
             raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
-        reward_code = reward_path.read_text(encoding="utf-8")
+        problems: dict[str, str] = {}
+        codes = {config.iteration_id: code for config, code in runs}
         # All of them at once, so that progress counts those that still wait.
-        waiting = queue_runs(runs, reward_code, iteration_dir, problems)
+        waiting = [
+            waits
+            for config, code in runs
+            for waits in queue_runs([config], code, iteration_dir, problems)
+        ]
         if waiting:
             flags = ("--no-progress", *([] if self.videos else ["--no-videos"]))
             flags += ("--unsafe-local",) if self.unsafe_local else ()
-            progress = {run.iteration_id: 1.0 for run in runs if run.iteration_id not in problems}
+            flags += () if until is None else ("--until", str(until))
+            flags += ("--pause",) if pause else ()
+            progress = {name: 1.0 for name in codes if name not in problems}
             progress |= {run.iteration_id: 0.0 for run in waiting}
-            self._run(_Batch(reward_code, iteration_dir, flags, waiting, progress, problems))
-        return results_of(configs, seeds, problems, iteration_dir)
+            self._run(_Batch(codes, iteration_dir, flags, waiting, progress, problems))
+        return problems
 
     def _run(self, batch: _Batch) -> None:
         manager = self.cpu_manager or CPUManager()
@@ -280,7 +310,8 @@ class _Running:
 class _Batch:
     """The runs that are to be done, and how they stand."""
 
-    reward_code: str
+    codes: dict[str, str]
+    """The reward of each run, by its name."""
     iteration_dir: Path
     flags: tuple[str, ...]
     waiting: list[TrainConfig]
@@ -298,7 +329,7 @@ class _Batch:
         record = self.record(config)
         try:
             # A run that outlived an earlier caller may have come to its end since.
-            if finished_before(record, config, self.reward_code) is not None:
+            if finished_before(record, config, self.codes[config.iteration_id]) is not None:
                 self.progress[config.iteration_id] = 1.0
                 lease.release()
                 return
@@ -352,6 +383,8 @@ class _Batch:
                 self.waiting.append(run.config)
                 continue
             self.progress[name] = 1.0
+            if run.process.returncode == 0 and "--pause" in self.flags:
+                continue  # it waits to be trained further
             # A run whose process is gone is not running, whatever its last word was.
             run.record.set_status_if("error", UNFINISHED, _why_it_ended(run))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from p2p.training.envs.batched_env import BatchedEnv, StepBatch
 from p2p.training.envs.gym_vec_env import GymVecEnv
 from p2p.training.envs.mujoco_kernels import find_kernel
 from p2p.training.envs.mujoco_vec_env import MujocoVecEnv
 from p2p.training.envs.registry import UnknownEnvironmentError, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = [
     "BatchedEnv",
@@ -38,12 +41,16 @@ def make_batched_env(
     num_threads: int = 1,
     max_episode_steps: int | None = None,
     terminate_when_unhealthy: bool | None = None,
+    observe_time: bool = False,
     side_info: bool = False,
+    quantities: Collection[str] = (),
 ) -> BatchedEnv:
     """Make num_envs copies of an environment, with the fast backend if it can ("auto").
 
-    None leaves a setting as registered. GymVecEnv always takes one thread. `side_info` says whether
-    side information will be asked for in every step.
+    None leaves a setting as registered. GymVecEnv always takes one thread. With `observe_time` the
+    share of the episode that has passed stands last in the observation. `side_info` says whether
+    side information will be asked for in every step. `quantities` names those of `QUANTITIES` that
+    stand in the info of every step, as far as the environment has them.
 
     Raises:
         UnknownEnvironmentError: It is not registered; the message names close matches.
@@ -56,6 +63,8 @@ def make_batched_env(
             num_envs,
             max_episode_steps=max_episode_steps,
             terminate_when_unhealthy=terminate_when_unhealthy,
+            observe_time=observe_time,
+            quantities=quantities,
         )
     return MujocoVecEnv(
         env_id,
@@ -63,5 +72,7 @@ def make_batched_env(
         num_threads=num_threads,
         max_episode_steps=max_episode_steps,
         terminate_when_unhealthy=terminate_when_unhealthy,
+        observe_time=observe_time,
         side_info=side_info,
+        quantities=quantities,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from p2p.config import TrainConfig
+from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import Alive, Failed, WorkerMessage
 
 if TYPE_CHECKING:
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 BACKENDS: dict[str, str] = {
     "fast": "p2p.training.fast_trainer",
     "sb3": "p2p.training.sb3_trainer",
+    "sac": "p2p.training.sac_trainer",
 }
-"""Backend name to the module whose `train(context)` does it."""
-
-
-class ConfigurationError(ValueError):
-    """The configuration asks for something that does not exist."""
+"""Name of a trainer to the module whose `train(context)` does it."""
 
 
 def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
@@ -41,7 +38,8 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         from p2p.training.base_trainer import TrainContext
 
         config = TrainConfig.model_validate(payload["config"])
-        context = TrainContext(config, payload["reward_code"], Path(payload["folder"]), emit)
+        folder, until = Path(payload["folder"]), payload.get("until")
+        context = TrainContext(config, payload["reward_code"], folder, emit, until)
         if "replay" in payload:
             play(context, **payload["replay"])
         else:
@@ -65,7 +63,7 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
     config, code = context.config, context.reward_code
     alive = Heartbeat(context.send)
     alive.global_step = step
-    env = make_environment(config, config.eval_envs)
+    env = make_environment(config, config.eval_envs, code, recorded=True)
     batched, _ = decide_batched(code, env, side_info=config.side_info, engine=config.engine)
     evaluation = evaluate(
         env,
@@ -82,13 +80,19 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
 
 
 def choose_backend(config: TrainConfig) -> str:
-    """`auto` is the fast backend for every environment it knows exactly."""
+    """The trainer, of BACKENDS; `auto` is the fast one for environments it knows exactly."""
     from p2p.training.vec_env import is_fast
 
     if config.backend == "fast" and not is_fast(config.env_id):
         raise ConfigurationError(
             f"backend 'fast' does not know {config.env_id}; use backend 'sb3' or 'auto'"
         )
+    if config.algorithm == "sac":
+        if config.backend == "sb3":
+            raise ConfigurationError(
+                "algorithm 'sac' is not there for backend 'sb3'; use backend 'auto'"
+            )
+        return "sac"
     if config.backend == "auto":
         return "fast" if is_fast(config.env_id) else "sb3"
     return config.backend

@@ -33,26 +33,32 @@ class SafeConsole(Console):
 
 
 class CommandGroup(TyperGroup):
-    """Commands whose help gives a type only to options that take a value."""
+    """Commands whose help is short: no types of flags, and defaults as words."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """See click's Group."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            _without_types(command.get_params(ctx))
+            _shorten_help(command.get_params(ctx))
         return command
 
     def get_params(self, ctx: Any) -> Any:
         """See click's Command."""
         parameters = super().get_params(ctx)
-        _without_types(parameters)
+        _shorten_help(parameters)
         return parameters
 
 
-def _without_types(parameters: Iterable[object]) -> None:
+def _shorten_help(parameters: Iterable[object]) -> None:
     for parameter in parameters:
-        if isinstance(parameter, TyperOption) and parameter.is_flag:
+        if not isinstance(parameter, TyperOption):
+            continue
+        if parameter.is_flag:
             parameter.metavar = ""
+        if isinstance(parameter.show_default, str):  # typer would put it in brackets
+            default = escape(f"[default: {parameter.show_default}]")
+            parameter.help = f"{parameter.help or ''} [dim]{default}[/]".lstrip()
+            parameter.show_default = False
 
 
 out = SafeConsole(highlight=False)

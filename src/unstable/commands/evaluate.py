@@ -63,8 +63,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same games.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Play a checkpoint against fixed opponents; win rates with their 95 % intervals.
+    """Play a checkpoint against fixed opponents.
 
+    Win rates have 95 % intervals.
     Games for one have no opponent: they are told by their mean reward. Of KuhnPoker on short
     boards the exploitability is computed too: what a best response to the policy, as it answers at
     temperature 1, gets a game (0: nothing).

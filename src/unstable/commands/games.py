@@ -16,7 +16,9 @@ def games(
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Start every game of TextArena once, and say which run here and what the others need.
+    """Say which games of TextArena run here, by starting each once.
+
+    Of the others, it says what they need.
 
     [bold]Examples[/]
 

@@ -64,7 +64,9 @@ def tiny(
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same model.")] = 0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make the embedded model: under a million parameters, warmed up on random legal games.
+    """Make the embedded model, of under a million parameters.
+
+    It is warmed up on random legal games.
 
     [bold]Examples[/]
 

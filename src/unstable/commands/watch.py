@@ -60,8 +60,9 @@ def terminal(
     once: OnceFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the run of a Ray cluster, live; also called `unstable-terminal`.
+    """Show the run of a Ray cluster, live.
 
+    Also called `unstable-terminal`.
     It asks the actors named Tracker and StepBuffer. Keys as in `unstable watch`.
 
     [bold]Examples[/]

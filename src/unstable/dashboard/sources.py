@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
+from collections import deque
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,6 +31,8 @@ INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.
 EXPLOITABILITY = "eval_data/exploitability.jsonl"
 GAME_FIELDS = {"ckpt_uid", "env_id", "opponent", "rewards", "player_id", "invalid"}
 EXPLOITABILITY_FIELDS = {"ckpt_uid", "env_id", "exploitability"}
+PACE = 20
+"""The latest updates, whose pace tells how long the rest will take."""
 RECENT = 180.0
 """Seconds after its last write for which a run is taken to use this machine's GPUs."""
 
@@ -79,6 +82,7 @@ class RunFiles:
         self._exploitability: dict[tuple[str, str], float] = {}
         self._learner: dict[str, list[float | None]] = {}
         self._step = 0
+        self._updated: deque[tuple[int, float]] = deque(maxlen=PACE + 1)
         self._evaluations: dict[tuple[str, str, str], Evaluation] = {}
 
     def fetch(self) -> View:
@@ -102,12 +106,19 @@ class RunFiles:
         info.setdefault("run_name", self.run.name)
         used_now = info.get("gpu_tok_s") and time.time() - written < RECENT
         status = RunFolder(self.run).seen_status()
-        return make_view(
+        view = make_view(
             info,
             written=written,
             gpus=local_gpus() if used_now else (),
             status=None if status is None else asdict(status),
         )
+        return replace(view, seconds_left=self._seconds_left(view))
+
+    def _seconds_left(self, view: View) -> float | None:
+        if view.status != "running" or view.updates is None or len(self._updated) < 2:
+            return None
+        (first, begin), (last, end) = self._updated[0], self._updated[-1]
+        return (end - begin) / (last - first) * max(0, view.updates - last)
 
     def _paths(self) -> list[Path]:
         return [self.run / name for name in (INTERFACE, METRICS, GAMES)]
@@ -128,11 +139,15 @@ class RunFiles:
         replaced, lines = self._metrics.read()
         if replaced:
             self._learner, self._step = {}, 0
+            self._updated.clear()
         for line in lines:
             for name, value in line.items():
                 if name.startswith("learner/"):
                     self._learner.setdefault(name.removeprefix("learner/"), []).append(value)
-            self._step = max(self._step, int(line.get("step") or 0))
+            step, updated = int(line.get("step") or 0), line.get("time")
+            if step > self._step and updated is not None:
+                self._updated.append((step, float(updated)))
+            self._step = max(self._step, step)
 
     def _read_games(self) -> None:
         replaced, lines = self._solved.read()

@@ -128,6 +128,8 @@ class View:
     """`running`, `completed`, `cancelled` or `failed`, where the run says so."""
     updates: int | None = None
     """Steps that the learner is to make."""
+    seconds_left: float | None = None
+    """Until the last of them, at the pace of the latest; None: it does not run, or is too new."""
     message: str = ""
     """What the run says about its status."""
     engines: tuple[Throughput, ...] = ()

@@ -9,6 +9,7 @@ from pydantic_ai.models.function import FunctionModel
 from p2p.agents.builtin import answer, answer_request, requests_in
 from p2p.agents.builtin.reward import read_recipe
 from p2p.agents.requests import (
+    AlternativeRequest,
     AnalysisRequest,
     CodeDraft,
     EnvironmentChoice,
@@ -118,7 +119,9 @@ def test_environments_are_chosen_by_name_or_by_what_they_can_do() -> None:
 def test_a_review_finds_what_does_not_exist() -> None:
     code = draft().code
     request = ReviewRequest(prompt="run", env_id=ENV, criteria=intent().criteria, code=code)
-    assert ask("reward_reviewer", request).approved
+    measured = code.replace('info["x_velocity"]', 'info["com_velocity"][..., 0]')
+    for right in (code, measured):
+        assert ask("reward_reviewer", request.model_copy(update={"code": right})).approved
     for wrong in (code.replace("next_obs[..., 1]", "next_obs[..., 99]"),
                   code.replace('info["x_velocity"]', 'info["speed"]'), "def broken(:"):  # fmt: skip
         review = ask("reward_reviewer", request.model_copy(update={"code": wrong}))
@@ -191,3 +194,30 @@ def test_a_session_is_analysed_from_its_history() -> None:
 def test_what_is_no_request_is_rejected(text: str) -> None:
     with pytest.raises(RequestRejected):
         answer_request(requests_in([text]))
+
+
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "InvertedPendulum-v5", "Reacher-v5"])
+def test_further_rewards_differ_from_the_first_and_from_each_other(env_id: str) -> None:
+    prompts = {"Reacher-v5": "reach the target", "InvertedPendulum-v5": "balance"}
+    prompt = prompts.get(env_id, "run forward")
+    proposal = ask("intent_elicitor", IntentRequest(prompt=prompt, env_id=env_id))
+    assert isinstance(proposal, IntentProposal)
+    request = RewardRequest(prompt=prompt, env_id=env_id, criteria=proposal.criteria)
+    first = ask("reward_author", request)
+    assert isinstance(first, CodeDraft)
+    codes = {first.code}
+    for number in range(2, 6):
+        alternative = AlternativeRequest(number=number, of=5, code=first.code)
+        other = answer_request([("reward_author", request), ("alternative", alternative)])
+        assert isinstance(other, CodeDraft)
+        assert other == answer_request([("reward_author", request), ("alternative", alternative)])
+        assert other.explanation.startswith("As the first, but ")
+        codes.add(other.code)
+    assert len(codes) == 5
+    terms = [{term.name for term in recipe.terms} for c in codes if (recipe := read_recipe(c))]
+    assert all(names == terms[0] for names in terms)
+
+
+def test_there_is_nothing_to_vary_before_a_reward_was_asked_for() -> None:
+    with pytest.raises(RequestRejected, match="no reward was asked for"):
+        ask("alternative", AlternativeRequest(number=2, of=2, code=""))

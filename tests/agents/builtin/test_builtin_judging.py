@@ -30,21 +30,25 @@ def episode(env_id: str, steps: int, **columns: Any) -> Columns:
         "action": np.zeros((steps, spec.action_dim)),
         "qpos": np.tile(rest[:nq], (steps, 1)),
         "qvel": np.zeros((steps, nv)),
-        "xpos": np.tile(places, (steps, 1, 1)),
-        "xquat": np.tile([1.0, 0, 0, 0], (steps, len(spec.bodies), 1)),
         **{key: np.zeros(steps) for key in spec.info_keys},
+        **{key: np.zeros((steps, *entry.shape)) for key, entry in spec.quantities.items()},
+        "body_position": np.tile(places, (steps, 1, 1)),
+        "body_com": np.tile(places + [body.centre for body in spec.bodies], (steps, 1, 1)),
+        "airborne": np.zeros(steps, dtype=bool),
     }
     return resting | columns
 
 
-def judged(prompt: str, env_id: str, columns: Columns) -> tuple[float, dict[str, Any]]:
+def judged(
+    prompt: str, env_id: str, columns: Columns, *, ended: bool = False
+) -> tuple[float, dict[str, Any]]:
     """The weighted score of an episode, and what the judge returns."""
     criteria = write_criteria(IntentRequest(prompt=prompt, env_id=env_id)).criteria
     request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns={})
     names: dict[str, Any] = {}
     exec(write_judge(request).code, names)  # noqa: S102 - our own text
     spec = get_env_spec(env_id)
-    summary = {"max_episode_steps": spec.max_episode_steps, "dt": spec.dt}
+    summary = {"max_episode_steps": spec.max_episode_steps, "dt": spec.dt, "terminated": ended}
     reply = names["judge_fn"](columns, summary)
     assert set(reply["failure_tags"]) <= set(FAILURE_TAGS)
     scores = {name: entry["score"] for name, entry in reply["criteria"].items()}
@@ -79,17 +83,45 @@ def test_standing_is_best_at_standing_still() -> None:
     assert "drifts" in reply["failure_tags"]
 
 
+def walker(steps: int, lead: float) -> tuple[float, dict[str, Any]]:
+    """A walker at a good pace, one leg ahead by this angle, then the other, every half second."""
+    columns = episode("Walker2d-v5", steps, x_velocity=np.full(steps, 3.0))
+    ahead = lead * np.sign(np.sin(2 * np.pi * np.arange(steps) * 0.008))
+    columns["qpos"][:, 3], columns["qpos"][:, 6] = ahead / 2, -ahead / 2
+    return judged("walk forward", "Walker2d-v5", columns)
+
+
 def test_an_episode_that_ends_early_counts_for_what_it_lasted() -> None:
-    fast = {"x_velocity": np.full(1000, 3.0)}
-    whole, _ = judged("walk forward", "Walker2d-v5", episode("Walker2d-v5", 1000, **fast))
-    short = {"x_velocity": np.full(100, 3.0)}
-    cut, reply = judged("walk forward", "Walker2d-v5", episode("Walker2d-v5", 100, **short))
+    whole, _ = walker(1000, 0.4)
+    cut, reply = walker(100, 0.4)
     assert whole > 0.95
     assert cut < 0.3
     assert {"early_end", "fell"} <= set(reply["failure_tags"])
     assert "wasteful" not in reply["failure_tags"]
-    one, _ = judged("walk forward", "Walker2d-v5", episode("Walker2d-v5", 1, x_velocity=np.ones(1)))
-    assert one < 0.1
+    assert walker(1, 0.4)[0] < 0.1
+
+
+def test_one_that_drags_a_leg_does_not_walk() -> None:
+    (walks, reply), (limps, dragged) = walker(1000, 0.4), walker(1000, 0.1)
+    steps = "steps_with_both_legs_in_turn"
+    assert reply["criteria"][steps]["value"] == 15
+    assert dragged["criteria"][steps]["value"] == 0
+    assert limps < 0.8 < walks
+    assert "asymmetric" in dragged["failure_tags"]
+
+
+def test_one_that_stays_on_the_ground_does_not_hop() -> None:
+    def hopper(in_the_air: float) -> tuple[float, dict[str, Any]]:
+        columns = episode("Hopper-v5", 1000, x_velocity=np.full(1000, 1.5))
+        columns["airborne"] = np.arange(1000) % 100 < 100 * in_the_air
+        columns["foot_height"][:, 0] = 0.1 * columns["airborne"]
+        columns["qvel"][:, 1] = 0.5
+        return judged("hop forward", "Hopper-v5", columns)
+
+    (hops, reply), (slides, on_the_ground) = hopper(0.4), hopper(0.0)
+    assert reply["criteria"]["leaves_the_ground"]["value"] == pytest.approx(0.4)
+    assert on_the_ground["criteria"]["leaves_the_ground"]["score"] == 0
+    assert slides < 0.9 < hops
 
 
 def test_lying_on_its_back_is_not_upright() -> None:
@@ -119,7 +151,7 @@ def test_each_part_of_a_sequence_is_judged_in_its_time() -> None:
 def test_a_raised_limb_is_one_that_is_higher_than_usual() -> None:
     names = [body.name for body in get_env_spec("Humanoid-v5").bodies]
     up = episode("Humanoid-v5", 1000)
-    up["xpos"][:, names.index("left_lower_arm"), 2] += 0.5
+    up["body_com"][:, names.index("left_lower_arm"), 2] += 0.5
     raised, hanging = (
         judged("raise the left arm", "Humanoid-v5", columns)[0]
         for columns in (up, episode("Humanoid-v5", 1000))
@@ -129,6 +161,40 @@ def test_a_raised_limb_is_one_that_is_higher_than_usual() -> None:
 
 def test_what_is_reached_counts_even_if_that_ends_the_episode() -> None:
     columns = episode("Reacher-v5", 10)
-    columns["xpos"][:, 3] = columns["xpos"][:, 4]
+    columns["body_position"][:, 3] = columns["body_position"][:, 4]
     _, reply = judged("reach the target", "Reacher-v5", columns)
     assert reply["criteria"]["reaches_the_target"]["score"] == 1
+
+
+def test_falls_that_are_forbidden_are_counted() -> None:
+    tilt = np.zeros(1000)
+    for begin in (200, 400):
+        tilt[begin : begin + 20] = 3.0  # for 4 % of the time: a share of it would pass
+    spec = get_env_spec("HalfCheetah-v5")
+    qpos = episode("HalfCheetah-v5", 1000)["qpos"]
+    address = next(joint.qpos_address for joint in spec.joints if joint.name == "rooty")
+    qpos[:, address] = tilt
+    fallen = episode("HalfCheetah-v5", 1000, qpos=qpos, x_velocity=np.full(1000, 4.0))
+    _, reply = judged("run forward fast without falling", "HalfCheetah-v5", fallen)
+    over = reply["criteria"]["never_tips_over"]
+    assert (over["value"], over["score"]) == (2.0, 0.0)
+    assert over["evidence"] == "2 times, wanted at most 0"
+    assert "fell" in reply["failure_tags"]
+    for ended, falls in ((True, 1.0), (False, 0.0)):
+        hopping = episode("Hopper-v5", 990, x_velocity=np.full(990, 2.0))
+        _, reply = judged("hop forward and never fall", "Hopper-v5", hopping, ended=ended)
+        assert reply["criteria"]["never_falls"]["value"] == falls
+
+
+def test_a_foot_that_must_not_touch_the_ground_is_counted() -> None:
+    prompt = "walk forward without the left foot touching the ground"
+    criteria = write_criteria(IntentRequest(prompt=prompt, env_id="Walker2d-v5")).criteria
+    [never] = [each for each in criteria if each.event]
+    assert (never.category, never.target) == ("task", "never")
+    assert never.event == "the left foot touched the ground"
+    steps = episode("Walker2d-v5", 1000)
+    [foot] = [f for f, e in enumerate(get_env_spec("Walker2d-v5").feet) if e.name == "foot_left"]
+    steps["foot_height"][50:, foot] = 0.4
+    steps["foot_height"][500:510, foot] = 0.0
+    _, reply = judged(prompt, "Walker2d-v5", steps)
+    assert reply["criteria"][never.id]["value"] == 1.0

@@ -16,14 +16,15 @@ from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.quantities import ROTATED, quantities_of
-from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_reward
+from p2p.agents.builtin.quantities import quantities_of
+from p2p.agents.builtin.reward import SWINGING, Recipe, Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judging.episodes import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
 from p2p.contracts import Criterion
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.reward.check import check_reward
+from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.vec_env import make_batched_env
 
 PROMPTS = (
@@ -48,7 +49,8 @@ def propose(prompt: str, env_id: str) -> IntentProposal:
 
 
 def reward_for(prompt: str, env_id: str, criteria: tuple[Criterion, ...]) -> str:
-    return write_reward(RewardRequest(prompt=prompt, env_id=env_id, criteria=criteria)).code
+    request = RewardRequest(prompt=prompt, env_id=env_id, criteria=criteria, side_info=True)
+    return write_reward(request).code
 
 
 def recipe_of(code: str) -> Recipe:
@@ -65,7 +67,7 @@ def terms_for(prompt: str, env_id: str) -> dict[str, Term]:
 @cache
 def transitions(env_id: str) -> dict[str, Any]:
     """Some real steps under random actions, as columns (T, N, ...)."""
-    env = make_batched_env(env_id, 3)
+    env = make_batched_env(env_id, 3, quantities=QUANTITIES)
     rng = np.random.default_rng(0)
     space = env.single_action_space
     obs = env.reset_batch(7)
@@ -125,12 +127,11 @@ def test_a_reward_passes_the_check_in_the_sandbox(env_id: str) -> None:
 def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
     steps = transitions(env_id)
     names: dict[str, Any] = {"np": np}
-    exec(ROTATED, names)  # noqa: S102 - our own text
     clipped = {e.index for e in get_env_spec(env_id).observation if e.clip is not None}
     for key, quantity in quantities_of(env_id).items():
-        reward, judge = quantity.reward_code(), quantity.judge_code(steps)
+        reward, judge = quantity.reward_code(side_info=True), quantity.judge_code(steps)
         # The way from the origin, or from the start.
-        if reward is None or key == "drift" or key.startswith("stray_"):
+        if reward is None or "mj_data" in reward or key == "drift" or key.startswith("stray_"):
             continue
         if any(f"[..., {i}]" in reward for i in clipped) or key == "joint_speed":
             continue
@@ -140,11 +141,9 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
             arguments["info"] = column
             ours = eval(reward, {**names, **arguments})  # noqa: S307
             theirs = eval(str(judge), {**names, "trajectory": column})  # noqa: S307
-            # A limb's middle is a few centimetres off where its link is mounted at an angle.
-            tolerance = 0.1 if key.startswith(("rise_", "lift_")) else 0.02
             # How far it turned in the first step a judge cannot see: it has no step before.
             first = 1 if key.startswith(("flip_", "orbit_")) else 0
-            assert np.max(np.abs(ours - theirs)[first:]) < tolerance, key
+            assert np.max(np.abs(ours - theirs)[first:]) < 0.02, key
 
 
 @pytest.mark.parametrize("env_id", list_env_ids())
@@ -152,11 +151,9 @@ def test_a_reward_gives_each_row_of_a_batch_what_it_gives_it_alone(env_id: str) 
     steps = transitions(env_id)
     proposal = propose(CAN[env_id], env_id)
     recipe = recipe_of(reward_for(CAN[env_id], env_id, proposal.criteria))
-    timeless = recipe.model_copy(
-        update={"terms": tuple(t for t in recipe.terms if t.window == (0.0, 1.0))}
-    )
+    timeless = tuple(t for t in recipe.terms if t.window == (0.0, 1.0) and t.shape not in SWINGING)
     names: dict[str, Any] = {}
-    exec(render(timeless), names)  # noqa: S102 - our own text
+    exec(render(recipe.model_copy(update={"terms": timeless})), names)  # noqa: S102 - our own text
     take = ("obs", "action", "next_obs")
     total, terms = names["reward_fn"](
         *(steps[k][0] for k in take), {k: v[0] for k, v in steps.items()}
@@ -167,6 +164,12 @@ def test_a_reward_gives_each_row_of_a_batch_what_it_gives_it_alone(env_id: str) 
         alone, parts = names["reward_fn"](*(steps[k][0, row] for k in take), info)
         assert alone == pytest.approx(total[row], abs=1e-9)
         assert parts.keys() == terms.keys()
+
+
+def test_a_raised_foot_is_measured_at_its_lowest_point() -> None:
+    proposal = propose("lift the left foot", "Walker2d-v5")
+    code = reward_for("lift the left foot", "Walker2d-v5", proposal.criteria)
+    assert 'info["foot_height"][..., 1]' in code
 
 
 def test_a_stated_speed_is_a_target_and_not_a_limit() -> None:
@@ -228,7 +231,9 @@ def test_criteria_are_known_again_when_a_person_has_edited_them() -> None:
 
 def test_a_quantity_falls_back_on_the_observation_where_no_state_is_recorded() -> None:
     height = quantities_of("HalfCheetah-v5")["height"]
-    assert height.judge_code({"xpos", "next_obs"}) == 'trajectory["xpos"][..., 1, 2]'
+    assert height.judge_code({"body_position", "next_obs"}) == (
+        'trajectory["body_position"][..., 1, 2]'
+    )
     assert height.judge_code({"next_obs"}) == 'trajectory["next_obs"][..., 0] + 0.7'
     assert height.judge_code({"action"}) is None
 
@@ -313,7 +318,8 @@ def test_leaving_costs_where_the_policy_notices_it() -> None:
     spinning, understood = terms_for("spin in place", "Ant-v5"), terms_for("spin", "Ant-v5")
     assert all(term.quantity != "drift" for term in spinning.values())
     cost = spinning["ground_speed"]
-    assert {"stays_in_place", "does_not_travel"} == set(cost.criteria)
+    served = {"stays_in_place", "does_not_travel", "ends_near_where_it_began"}
+    assert set(cost.criteria) == served
     assert cost.weight > 2 * understood["ground_speed"].weight  # in place was asked for
     standing = terms_for("stand still", "Ant-v5")
     assert standing["ground_speed"].weight > standing["drift"].weight > 0
@@ -413,7 +419,7 @@ RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
         ("HalfCheetah-v5", "walk forward on your hind legs with the nose pointing up",
          "share of time with angle of the torso's nose above the horizontal at least 0.8 rad"),
         ("Walker2d-v5", "hop forward on your right leg",
-         "share of time with height of the foot left over the ground at least 0.242 m"),
+         "share of time with height of the foot left over the ground at least 0.143 m"),
         ("Humanoid-v5", "stand with both hands up",
          "mean height of the left lower arm over the torso"),
         ("HalfCheetah-v5", "do two backflips", "full turns at the backward flipping rate"),
@@ -421,6 +427,11 @@ RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
          "distance from where it began at the end"),
         ("Pusher-v5", "push the object to the goal and then take your hand away from it",
          "distance of the tips_arm from the object at the end in the second half"),
+        ("Pusher-v5", "push the object away from the goal",
+         "distance of the object from the goal at the end"),
+        ("Hopper-v5", "keep hopping on the spot",
+         "share of time with height of its lowest foot over the ground at least 0.05 m"),
+        ("Swimmer-v5", "swim around in a circle", "mean speed in the direction it faces"),
     ],
 )  # fmt: skip
 def test_what_is_asked_for_is_what_the_task_measures(
@@ -431,33 +442,125 @@ def test_what_is_asked_for_is_what_the_task_measures(
     assert proposal.unused_words == ()
 
 
-def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> None:
+@pytest.mark.parametrize("observe_time", [True, False])
+def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests(observe_time: bool) -> None:
     env_id, prompt = "InvertedPendulum-v5", "swing the cart from side to side"
-    criteria = propose(prompt, env_id).criteria
-    judge_names: dict[str, Any] = {}
+    proposal = propose(prompt, env_id)
+    assert proposal.training["observe_time"] is True
+    criteria = proposal.criteria
     request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns={})
+    judge_names: dict[str, Any] = {}
     exec(write_judge(request).code, judge_names)  # noqa: S102 - our own text
-    seconds = np.arange(1000) * 0.04
+    seconds, now = np.arange(1000) * 0.04, np.arange(1000) / 1000
 
     def judged(place: np.ndarray) -> tuple[float, float]:
         """What it earns, and how often it swung."""
         names: dict[str, Any] = {"RewardFunction": object}
-        exec(reward_for(prompt, env_id, criteria), names)  # noqa: S102 - our own text
-        reward = names["Sequence"]()
+        asked = RewardRequest(
+            prompt=prompt, env_id=env_id, criteria=criteria, observe_time=observe_time
+        )
+        exec(write_reward(asked).code, names)  # noqa: S102 - our own text
+        pay = names["reward_fn"] if observe_time else names["Sequence"]().compute
         qpos, qvel = (np.stack([x, 0 * x], axis=-1) for x in (place, np.gradient(place, seconds)))
-        obs, action = np.concatenate([qpos, qvel], axis=-1), np.zeros((1000, 1))
+        action = np.zeros((1000, 1))
+        obs = np.column_stack([qpos, qvel, now] if observe_time else [qpos, qvel])
         total = sum(
-            float(reward.compute(obs[t], action[t], obs[t], {"_episode_start": t == 0})[0])
+            float(pay(obs[t], action[t], obs[t], {"_episode_start": t == 0})[0])
             for t in range(1000)
         )
         trajectory = {"step": np.arange(1000), "qpos": qpos, "qvel": qvel, "action": action}
         scores = judge_names["judge_fn"](trajectory, {"max_episode_steps": 1000, "dt": 0.04})
         return total, scores["criteria"]["swings_from_side_to_side"]["value"]
 
-    swinging, trembling = 0.25 * np.sin(1.2 * seconds), 0.02 * np.sin(15 * seconds)
+    swinging, trembling = 0.25 * np.sin(7 * np.pi * now), 0.02 * np.sin(15 * seconds)
     earned, swings = zip(*map(judged, (swinging, trembling, 0 * seconds)), strict=True)
-    assert earned[0] > earned[1] + 200 > earned[2] + 200
-    assert swings == (15.0, 0.0, 0.0)
+    assert earned[0] > max(earned[1:]) + 400
+    assert swings == (6.0, 0.0, 0.0)
+
+
+def test_in_the_water_turning_pays_by_its_mean_and_on_legs_best_at_a_rate() -> None:
+    swimming = terms_for("turn counterclockwise", "Swimmer-v5")["turn_left_rate"]
+    walking = terms_for("turn counterclockwise", "Ant-v5")["turn_left_rate"]
+    assert (swimming.shape, walking.shape) == ("more", "near")
+    assert swimming.target < walking.target
+    assert swimming.cap * swimming.target > 5  # each stroke turns it faster than that to and fro
+
+
+def test_a_hand_is_drawn_to_what_it_is_to_push() -> None:
+    terms = terms_for("push the object away from the goal", "Pusher-v5")
+    assert (terms["target_distance"].shape, terms["hand_distance"].shape) == ("more", "reach")
+    assert terms["hand_distance"].weight == 0.5 * terms["target_distance"].weight
+
+
+def test_a_flip_is_tried_boldly_and_often() -> None:
+    training = propose("do a backflip", "HalfCheetah-v5").training
+    assert training == {"log_std_init": 0.0, "gamma": 0.99, "training_horizon": 150}
+
+
+def test_parts_of_a_sequence_are_paid_by_the_time_that_the_policy_observes() -> None:
+    env_id, prompt = "HalfCheetah-v5", "run forward, then stop and stand still"
+    proposal = propose(prompt, env_id)
+    assert proposal.training == {"observe_time": True}
+    request = RewardRequest(
+        prompt=prompt, env_id=env_id, criteria=proposal.criteria, observe_time=True
+    )
+    draft = write_reward(request)
+    names: dict[str, Any] = {}
+    exec(draft.code, names)  # noqa: S102 - our own text
+    time = np.array([0.0, 0.499, 0.5, 0.999])
+    obs = np.column_stack([np.zeros((4, 17)), time])
+    info = {"x_velocity": np.full(4, 2.0)}
+    _, terms = names["reward_fn"](obs, np.zeros((4, 6)), obs, info)
+    assert (terms["forward_speed"] > 0).tolist() == [True, True, False, False]
+    assert (terms["ground_speed"] < 0).tolist() == [False, False, True, True]
+    assert "drift" not in terms  # one that has run is not to be where it began
+    report = check_reward(draft.code, env_id, observe_time=True, num_envs=2, steps=5)
+    assert report.ok
+
+
+def test_one_that_rears_is_not_to_be_level_and_tries_often() -> None:
+    proposal = propose("stand on your hind legs", "HalfCheetah-v5")
+    assert proposal.training == {"training_horizon": 150}
+    assert {c.title for c in proposal.criteria if c.category == "task"} == {
+        "Stays where it is", "Holds its nose up",
+        "Holds still", "Stays near where it began",
+    }  # fmt: skip
+    assert not any("tilt" in criterion.measure for criterion in proposal.criteria)
+
+
+def test_legs_that_swing_without_passing_each_other_earn_nothing() -> None:
+    env_id, prompt = "Walker2d-v5", "walk forward"
+    code = reward_for(prompt, env_id, propose(prompt, env_id).criteria)
+    seconds = np.arange(1000) * 0.008
+
+    def earned(lead: np.ndarray) -> float:
+        names: dict[str, Any] = {"RewardFunction": object}
+        exec(code, names)  # noqa: S102 - our own text
+        reward = names["Sequence"]()
+        obs, action = np.zeros((1000, 17)), np.zeros(6)
+        obs[:, 5], obs[:, 14] = lead, np.gradient(lead, seconds)
+        infos = ({"_episode_start": t == 0, "x_velocity": 0.0} for t in range(1000))
+        steps = (reward.compute(o, action, o, info) for o, info in zip(obs, infos, strict=True))
+        return sum(float(terms["stride"]) for _, terms in steps)
+
+    swing = np.sin(2 * np.pi * seconds)
+    stepping, dragging = earned(0.4 * swing), earned(0.4 + 0.3 * swing)
+    assert stepping > 300
+    assert abs(dragging) < 0.1 * stepping
+
+
+@pytest.mark.parametrize(
+    ("prompt", "steps"),
+    [("walk forward", True), ("run backward", True), ("hop forward", False),
+     ("walk forward with the left foot off the ground", False),
+     ("walk forward without the left foot touching the ground", False)],
+)  # fmt: skip
+def test_one_on_two_legs_steps_with_both_unless_it_is_asked_not_to(
+    prompt: str, steps: bool
+) -> None:
+    criteria = propose(prompt, "Walker2d-v5").criteria
+    assert any(c.title.startswith("Steps with both legs") for c in criteria) == steps
+    assert not any(c.title.startswith("Steps") for c in propose(prompt, "Hopper-v5").criteria)
 
 
 def test_a_count_is_the_threshold() -> None:
@@ -524,8 +627,6 @@ def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
         ("Humanoid-v5", "lie down"),  # which ends the episode
         ("Humanoid-v5", "lie down upright"),
         ("HalfCheetah-v5", "never raise the front leg"),
-        ("Pusher-v5", "move the puck away from the goal"),
-        ("Pusher-v5", "push the object away from the goal"),
     ],
 )
 def test_what_would_be_trained_as_something_else_is_refused(env_id: str, prompt: str) -> None:

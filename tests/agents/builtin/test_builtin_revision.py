@@ -32,7 +32,7 @@ CODE = write_reward(RewardRequest(prompt=PROMPT, env_id=ENV, criteria=CRITERIA))
 OURS = write_reward(
     RewardRequest(prompt=INTENT.prompt, env_id=INTENT.env_id, criteria=INTENT.criteria)
 ).code
-TUNABLE = quick_config(ENV).model_dump(
+TUNABLE = quick_config(ENV, log_std_init=-1.0).model_dump(
     include={"total_timesteps", "learning_rate", "gamma", "ent_coef", "log_std_init"}
 )
 FAILED = -1.0

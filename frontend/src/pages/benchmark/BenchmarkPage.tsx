@@ -1,11 +1,12 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "react-router";
-import { ApiError, send } from "../../api/client";
+import { isGone, send } from "../../api/client";
 import { useLive } from "../../api/live";
 import { benchmarkCasesQuery, benchmarkQuery } from "../../api/queries";
 import type { Benchmark, BenchmarkCase } from "../../api/types";
+import { isOver } from "../../lib/benchmark";
 import { dollars, duration, number, score } from "../../lib/format";
-import { Card, Facts, Meter, Missing, NotYet, PageHeading, Problem, Status, spoken } from "../../ui/basics";
+import { Card, Facts, Meter, NotYet, PageHeading, Problem, Status, spoken } from "../../ui/basics";
 import { CaseGrid } from "./CaseGrid";
 import { Agreement, Rates } from "./Results";
 
@@ -15,14 +16,13 @@ export default function BenchmarkPage() {
   const { data: benchmark, error } = useQuery(benchmarkQuery(id));
   const { data: cases = [], error: casesError } = useQuery(benchmarkCasesQuery(id));
   useLive(`/api/benchmarks/${encodeURIComponent(id)}/live`, { benchmark: [["benchmark", id]] });
-  if (error instanceof ApiError && error.status === 404) {
+  if (!benchmark || isGone(error)) {
     return (
-      <Missing title={error.message}>
-        <Link to="/benchmark">All benchmarks</Link>
-      </Missing>
+      <NotYet what="Could not load the benchmark" error={error}>
+        <Link to="/benchmark">All benchmarks</Link> · <Link to="/trash">Trash</Link>
+      </NotYet>
     );
   }
-  if (!benchmark) return <NotYet what="Could not load the benchmark" error={error} />;
   return (
     <>
       <Header benchmark={benchmark} />
@@ -98,7 +98,7 @@ function Header({ benchmark }: { benchmark: Benchmark }) {
   );
 }
 
-/** Stage by stage how many have a verdict, and the gates in between. */
+/** Stage by stage how many have ended, and the gates in between. */
 function Progress({ benchmark, cases }: { benchmark: Benchmark; cases: readonly BenchmarkCase[] }) {
   const counts = Object.entries(benchmark.counts).map(([state, count]) => `${count} ${state.replaceAll("_", " ")}`);
   const gates = new Map(benchmark.gates.map((gate) => [gate.stage, gate]));
@@ -106,12 +106,12 @@ function Progress({ benchmark, cases }: { benchmark: Benchmark; cases: readonly 
     <Card title="Progress" aside={<span className="small-text muted">{counts.join(" · ")}</span>}>
       {benchmark.stages.map((stage) => {
         const gate = gates.get(stage.stage);
-        const done = cases.filter((each) => each.stage === stage.stage && each.passed !== null).length;
+        const done = cases.filter((each) => each.stage === stage.stage && isOver(each)).length;
         return (
           <div key={stage.stage} className="stack">
             <div className="run-progress small-text">
               <span>{benchmark.stages.length > 1 ? `stage ${stage.stage + 1}` : "all prompts"}</span>
-              <Meter value={done / stage.cases.length} label={`Judged in stage ${stage.stage + 1}`} tone={stage.state === "closed" ? "bad" : done === stage.cases.length ? "good" : "plain"} />
+              <Meter value={done / stage.cases.length} label={`Finished in stage ${stage.stage + 1}`} tone={stage.state === "closed" ? "bad" : done === stage.cases.length ? "good" : "plain"} />
               <span className="numeric">
                 {done} of {stage.cases.length}
               </span>

@@ -165,7 +165,7 @@ export function StartBenchmark() {
           </pre>
         )}
         <div className="row">
-          <button type="submit" className="button primary large" disabled={start.isPending || plan.isPending || !wanted.suite || cases?.length === 0}>
+          <button type="submit" className="button primary" disabled={start.isPending || plan.isPending || !wanted.suite || cases?.length === 0}>
             {buttonText(start.isPending, plan.isPending, ready)}
           </button>
           <span className="small-text muted">

@@ -6,7 +6,7 @@ import type { BenchmarkCase } from "../../api/types";
 import { dollars, duration, number, score } from "../../lib/format";
 import { LABELS } from "../../lib/videos";
 import { SyncedPlayer } from "../../ui/Video";
-import { Card, Empty, Facts, Meter, NotYet, PageHeading, Unchecked } from "../../ui/basics";
+import { Card, Empty, Facts, Meter, Missing, NotYet, PageHeading, Unchecked } from "../../ui/basics";
 import { CaseState } from "./CaseGrid";
 
 /** One prompt of a suite: what was asked, seen, judged and measured. */
@@ -14,14 +14,20 @@ export default function CasePage() {
   const { id = "", number: wanted = "" } = useParams();
   const { data: cases, error } = useQuery(benchmarkCasesQuery(id));
   useLive(`/api/benchmarks/${encodeURIComponent(id)}/live`, { benchmark: [["benchmark", id]] });
-  if (!cases) return <NotYet what="Could not load the case" error={error} />;
+  if (!cases) {
+    return (
+      <NotYet what="Could not load the case" error={error}>
+        <Link to="/benchmark">All benchmarks</Link>
+      </NotYet>
+    );
+  }
   const at = cases.findIndex((each) => String(each.case.number) === wanted);
   const found = cases[at];
   if (!found) {
     return (
-      <Empty title={`The benchmark has no case ${wanted}`}>
+      <Missing title={`The benchmark has no case ${wanted}`}>
         <Link to={`/benchmark/${id}`}>All cases</Link>
-      </Empty>
+      </Missing>
     );
   }
   return (

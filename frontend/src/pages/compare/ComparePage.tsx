@@ -8,7 +8,7 @@ import {
 } from "../../lib/compare";
 import { MAIN, unitOf } from "../../lib/curves";
 import { lineDiff } from "../../lib/diff";
-import { target } from "../../lib/feedback";
+import { bound } from "../../lib/feedback";
 import { number, plain, score } from "../../lib/format";
 import { select } from "../../lib/selection";
 import { type Label, LABELS } from "../../lib/videos";
@@ -59,13 +59,12 @@ export default function ComparePage() {
           </li>
         ))}
         {choices.length < MOST && (
-          <li className="compare-add">
+          <li className="compare-add" tabIndex={-1}>
             <Picker onPick={(session) => set([...choices, { session, iteration: nextIteration(choices, session, sessions.find((each) => each.data?.session_id === session)?.data) }])} />
           </li>
         )}
       </ul>
-      {choices.length === 0 && <Empty title="Nothing to compare yet">Choose up to four sessions above. One session can be chosen several times, with other iterations.</Empty>}
-      {choices.length === 1 && <p className="muted small-text">Choose another one: the same session again compares its iterations.</p>}
+      {choices.length === 0 && <Empty title="Nothing to compare yet">Choose the first session above: videos, criteria, curves, rewards and settings then stand side by side.</Empty>}
       {entries.length > 0 && <Videos entries={entries} />}
       {entries.length > 0 && <CriteriaTable entries={entries} />}
       {entries.length > 0 && <Curves entries={entries} configs={configs} />}
@@ -109,7 +108,7 @@ function Column({ choice, letter, session, error, numbers, entry, onChange, onRe
       <Problem what="Could not load it" error={error} />
       {session && (
         <>
-          <Link to={`/e2e/${session.session_id}${entry?.iteration ? `?iteration=${entry.iteration.iteration}` : ""}`}>{session.alias || session.prompt || session.session_id}</Link>
+          <Link className="clamp" title={session.prompt} to={`/e2e/${session.session_id}${entry?.iteration ? `?iteration=${entry.iteration.iteration}` : ""}`}>{session.alias || session.prompt || session.session_id}</Link>
           <span className="row small-text muted">
             <Status status={session.status} />
             {session.env_id}
@@ -147,6 +146,7 @@ function Picker({ onPick }: { onPick: (session: string) => void }) {
       <label className="field">
         Add a session
         <input type="search" placeholder="Search by prompt, name or id" value={words} onChange={(event) => setWords(event.target.value)} />
+        <small>Up to four; the same session again compares its iterations.</small>
       </label>
       <Problem what="Could not load the sessions" error={error} />
       <ul className="compare-found">
@@ -216,7 +216,7 @@ function CriteriaTable({ entries }: { entries: readonly Entry[] }) {
                         <>
                           <b className="numeric">{cell.result?.value == null ? "–" : `${number(cell.result.value)} ${cell.criterion.unit}`}</b>{" "}
                           <span className={`badge ${cell.result?.score == null ? "" : cell.result.score >= 1 ? "good" : "warn"}`}>score {score(cell.result?.score)}</span>
-                          <span className="muted small-text"> {target({ ...cell.criterion, measure: "" }).trim()}</span>
+                          <span className="muted small-text"> {bound(cell.criterion)}</span>
                         </>
                       )}
                     </td>

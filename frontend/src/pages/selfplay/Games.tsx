@@ -14,16 +14,22 @@ const KINDS = [
 const TONES = { won: "good", drew: "", lost: "bad" } as const;
 
 /** The games of a run; the one that is chosen can be stepped through. */
-export function Games({ id }: { id: string }) {
+export function Games({ id, running }: { id: string; running: boolean }) {
   const [kind, setKind] = useState<GameKind>("eval");
   const [params, setParams] = useSearchParams();
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(gamesQuery(id, kind));
+  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useInfiniteQuery(gamesQuery(id, kind, running));
   const games = data?.pages.flat() ?? [];
-  const chosen = params.get("game") ?? games[0]?.id;
+  // New games come to the top; the one that is being looked at stays.
+  const [first, setFirst] = useState<string>();
+  if (first === undefined && games[0]) setFirst(games[0].id);
+  const chosen = params.get("game") ?? first;
   return (
     <div className="columns wide-first">
       {chosen !== undefined && <GamePlay key={chosen} run={id} game={chosen} />}
-      <Card title="Games" aside={<Choice label="Kind of games" options={KINDS} value={kind} onChange={setKind} />}>
+      <Card title="Games" aside={<Choice label="Kind of games" options={KINDS} value={kind} onChange={(chosenKind) => {
+        setKind(chosenKind);
+        setFirst(undefined);
+      }} />}>
         <Problem what="Could not load the games" error={error} />
         {data && games.length === 0 && (
           <Empty title={kind === "eval" ? "No evaluation games yet" : "No training games yet"}>The newest games are kept, move by move.</Empty>

@@ -5,57 +5,89 @@ import { send } from "../../api/client";
 import { selfPlayQuery, selfPlaysQuery } from "../../api/queries";
 import type { SelfPlayRun } from "../../api/types";
 import { winRateCharts } from "../../lib/curves";
-import { number, percent } from "../../lib/format";
+import { number, percent, roughly } from "../../lib/format";
+import { playedGames } from "../../lib/games";
 import { Chart, type Line } from "../../ui/Chart";
-import { Card, Empty, Facts, NotYet, PageHeading, Problem, Scroll, Status } from "../../ui/basics";
+import { Card, Empty, Facts, Meter, NotYet, PageHeading, Problem, Scroll, Status } from "../../ui/basics";
 import { Games } from "./Games";
 
 /** One self-play run: who wins, who is strong, how fast it goes. */
 export default function SelfPlayPage() {
   const { id = "" } = useParams();
   const { data: run, error } = useQuery(selfPlayQuery(id));
-  if (!run) return <NotYet what="Could not load the run" error={error} />;
+  if (!run) {
+    return (
+      <NotYet what="Could not load the run" error={error}>
+        <Link to="/self-play">All self-play runs</Link>
+      </NotYet>
+    );
+  }
+  const running = ACTIVE.includes(run.status);
   return (
     <>
       <div className="stack">
         <div className="row spread">
           <PageHeading title={run.run_name || id} />
-          <Stop id={id} />
+          <Stop id={id} running={running} />
         </div>
         <div className="row small-text muted">
           {run.status && <Status status={run.status} />}
-          <span>
-            update {number(run.step)}
-            {run.updates !== null && ` of ${number(run.updates)}`}
-          </span>
-          {run.engines.map((engine) => (
-            <span key={engine.name}>
-              {engine.name}: {number(engine.tok_s)} tokens/s
+          {!running && (
+            <span>
+              update {number(run.step)}
+              {run.updates !== null && ` of ${number(run.updates)}`}
             </span>
-          ))}
+          )}
           {run.games.map((count) => (
-            <span key={count.name}>
-              {count.name}: {number(count.value)}
-            </span>
+            <span key={count.name}>{playedGames(count.name, number(count.value))}</span>
           ))}
-          {run.buffer_size !== null && <span>buffer: {number(run.buffer_size)} steps</span>}
+          {running && run.engines.map((engine) => <span key={engine.name}>{number(engine.tok_s)} tokens/s</span>)}
+          {running && run.buffer_size !== null && <span>{number(run.buffer_size)} steps in the buffer</span>}
         </div>
         {run.message && <p className="small-text muted">{run.message}</p>}
       </div>
+      {running && <Progress run={run} />}
       <WinRates run={run} />
       <div className="columns">
         <Ratings run={run} />
         <Matches run={run} />
       </div>
-      <Games id={id} />
+      <Games id={id} running={running} />
       <Curves run={run} />
       <Numbers run={run} />
     </>
   );
 }
 
+const ACTIVE = ["queued", "starting", "running"];
+const BEFORE_UPDATES: Record<string, string> = {
+  queued: "The job waits for a free core.",
+  starting: "The model is being prepared, and warmed up the first time: that may take a minute or two.",
+  running: "The model is measured as it is before it learns.",
+};
+
+/** How far the run is, and how long the rest will take. */
+function Progress({ run }: { run: SelfPlayRun }) {
+  return (
+    <section className="card now" aria-label="Progress">
+      {run.updates !== null && (
+        <div className="run-progress small-text">
+          <span>
+            update {number(run.step)} of {number(run.updates)}
+          </span>
+          <Meter value={run.step / run.updates} label="Updates done" />
+          <span className="numeric">{percent(run.step / run.updates)}</span>
+        </div>
+      )}
+      <p className="small-text muted">
+        {run.seconds_left != null ? `About ${roughly(run.seconds_left)} left.` : (run.step === 0 && BEFORE_UPDATES[run.status]) || "The time left is known after a few updates."}
+      </p>
+    </section>
+  );
+}
+
 /** Ends a run that is a job; one of a terminal is ended there. */
-function Stop({ id }: { id: string }) {
+function Stop({ id, running }: { id: string; running: boolean }) {
   const client = useQueryClient();
   const { data: rows } = useQuery(selfPlaysQuery);
   const stop = useMutation({
@@ -69,9 +101,11 @@ function Stop({ id }: { id: string }) {
       {job && (
         <>
           <Link to={`/benchmark/job/${job}`}>Job and log</Link>
-          <button type="button" className="button danger" disabled={stop.isPending || stop.isSuccess} onClick={() => stop.mutate()}>
-            {stop.isSuccess ? "Stopping …" : "Stop"}
-          </button>
+          {running && (
+            <button type="button" className="button danger" disabled={stop.isPending || stop.isSuccess} onClick={() => stop.mutate()}>
+              {stop.isSuccess ? "Stopping …" : "Stop"}
+            </button>
+          )}
         </>
       )}
     </div>

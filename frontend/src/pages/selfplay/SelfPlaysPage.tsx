@@ -22,7 +22,7 @@ export default function SelfPlaysPage() {
           {data.map((run) => (
             <li key={run.run_id} className="selfplay-row">
               <div className="session-what">
-                <Link to={`/self-play/${run.run_id}`}>{run.run_id.split("~").at(-1)}</Link>
+                <Link to={`/self-play/${run.run_id}`}>{run.name}</Link>
                 <span className="muted small-text">
                   {run.run_id.replaceAll("~", "/")} · {ago(new Date(run.changed_at * 1000).toISOString(), Date.now())}
                 </span>

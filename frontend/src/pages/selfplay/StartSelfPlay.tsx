@@ -4,6 +4,7 @@ import { useNavigate } from "react-router";
 import { send } from "../../api/client";
 import { selfPlayOptionsQuery } from "../../api/queries";
 import type { StartSelfPlayRequest, StartSelfPlayResponse } from "../../api/types";
+import { gameTitle, groupedGames } from "../../lib/games";
 import { filled, selfPlayCommand } from "../../lib/jobs";
 import { Card, Command, Problem } from "../../ui/basics";
 import { NumberField } from "../../ui/fields";
@@ -19,7 +20,9 @@ export function StartSelfPlay() {
     mutationFn: () => send<StartSelfPlayResponse>("POST", "/api/selfplay", filled(form)),
     onSuccess: ({ run_id }) => navigate(`/self-play/${encodeURIComponent(run_id)}`),
   });
-  if (!options) return <Problem what="Could not load the games" error={error} />;
+  if (!options) return error ? <Problem what="Could not load the games" error={error} /> : <p className="muted">Loading the games …</p>;
+  const { games, variants } = groupedGames(options.games);
+  const chooseGame = { chosen: form.games ?? [], onChange: (chosen: string[]) => change({ games: chosen }) };
   return (
     <Card title="Start a run">
       {options.missing && (
@@ -35,7 +38,11 @@ export function StartSelfPlay() {
           start.mutate();
         }}
       >
-        <Chips title="Games" none="the model's recipe" options={options.games} chosen={form.games ?? []} onChange={(games) => change({ games })} />
+        <Chips title="Games" none="TicTacToe, the recipe's" options={games} {...chooseGame} />
+        <details>
+          <summary>Variants: other sizes and lengths of these games</summary>
+          <Chips title="Variants" none="none" options={variants} {...chooseGame} />
+        </details>
         <Chips title="Measured against" none="random-legal" options={options.opponents} chosen={form.opponents ?? []} onChange={(opponents) => change({ opponents })} />
         <div className="fields">
           <label className="field">
@@ -76,15 +83,16 @@ interface ChipsProps {
 }
 
 function Chips({ title, none, options, chosen, onChange }: ChipsProps) {
+  const count = options.filter((name) => chosen.includes(name)).length;
   return (
     <fieldset className="chips">
       <legend>
-        {title} <span className="muted">{chosen.length === 0 ? none : `${chosen.length} chosen`}</span>
+        {title} <span className="muted">{count === 0 ? none : `${count} chosen`}</span>
       </legend>
       {options.map((name) => (
         <label key={name} className="chip">
           <input type="checkbox" checked={chosen.includes(name)} onChange={(event) => onChange(event.target.checked ? [...chosen, name] : chosen.filter((each) => each !== name))} />
-          {name.replace(/-v\d+-train$/, "")}
+          {gameTitle(name)}
         </label>
       ))}
     </fieldset>

@@ -3,7 +3,7 @@ import { useState } from "react";
 import { Link, useNavigate } from "react-router";
 import { send } from "../../api/client";
 import type { Iteration, ResumeRequest, SessionDetail, SteerRequest } from "../../api/types";
-import { dollars, duration, number, percent } from "../../lib/format";
+import { dollars, duration, number, percent, roughly } from "../../lib/format";
 import { nowAndNext, PHASES } from "../../lib/phase";
 import { Menu } from "../../ui/Menu";
 import { Meter, PageHeading, Problem, Status, Unchecked } from "../../ui/basics";
@@ -203,8 +203,15 @@ export function Now({ session, current }: { session: SessionDetail; current: Ite
         ))}
       </ol>
       <p>
-        {current && <b>Iteration {current.iteration}. </b>}
+        {current && (
+          <b>
+            Iteration {current.iteration}
+            {session.max_iterations !== null && ` of at most ${session.max_iterations}`}.{" "}
+          </b>
+        )}
         {withCode(nowAndNext(session))}
+        {session.phase === "training" && current?.seconds_left != null && <b> About {roughly(current.seconds_left)} of training left.</b>}
+        {session.seconds_left != null && <> The session ends within {roughly(session.seconds_left)}, sooner if it passes.</>}
       </p>
       {session.phase === "training" &&
         current?.runs.map((run) => (

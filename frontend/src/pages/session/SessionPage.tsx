@@ -1,10 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearchParams } from "react-router";
-import { ApiError } from "../../api/client";
+import { isGone } from "../../api/client";
 import { useLive } from "../../api/live";
 import { iterationsQuery, sessionQuery } from "../../api/queries";
 import { bestIteration } from "../../lib/videos";
-import { Missing, NotYet, Problem } from "../../ui/basics";
+import { NotYet, Problem } from "../../ui/basics";
 import { BeforeAfter } from "./BeforeAfter";
 import { Hero } from "./Hero";
 import { Lineage, ScoreChart } from "./History";
@@ -24,15 +24,12 @@ export default function SessionPage() {
     metrics: [["iterations", id], ["bands", id]],
   });
 
-  if (session.error instanceof ApiError && session.error.status === 404) {
+  if (!session.data || isGone(session.error)) {
     return (
-      <Missing title={session.error.message}>
+      <NotYet what="Could not load the session" error={session.error}>
         <Link to="/e2e">All sessions</Link> · <Link to="/trash">Trash</Link>
-      </Missing>
+      </NotYet>
     );
-  }
-  if (!session.data) {
-    return <NotYet what="Could not load the session" error={session.error} />;
   }
   const all = iterations.data ?? [];
   const current = all.find((each) => String(each.iteration) === params.get("iteration")) ??

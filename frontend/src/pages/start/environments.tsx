@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { Fragment } from "react";
 import { envsQuery } from "../../api/queries";
 import { Problem } from "../../ui/basics";
 
@@ -17,7 +18,7 @@ export function shortName(envId: string): string {
 export function Picture({ envId }: { envId: string }) {
   const url = pictureOf(envId);
   return url ? (
-    <img src={url} alt="" width={240} height={180} loading="lazy" />
+    <img src={url} alt="" width={320} height={240} loading="lazy" />
   ) : (
     <span className="env-any" aria-hidden="true">
       {envId ? "◇" : "✦"}
@@ -49,7 +50,16 @@ export function EnvPicker({ value, onChange, onPrompt }: EnvPickerProps) {
           <label key={env.env_id} className="env">
             <input type="radio" name="env" checked={value === env.env_id} onChange={() => onChange(env.env_id)} />
             <Picture envId={env.env_id} />
-            <span>{shortName(env.env_id)}</span>
+            <span>
+              {shortName(env.env_id)
+                .split(/(?<=[a-z])(?=[A-Z])/)
+                .map((word) => (
+                  <Fragment key={word}>
+                    {word}
+                    <wbr />
+                  </Fragment>
+                ))}
+            </span>
           </label>
         ))}
       </div>

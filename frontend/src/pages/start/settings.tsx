@@ -36,6 +36,7 @@ export function AdvancedSettings({ request, onChange, settings, onSettings }: Se
       <div className="stack advanced">
         <div className="fields">
           <NumberField label="Seeds" placeholder="1" min={1} max={100} value={typeof request.seeds === "number" ? request.seeds : null} onChange={(value) => onChange({ seeds: value })} />
+          <NumberField label="Reward candidates" placeholder="chosen" min={0} max={16} value={request.candidates} onChange={(value) => onChange({ candidates: value })} />
           <NumberField label="Hyperparameter configs" placeholder="1" min={1} max={100} value={request.configs} onChange={(value) => onChange({ configs: value })} />
           <NumberField label="Pass threshold" placeholder="0.8" min={0.01} max={1} step="any" value={request.pass_threshold} onChange={(value) => onChange({ pass_threshold: value })} />
           <NumberField label="Judged episodes per run" placeholder="8" min={1} max={100} value={request.judge_episodes} onChange={(value) => onChange({ judge_episodes: value })} />
@@ -44,7 +45,7 @@ export function AdvancedSettings({ request, onChange, settings, onSettings }: Se
           <label className="field">
             Thinking effort
             <select value={request.thinking_effort ?? ""} onChange={(event) => onChange({ thinking_effort: event.target.value || null })}>
-              <option value="">the model&apos;s default</option>
+              <option value="">medium (default)</option>
               {EFFORTS.map((effort) => (
                 <option key={effort}>{effort}</option>
               ))}

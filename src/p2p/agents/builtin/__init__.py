@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from p2p.agents.requests import (
     REQUESTS,
+    AlternativeRequest,
     FixRequest,
     JudgeRequest,
     ReviseRequest,
@@ -84,7 +85,15 @@ def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) ->
         raise RequestRejected(
             "the built-in author answers this program's own requests only; there is none"
         )
-    from p2p.agents.builtin import analyze, criteria, judge, review, revise, reward
+    from p2p.agents.builtin import (
+        analyze,
+        criteria,
+        judge,
+        review,
+        revise,
+        reward,
+        variations,
+    )
 
     role, request = requests[-1]
     if isinstance(request, ReviseRequest):
@@ -97,6 +106,11 @@ def answer_request(requests: Sequence[tuple[str, Record]], refusals: int = 0) ->
             if isinstance(authored, JudgeRequest):
                 return review.fix_judge(authored, fixes)
         raise RequestRejected("there is nothing to fix: no author was asked before")
+    if isinstance(request, AlternativeRequest):
+        asked = [each for _, each in requests if isinstance(each, RewardRequest)]
+        if not asked:
+            raise RequestRejected("there is nothing to vary: no reward was asked for before")
+        return variations.vary(asked[-1], request)
     roles: Mapping[str, Callable[[Any], Record]] = {
         "environment_chooser": criteria.choose_environment,
         "intent_elicitor": criteria.write_criteria,

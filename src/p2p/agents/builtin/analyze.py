@@ -42,10 +42,14 @@ def analyze_session(request: AnalysisRequest) -> SessionAnalysis:
     often = sorted({t for t in tags if tags.count(t) * 2 >= len(judged)}, key=tags.index)
     causes = [f"{tag}: {FAILURE_TAGS.get(tag, tag)}, in {tags.count(tag)} of {len(judged)} "
               "iterations" for tag in often]  # fmt: skip
+    count = len(request.history)
+    history = (
+        f"{count} iterations: from {first.score:.2f} to {last.score:.2f}, best "
+        f"{best.score:.2f} in iteration {best.iteration}"
+    )
     summary = (
         f"“{request.prompt}” on {request.env_id} ended as {request.status} after "
-        f"{len(request.history)} iterations: from {first.score:.2f} to {last.score:.2f}, best "
-        f"{best.score:.2f} in iteration {best.iteration}."
+        f"{history if count > 1 else f'one iteration, with {best.score:.2f}'}."
     )
     return SessionAnalysis(
         summary=summary,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from p2p.agents.builtin.builder import CriteriaBuilder
-from p2p.agents.builtin.goals import Goal
+from p2p.agents.builtin.goals import RISING, Goal
 from p2p.agents.builtin.lexicon import EITHER_SIDE, STOP_WORDS, entry_of
 from p2p.agents.builtin.motions import OPPOSITES, PACES, RULES, WAYS
 
@@ -29,7 +29,7 @@ _TURNING = Slots(
 )
 _TUMBLING = Slots(_TRAVEL.directions | _TURNING.directions, units=frozenset({"times"}))
 _JUMPING = Slots(frozenset({"up", "down"}), units=frozenset({"m"}))
-_REACHING = Slots(frozenset({"target"}), frozenset({"fast"}))
+_REACHING = Slots(frozenset({"target", "away"}), frozenset({"fast"}))
 SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("go", "run", "crawl"), _TRAVEL),
     **dict.fromkeys(("spin", "turn"), _TURNING),
@@ -40,7 +40,7 @@ SLOTS: Mapping[str, Slots] = {
     "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
     "leave": Slots(frozenset({"away", "backward"})),
     **dict.fromkeys(("on_left", "on_right"), Slots(frozenset({"left", "right"}))),
-    **dict.fromkeys(("get_up", "stand", "balance", "raise"), Slots(frozenset({"up"}))),
+    **dict.fromkeys((*RISING, "stand", "balance", "raise", "untouched"), Slots(frozenset({"up"}))),
     **dict.fromkeys(("lower", "crouch", "lie"), Slots(frozenset({"down"}))),
 }
 """Of motions that use any."""

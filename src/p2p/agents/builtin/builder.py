@@ -18,15 +18,21 @@ from p2p.agents.builtin.quantities import Quantity
 from p2p.contracts import Category, Criterion
 
 Comparison = Literal["at_least", "at_most"]
-Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "clear"]]
-UNITS: Mapping[Stat, str] = {"share": "", "lasting": "", "turns": "turns", "swings": "swings"}
+Scaled = float | tuple[float, Literal["pace", "length", "height", "allowed", "alive", "clear"]]
+UNITS: Mapping[Stat, str] = {
+    "share": "", "lasting": "", "turns": "turns", "swings": "swings", "events": "times",
+    "ends": "times",
+}  # fmt: skip
 
 SCALES: Mapping[str, Callable[[Morphology, float], float]] = {
     "pace": lambda model, share: share * model.pace,
     "length": lambda model, share: share * model.length,
     "height": lambda model, share: share * model.standing_height,
-    # Within what does not end the episode.
+    # Well within what does not end the episode; and just within it.
     "allowed": lambda model, share: model.allowed_height(share * model.standing_height),
+    "alive": lambda model, share: max(
+        share * model.standing_height, model.spec.healthy_ranges.get("z", (None, None))[0] or 0.0
+    ),
     # Of the height at which one that starts lying is clearly off the ground.
     "clear": lambda model, share: (
         share * (model.start_height + 0.3 * (model.standing_height - model.start_height))
@@ -50,6 +56,8 @@ class Row:
     whole: bool = False
     """Over the whole episode, in whichever part of a sequence it stands."""
     comparison: Comparison = "at_least"
+    event: str = ""
+    """What is counted, in the past tense; see `Criterion.event`."""
 
 
 Limit = partial(Row, comparison="at_most")
@@ -66,8 +74,12 @@ class CriteriaBuilder:
     """Whether it is to turn as it goes: then no direction of the world is the right one."""
     sideways: bool = False
     """Whether it goes to a side of the world, so that forward is off its line."""
+    tumbling: bool = False
+    """Whether it is to turn over or lie: then being upside down is no fall."""
     travelling: bool = False
     """Whether it is to get somewhere: then what it does besides need not be done in place."""
+    stepping: bool = True
+    """Whether one that goes on two legs may use both."""
     criteria: list[Criterion] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     """Of the criteria, in their order."""
@@ -90,8 +102,8 @@ class CriteriaBuilder:
         What went without saying and is then asked for in so many words belongs to the task.
         """
         for row in rows:
-            lasting = row.stat == "lasting"
-            if self.model.may_end_early if lasting else row.quantity in self.quantities:
+            known = row.quantity in self.quantities if row.quantity else self.model.may_end_early
+            if known:
                 self._add(row)
                 self.served = True
 
@@ -120,6 +132,7 @@ class CriteriaBuilder:
                 unit=self.quantities[row.quantity].unit if unit is None else unit,
                 weight=row.weight,
                 category=row.category,
+                event=row.event,
             )
         )
 
@@ -138,15 +151,18 @@ class CriteriaBuilder:
     def resolve(self) -> list[tuple[str, str]]:
         """Drop what goes without saying where it excludes what is asked for.
 
-        Returns the pairs of titles, both asked for, that exclude each other.
+        Returns the pairs of titles, both asked for, that exclude each other; of several pairs with
+        a title in common, the first.
         """
-        pairs = []
+        pairs: list[tuple[str, str]] = []
         seconds = self.model.horizon * self.model.spec.dt
         for one, other in combinations(list(zip(self.criteria, self.measures, strict=True)), 2):
             if not exclude_each_other(one, other, seconds):
                 continue
             if one[0].category == other[0].category == "task":
-                pairs.append((one[0].title, other[0].title))
+                titles = one[0].title, other[0].title
+                if not {*titles} & {title for pair in pairs for title in pair}:
+                    pairs.append(titles)
             else:
                 self._drop(one[0] if other[0].category == "task" else other[0])
         return pairs

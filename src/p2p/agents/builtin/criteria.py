@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
-from p2p.agents.builtin.goals import Parsed
+from p2p.agents.builtin.goals import RISING, Parsed
 from p2p.agents.builtin.grammar import STYLES, parse
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.motions import lasts, not_fallen, upright
+from p2p.agents.builtin.motions import OFF_ITS_BACK, lasts, not_fallen, upright
 from p2p.agents.builtin.quantities import quantities_of
+from p2p.agents.builtin.training import training_for
 from p2p.agents.requests import (
     EnvironmentChoice,
     EnvironmentChoices,
@@ -29,6 +30,8 @@ EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance 
             "reach the target", "push the object", "balance with little effort")  # fmt: skip
 """Of which a refusal names those that work."""
 LEAST, MOST = 5, 10
+TUMBLING = RISING | {"flip", "roll", "lie", "on_back", "reared"}
+"""Motions in which being upside down is no fall."""
 _WINDOWS: tuple[tuple[Window, ...], ...] = (
     (WHOLE,),
     ((0.0, 0.5), (0.5, 1.0)),
@@ -76,7 +79,10 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
             f"environment may be able to. {PROVIDERS}",
         )
     return IntentProposal(
-        criteria=tuple(builder.criteria[:MOST]), unused_words=unused, note=_note(parsed, builder)
+        criteria=tuple(builder.criteria[:MOST]),
+        unused_words=unused,
+        note=_note(parsed, builder),
+        training=training_for(parsed, model),
     )
 
 
@@ -107,7 +113,9 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         manner = bool(others) and (model.root is None or "sway" in others)
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
+        builder.tumbling = bool(motions & TUMBLING)
         builder.travelling = bool(motions & {"go", "run", "crawl"})
+        builder.stepping = not (motions & {"hop", "jump"} or any(goal.limb for goal in part))
         for goal in sorted(part, key=lambda goal: _LATER.get(goal.motion, 0)):
             if not (manner and goal.motion in ("go", "run") and not goal.direction):
                 apply_goal(builder, goal)
@@ -128,11 +136,11 @@ def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
     """What goes without saying: not falling, not shaking, not wasting."""
     still = bool(motions & {"stand", "crouch", "lie", "balance"})
     builder.add(lasts(0.3))
-    if (
-        not motions & {"flip", "roll", "lie", "get_up", "on_back", "reared"}
-        and not builder.model.poles
-    ):
+    if not motions & TUMBLING and not builder.model.poles:
         builder.add(*upright(0.8, "posture", 0.3))
+        # Where lying on its back does not end the episode.
+        if not (builder.model.is_tall and builder.model.may_end_early):
+            builder.add(OFF_ITS_BACK)
         if not motions & {"crawl", "low", "crouch"}:
             not_fallen(builder)
     effort, shaking = (0.3, 0.25) if still else (0.65, 0.4)
@@ -170,6 +178,7 @@ def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
         for criterion, measure in zip(builder.criteria, builder.measures, strict=True)
         if criterion.category == "task" and measure.quantity
         if builder.quantities[measure.quantity].code.reward is None
+        and not builder.quantities[measure.quantity].felt_as
     ]
     if unseen:
         notes.append(
@@ -178,10 +187,7 @@ def _note(parsed: Parsed, builder: CriteriaBuilder) -> str:
     if len(parsed.parts) > 3:
         notes.append("Of a sequence I take the first three parts.")
     if len(parsed.parts) > 1:
-        notes.append(
-            "The policy sees no clock: a change halfway succeeds only where the agent's own state "
-            "tells the parts of the sequence apart."
-        )
+        notes.append("The policy observes the time (observe_time), to know which part it is in.")
     return " ".join(notes)
 
 
@@ -201,7 +207,7 @@ ALIASES = {
 """What people call these environments."""
 PREFERRED = {
     "hop": "Hopper", "sway": "InvertedPendulum", "leave": "Pusher",
-    "get_up": "HumanoidStandup", "balance": "InvertedPendulum",
+    **dict.fromkeys(RISING, "HumanoidStandup"), "balance": "InvertedPendulum",
     "reach": "Reacher", "push": "Pusher", "spin": "Ant", "turn": "Ant", "roll": "Ant",
 }  # fmt: skip
 """The environment that shows a motion best, where none is named."""
@@ -214,7 +220,7 @@ def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
     parsed = parse(request.prompt)
     named = _named(request.prompt, by_name)
     motions = {goal.motion for goal in parsed.goals if not goal.negated}
-    if named == "Humanoid" and "get_up" in motions and "HumanoidStandup" in by_name:
+    if named == "Humanoid" and RISING & motions and "HumanoidStandup" in by_name:
         named = "HumanoidStandup"
     if named:
         return EnvironmentChoice(env_id=by_name[named], reason=f"the prompt names {named}")
@@ -225,7 +231,7 @@ def choose_environment(request: EnvironmentChoices) -> EnvironmentChoice:
     words = set(re.findall(r"[a-z]+", request.prompt.lower()))
     aliases = [name for alias, name in ALIASES.items() if alias in words]
     aliases.sort(key=lambda name: name != "InvertedDoublePendulum")
-    if "Humanoid" in aliases and "get_up" in motions:
+    if "Humanoid" in aliases and RISING & motions:
         aliases.insert(0, "HumanoidStandup")
     goals = [goal.motion for goal in parsed.goals if goal.motion in motions]
     preferred = [PREFERRED[motion] for motion in goals if motion in PREFERRED]

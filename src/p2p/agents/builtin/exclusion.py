@@ -46,6 +46,8 @@ def _bounds(
         low, high = measure.low - value, measure.low + value
     elif measure.stat in ("mean", "final"):
         low, high = (value, inf) if criterion.comparison == "at_least" else (-inf, value)
+    elif measure.stat == "events" and measure.high is None and measure.low is not None:
+        high = measure.low
     elif measure.stat == "highest" and criterion.comparison == "at_most":
         high = value
     bounds = {measure.quantity: (low, high)}

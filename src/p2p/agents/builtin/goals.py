@@ -56,8 +56,9 @@ def merged(goal: Goal, change: Goal) -> Goal:
 
 
 TRAVEL = frozenset({"go", "run", "crawl"})
-HELD = frozenset({"lie", "crouch", "balance", "raise", "lower", "get_up", "reach", "touch",
-                   "push"})  # fmt: skip
+RISING = frozenset({"sit_up", "get_up", "stand_up"})
+HELD = RISING | {"lie", "crouch", "balance", "raise", "untouched", "lower",
+                 "reach", "touch", "push"}  # fmt: skip
 _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 _ROTATIONS = frozenset({"clockwise", "counterclockwise"})
 _TURNS_BY = frozenset({"turn", "spin"})
@@ -127,6 +128,7 @@ _FOLDS: tuple[tuple[str, Collection[str], str], ...] = (
     ("not go", _ON_THE_SPOT, "in_place"),
     ("not go", HELD | {"stand", "stop", "off_centre"}, ""),
     ("not stand", TRAVEL, ""),
+    ("get_up", {"stand", "stable"}, "stand_up"),
     ("stand", HELD, ""),
     ("stand", _ON_THE_SPOT, "in_place"),
     ("off_centre", {"not go"}, "centred"),

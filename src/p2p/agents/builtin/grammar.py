@@ -148,7 +148,7 @@ class _Reader:
         words = [token.word for token in tokens[held : held + 4]]
         if self.negated and tokens[held : held + 1] and tokens[held].base == "touch":
             self.negated = ""
-            return "raise", held + 1
+            return "untouched", held + 1
         for size in range(len(words), 0, -1):
             if posture := LIMB_POSTURES.get(" ".join(words[:size])):
                 return posture, held + size
@@ -364,6 +364,8 @@ def parse(
         for part in divided([with_destination(goal) for goal in reader.goals]):
             tidy = tidied(part)
             lasting = parts and {goal.motion for goal in parts[-1]} & HELD
-            if not (lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}):
+            if lasting and {goal.motion for goal in tidy} <= {"stand", "stop"}:
+                parts[-1] = tidied((*parts[-1], *tidy))
+            else:
                 parts.append(tidy)
     return Parsed(tuple(parts), tuple(dict.fromkeys(unused)), tuple(dict.fromkeys(conflicts)))

@@ -7,7 +7,6 @@ from typing import NoReturn
 from p2p.agents.builtin.measures import Measure
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.quantities import (
-    ROTATED,
     STATE_COLUMNS,
     STEP_COLUMNS,
     quantities_of,
@@ -33,7 +32,10 @@ TAGS = {
     "pole_tilt": "fell",
     "height": "wrong_posture",
     "bounce": "too_slow",
+    "flight": "too_slow",
     "ground_speed": "drifts",
+    "parts_speed": "unstable",
+    "clearance": "too_slow",
     "drift": "drifts",
     "cart_offset": "drifts",
     "cart_speed": "unstable",
@@ -60,7 +62,7 @@ CRITERIA = (
 UNKNOWN = {unknown}
 
 
-{helpers}def measured(trajectory):
+def measured(trajectory):
     """The quantity of each criterion, step by step."""
     steps = len(trajectory["step"])
     return {{
@@ -75,6 +77,11 @@ def credit(value, better, threshold, zero):
     if better == "at_least":
         return float(np.clip((value - zero) / (threshold - zero), 0.0, 1.0))
     return float(np.clip((zero - value) / (zero - threshold), 0.0, 1.0))
+
+
+def fifth(values, used):
+    """The mean over a part of the time, of which only a share may have been used."""
+    return float(np.mean(values) * np.clip(used, 0.0, 1.0)) if len(values) else 0.0
 
 
 def judge_fn(trajectory, summary):
@@ -93,8 +100,17 @@ def judge_fn(trajectory, summary):
         signed, value = None, None
         if stat == "lasting":
             value = min(1.0, lived)
+        elif stat == "ends":
+            value = float(bool(summary.get("terminated")))
         elif not len(seen):
             pass
+        elif stat == "events":
+            there = np.ones(len(seen), dtype=bool)
+            if low is not None:
+                there &= seen >= low
+            if high is not None:
+                there &= seen <= high
+            value = float(np.count_nonzero(there[1:] & ~there[:-1]))
         elif stat == "share":
             good = np.ones(len(seen), dtype=bool)
             if low is not None:
@@ -102,12 +118,18 @@ def judge_fn(trajectory, summary):
             if high is not None:
                 good &= seen <= high
             value = float(np.mean(good)) * done
+        elif stat == "steady":
+            fifths = np.linspace(first, last, 6) * horizon
+            value = min(
+                fifth(values[(step >= a) & (step < b)], (lived * horizon - a) / (b - a))
+                for a, b in zip(fifths[:-1], fifths[1:]))
         elif stat == "highest":
             value = float(np.max(seen))
         elif stat == "swings":
             value = float(np.count_nonzero(np.diff(np.sign(seen[np.abs(seen) >= low]))))
         elif stat == "turns":
-            value = float(np.sum(seen)) * dt / (2.0 * np.pi)
+            # Who lands and rocks back a little has turned all the same.
+            value = float(np.max(np.cumsum(seen))) * dt / (2.0 * np.pi)
         elif stat == "miss":
             signed = float(np.mean(seen)) * (done if low else 1.0)
             value = abs(signed - low)
@@ -121,7 +143,9 @@ def judge_fn(trajectory, summary):
         score = earned * done if timed and not reached else earned
         evidence = "not seen: the episode ended before" if value is None else (
             "%s %.3g, wanted %s %.3g" % (stat, value, better.replace("_", " "), threshold))
-        if done < 0.99 and stat != "lasting":
+        if stat in ("events", "ends") and value is not None:
+            evidence = "%d times, wanted at most %d" % (value, threshold)
+        elif done < 0.99 and stat != "lasting":
             evidence += "; only %.0f %% of the time was used" % (100 * done)
         results[name] = {"score": score, "value": value, "evidence": evidence}
         if score < 0.8:
@@ -162,12 +186,15 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
     """The judge for these criteria; without columns in the request, for all that there are."""
     model = morphology_of(request.env_id)
     quantities = quantities_of(request.env_id)
-    columns = request.columns or {*STEP_COLUMNS, *STATE_COLUMNS, *model.spec.info_keys}
+    columns = request.columns or {
+        *(*STEP_COLUMNS, *STATE_COLUMNS),
+        *(*model.spec.info_keys, *model.spec.quantities),
+    }
     rows: dict[str, str] = {}
     series: list[str] = []
     for criterion, measure in understood(request.env_id, request.criteria):
         code: str | None = "np.ones(steps)"
-        if measure.stat != "lasting":
+        if measure.quantity:
             code = quantities[measure.quantity].judge_code(columns)
         if code is not None:
             zero, (first, last) = zero_credit(criterion, measure, model), measure.window
@@ -182,7 +209,6 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
         horizon=model.horizon,
         rows="\n".join(rows.values()),
         unknown=unknown,
-        helpers=f"{ROTATED}\n\n" if any("turned(" in line for line in series) else "",
         measured="\n".join(series),
     )
     text = f"Measures {len(rows)} criteria on each episode."
@@ -194,9 +220,11 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
 def _tag(measure: Measure, model: Morphology) -> str:
     if measure.stat == "miss" and not measure.low:
         return "drifts"
+    if measure.stat == "steady":
+        return "unstable"
     if measure.stat == "swings":
-        return "speed"
-    if measure.stat == "lasting":
+        return "asymmetric" if measure.quantity in ("stride", "lazy_leg") else "speed"
+    if not measure.quantity:
         return "fell" if model.height_joint or model.poles else "early_end"
     if measure.quantity.startswith(("rise_", "lift_")):
         return "wrong_posture"

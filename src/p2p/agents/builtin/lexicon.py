@@ -72,9 +72,11 @@ _MOTIONS = {
     "crouch": "crouch, squat, duck, kneel, bend your knees, bend the knees, bend its knees,"
     "bend your legs, hunker, hunker down, crouch down, squat down, duck down",
     "lie": "lie, lie down, lay, lay down, lie flat",
+    "sit_up": "sit up",
     "get_up": "get up, stand up, rise, rise up, get to your feet, get to its feet,"
-    "get on your feet, get back on your feet, get onto your feet, sit up, get off the ground,"
-    "get off the floor, wake up, pick yourself up, push yourself up, get yourself up,"
+    "get on your feet, get back on your feet, get onto your feet, get off the ground,"
+    "get off the floor,"
+    "wake up, pick yourself up, push yourself up, get yourself up,"
     "haul yourself up, get back up, swing up, swing it up, swing the pole up",
     "raise": "raise, lift, hold up, elevate, hoist, stretch up",
     "lower": "lower, drop, put down, dip",

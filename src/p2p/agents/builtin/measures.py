@@ -13,18 +13,24 @@ from typing import Literal
 
 from p2p.agents.builtin.quantities import Quantity
 
-Stat = Literal["mean", "share", "highest", "final", "turns", "swings", "miss", "lasting"]
+Stat = Literal["mean", "steady", "share", "highest", "final", "turns", "swings", "miss", "lasting",
+               "events", "ends"]  # fmt: skip
 Window = tuple[float, float]
 
 LASTING = "share of the full time that the episode lasts"
+ENDS = "number of times that the episode ends early"
+COUNTED: frozenset[Stat] = frozenset({"events", "ends"})
+"""What must not happen, counted."""
 _STATS: Mapping[Stat, str] = {
     "mean": "mean {words}",
+    "steady": "lowest mean {words} of any fifth of the time",
     "share": "share of time with {words}",
     "highest": "highest {words}",
     "final": "{words} at the end",
     "turns": "full turns at the {words}",
     "swings": "swings from side to side of the {words} beyond",
     "miss": "difference of the mean {words} from",
+    "events": "number of times that it comes to {words}",
 }
 WHOLE: Window = (0.0, 1.0)
 WINDOWS: Mapping[Window, str] = {
@@ -36,12 +42,13 @@ WINDOWS: Mapping[Window, str] = {
 }
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e-?\d+)?"
 _BOUNDS = (
-    (rf" between (?P<low>{_NUMBER}) and (?P<high>{_NUMBER})", "share"),
-    (rf" at least (?P<low>{_NUMBER})", "share"),
-    (rf" at most (?P<high>{_NUMBER})", "share"),
-    (rf"(?<= from) (?P<low>{_NUMBER})", "miss"),
-    (rf"(?<= beyond) (?P<low>{_NUMBER})", "swings"),
+    (rf" between (?P<low>{_NUMBER}) and (?P<high>{_NUMBER})", ("share", "events")),
+    (rf" at least (?P<low>{_NUMBER})", ("share", "events")),
+    (rf" at most (?P<high>{_NUMBER})", ("share", "events")),
+    (rf"(?<= from) (?P<low>{_NUMBER})", ("miss",)),
+    (rf"(?<= beyond) (?P<low>{_NUMBER})", ("swings",)),
 )
+_BOUNDED = ("share", "miss", "swings", "events")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +57,17 @@ class Measure:
 
     stat: Stat
     quantity: str = ""
-    """Empty for `lasting`."""
+    """Empty for `lasting` and `ends`."""
     low: float | None = None
     high: float | None = None
-    """For shares: the quantity lies between these. For a miss, `low` is what is aimed at; for
-    swings, how far to either side they go."""
+    """For shares and events: the quantity lies between these. For a miss, `low` is what is aimed
+    at; for swings, how far to either side they go."""
     window: Window = WHOLE
     """Which part of the episode's full time is looked at."""
 
     def text(self, quantities: Mapping[str, Quantity]) -> str:
-        if self.stat == "lasting":
-            return LASTING
+        if not self.quantity:
+            return {"lasting": LASTING, "ends": ENDS}[self.stat]
         quantity = quantities[self.quantity]
         words = _STATS[self.stat].format(words=quantity.words)
         unit = f" {quantity.unit}" if quantity.unit else ""
@@ -78,22 +85,22 @@ class Measure:
 def read_measure(text: str, quantities: Mapping[str, Quantity]) -> Measure | None:
     """The measure that a text means; None: none of ours."""
     text = " ".join(text.lower().split()).rstrip(".")
-    if text == LASTING:
-        return Measure("lasting")
+    if text in (LASTING, ENDS):
+        return Measure("lasting" if text == LASTING else "ends")
     window = next(
         (span for span, name in WINDOWS.items() if text.endswith(f" in the {name}")), WHOLE
     )
     text = text.removesuffix(f" in the {WINDOWS.get(window)}")
     units = "|".join({re.escape(quantity.unit) for quantity in quantities.values()} - {""})
     limits: dict[str, float] = {}
-    bounded = ""
-    for pattern, stat in _BOUNDS:
+    bounded: tuple[str, ...] = ()
+    for pattern, stats in _BOUNDS:
         if match := re.search(rf"{pattern}(?: (?:{units}))?$", text):
             limits = {name: float(value) for name, value in match.groupdict().items()}
-            text, bounded = text[: match.start()], stat
+            text, bounded = text[: match.start()], stats
             break
     for known, form in _STATS.items():
-        if bounded != (known if known in ("share", "miss", "swings") else ""):
+        if known not in bounded if known in _BOUNDED else bounded:
             continue
         for key, quantity in quantities.items():
             if text == form.format(words=quantity.words).lower():

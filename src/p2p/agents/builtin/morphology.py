@@ -282,9 +282,8 @@ class Morphology:
         return (*self.chain(self.spec.bodies[part.parent]), *self.joints_of(part))
 
     def middle(self, part: BodyEntry) -> Vec3:
-        """The middle of the part's shape, in its own frame."""
-        shapes = (geom.position for geom in self.spec.geoms if geom.body == part.name)
-        return next(shapes, (0.0, 0.0, 0.0))
+        """The middle of the part's mass, in its own frame."""
+        return part.centre
 
     def limb_length(self, part: BodyEntry) -> float:
         """From the limb's farthest joint to the middle of the part."""
@@ -304,14 +303,8 @@ class Morphology:
         return float(pose[0][part.id, 2] - pose[0][self.root.id, 2]) + lift
 
     def rests_on(self, part: BodyEntry) -> bool:
-        """Whether a part ends near the ground when the agent stands."""
-        if self.starts_lying or part not in (self.ends(self.root) if self.root else ()):
-            return False
-        return self.usual_height(part) < 0.35 * self.standing_height
-
-    def usual_height(self, part: BodyEntry) -> float:
-        """How high the middle of a part is over the ground in the usual pose."""
-        return self.standing_height + self.usual_rise(part)
+        """Whether it stands on this part."""
+        return not self.starts_lying and any(foot.body == part.id for foot in self.spec.feet)
 
 
 def _is_on(part: BodyEntry, side: str, parts: tuple[BodyEntry, ...]) -> bool:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
-from p2p.agents.builtin.goals import Goal
+from p2p.agents.builtin.goals import RISING, Goal
 from p2p.agents.builtin.quantities import lift_key, rise_key
 from p2p.contracts import Category
 
 PACES = {"slow": 0.1, "medium": 0.25, "run": 0.55, "fast": 1.2}
 """Speeds in units of the morphology's pace."""
-SWING_SECONDS = 5.0
+SWING_SECONDS = 6.5
 """In which a swing from one side to the other is done."""
 SWING, SIDE, MIDDLE = 0.15, 0.3, 0.1
 """How far a cart swings, is off to be on a side, and may be off to be in the middle, in m."""
+HOPS_PER_SECOND, OFF_THE_GROUND = 0.6, 0.02
+"""How often one that hops leaves the ground, and by which share of its height."""
+STRIDE, STEPS_PER_SECOND = 0.25, 1.0
+"""How far one leg is ahead of the other in a step, in rad, and how often they change."""
+SET_DOWN = 0.005
+"""At which height of its lowest point a foot is on the ground, in m."""
 TURN_RATES = {"slow": 0.3, "medium": 0.6, "run": 1.0, "fast": 2.0}
 """In rad/s."""
+IN_WATER = 0.5
+"""How much of that what swims turns: a trained Swimmer settles at 0.35 rad/s."""
 
 
 Rule = Callable[[CriteriaBuilder, Goal], None]
@@ -26,6 +35,8 @@ Rule = Callable[[CriteriaBuilder, Goal], None]
 # --- rows that several motions have ---------------------------------------------------------------
 
 
+UPSIDE_DOWN = 1.6
+"""The tilt, in rad, from which on an agent lies on its side or its back."""
 POLE_UP = Row("Keeps the pole upright", "share", "pole_tilt", 0.9, weight=0.7, high=0.15)
 
 
@@ -41,6 +52,17 @@ def lasts(weight: float) -> Row:
     return Row("Does not end early", "lasting", "", 0.95, "stability", weight, whole=True)
 
 
+def _never_falls(builder: CriteriaBuilder, _: Goal) -> None:
+    """One fall in one episode is a fall; the rest says how to keep from it."""
+    never = partial(Limit, threshold=0.0, weight=0.5, whole=True, event="fell")
+    builder.add(never("Never falls", "ends", ""))
+    if not builder.tumbling and not builder.model.poles:
+        builder.add(
+            never("Never tips over", "events", "tilt", low=UPSIDE_DOWN, event="tipped over")
+        )
+    builder.add(lasts(0.5), *upright(0.6, "posture", 0.3))
+
+
 def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     """An agent that works hard sways, so where it is counts more than how it moves."""
     return (
@@ -50,8 +72,14 @@ def in_place(category: Category, weight: float) -> tuple[Row, ...]:
 
 
 BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3)
+HOPPING = Row("Hops off the ground", "share", "clearance", 0.2, low=0.05)
+IN_THE_AIR = Row("Leaves the ground", "mean", "flight", 0.2, "gait", 0.5)
 CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15)
 SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
+
+
+STILL = Limit("Holds still", "mean", "parts_speed", (0.06, "pace"), weight=0.3)
+OFF_ITS_BACK = Row("Is not on its back", "share", "tilt", 0.9, weight=0.5, high=UPSIDE_DOWN)
 
 
 def not_fallen(builder: CriteriaBuilder) -> None:
@@ -94,7 +122,9 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
     """Travel one way, as fast as the goal says."""
     quantity, title = WAYS.get(goal.direction, WAYS["forward"])
     if builder.turning and not goal.direction:
-        quantity, title = "ground_speed", "Keeps moving"
+        # In the water, what wriggles on the spot is fast as well.
+        quantity = "ahead_speed" if "ahead_speed" in builder.quantities else "ground_speed"
+        title = "Keeps moving"
     if quantity not in builder.quantities:
         builder.cannot.append(f"go {goal.direction or 'forward'}")
         return
@@ -110,6 +140,34 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
 
 
+def _on_legs(usual: str) -> Rule:
+    """Travel one way; on two legs, with one after the other."""
+
+    def rule(builder: CriteriaBuilder, goal: Goal) -> None:
+        _go(builder, goal, usual)
+        steps = float(round(STEPS_PER_SECOND * _seconds(builder)))
+        if builder.stepping and not builder.sideways:
+            builder.add(
+                Row(
+                    "Steps with both legs in turn",
+                    "swings",
+                    "stride",
+                    steps,
+                    weight=0.7,
+                    low=STRIDE,
+                ),
+                Row("Swings each leg", "swings", "lazy_leg", steps / 2, weight=0.3, low=STRIDE / 3),
+            )
+
+    return rule
+
+
+def _seconds(builder: CriteriaBuilder) -> float:
+    """How long the part of the episode is that is being built."""
+    first, last = builder.window
+    return (last - first) * builder.model.horizon * builder.model.spec.dt
+
+
 def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float | None) -> Row:
     """At least this fast; with a tolerance, as fast as this."""
     if tolerance is None:
@@ -120,7 +178,8 @@ def _rate(title: str, kind: str, quantity: str, wanted: float, tolerance: float 
 
 
 def _keeps(title: str, quantity: str, wanted: float) -> Row:
-    return Row(title, "share", quantity, 0.75, "gait", 0.2, low=0.25 * wanted)
+    """A burst makes up a mean, and does not go on."""
+    return Row(title, "steady", quantity, 0.4 * wanted, weight=0.5)
 
 
 def _crawl(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -138,16 +197,21 @@ def _turn(usual: str, *on_the_spot: Row) -> Rule:
             _orbit(builder, orbit, goal.stated("times") or 1.0)
             return
         stated = goal.stated("rad/s")
-        rate = TURN_RATES[goal.speed or usual] if stated is None else stated
+        wide = builder.travelling and not goal.speed
+        swims = "ahead_speed" in builder.quantities
+        rate = TURN_RATES["slow" if wide else goal.speed or usual]
+        if swims and not wide:
+            rate *= IN_WATER
+        rate = rate if stated is None else stated
         if quantity not in builder.quantities:
             builder.cannot.append("turn about the vertical")
         if times := goal.stated("times"):
             builder.add(Row(title, "turns", quantity, times))
         else:
-            builder.add(
-                _rate(title, "rate", quantity, rate, None if stated is None else 0.15),
-                _keeps("Keeps turning", quantity, rate),
-            )
+            turning = _rate(title, "rate", quantity, rate, None if stated is None else 0.15)
+            if wide and swims:
+                turning = replace(turning, weight=0.3)  # or what swims would spin where it is
+            builder.add(turning, _keeps("Keeps turning", quantity, rate))
         if not builder.travelling:
             builder.add(*on_the_spot)
 
@@ -185,14 +249,24 @@ _FLIP = ("flip_forward_rate", "flip_back_rate")
 _ROLL = ("roll_right_rate", "roll_left_rate")
 
 
-def _jump(builder: CriteriaBuilder, goal: Goal) -> None:
+def _off_the_ground(builder: CriteriaBuilder, title: str, times: float) -> None:
+    """Bobbing and stretching raise the root as well: the feet say whether it jumps."""
+    builder.add(
+        Row(title, "events", "clearance", times, weight=0.5, low=(OFF_THE_GROUND, "height"))
+    )
+
+
+def _jump(builder: CriteriaBuilder, goal: Goal, share: float = 0.15) -> None:
+    """Rise by a length, or by a share of its height."""
     if "height" not in builder.quantities:
         builder.cannot.append("jump")
         return
     model = builder.model
-    rise = goal.stated("m") or max(0.15 * model.standing_height, 0.1 * model.length)
+    rise = goal.stated("m") or share * max(model.standing_height, model.length / 1.5)
     top = model.allowed_height(model.standing_height + rise)
     builder.add(Row("Jumps up", "highest", "height", top), BOUNCING)
+    if goal.motion == "jump":
+        _off_the_ground(builder, "Leaves the ground", 1.0)
     if goal.direction in WAYS:
         _go(builder, goal)
 
@@ -202,58 +276,75 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
     if builder.travelling and not goal.direction:
         builder.add(BOUNCING)
     elif goal.direction in ("up", "down", "") and "height" in builder.quantities:
-        _jump(builder, goal)
+        _jump(builder, goal, OFF_THE_GROUND)
+        builder.add(HOPPING)
     else:
-        _go(builder, goal)
-        builder.add(BOUNCING)
+        _go(builder, goal, "run")
+        builder.add(replace(BOUNCING, threshold=(0.15, "pace")), IN_THE_AIR)
+    times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
+    _off_the_ground(builder, "Hops again and again", float(times))
 
 
 _POLE_TASK = (
     Row("Keeps the pole up to the end", "lasting", "", 0.95, whole=True),
+    Limit("Never drops the pole", "ends", "", 0.0, weight=0.3, whole=True, event="dropped it"),
     POLE_UP,
 )
 _BALANCE = (
     *_POLE_TASK,
     Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
-    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.5, "stability", 0.2),
+    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.25, "stability", 0.2),
     Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
+)
+_SIT_UP = (
+    Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
+    Row("Is up at the end", "final", "height", (0.9, "clear")),
+    Row("Stays up", "share", "height", 0.6, "stability", 0.3, low=(0.75, "clear")),
+    Row("Holds its trunk upright", "share", "tilt", 0.5, "posture", 0.15, high=0.9),
 )
 _GET_UP = (
     Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
-    Row("Is up at the end", "final", "height", (0.9, "clear")),
+    Row("Is up at the end", "final", "height", (0.7, "height")),
     Row("Stays up", "share", "height", 0.6, "stability", 0.3, low=(0.75, "clear")),
     Row("Stands at full height", "share", "height", 0.3, "posture", 0.1, low=(0.85, "height")),
     Row("Holds its trunk upright", "share", "tilt", 0.5, "posture", 0.15, high=0.9),
 )
+_ON_ITS_FEET = (
+    Row("Stands at full height", "share", "height", 0.4, low=(0.85, "height")),
+    Row("Holds its trunk upright", "share", "tilt", 0.4, weight=0.5, high=0.6),
+    *_GET_UP[:3],
+)
 
 
-def _stand(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Stay, upright; a pole is balanced, and one that lies gets up."""
+def _stand(builder: CriteriaBuilder, _: Goal) -> None:
+    """Stay, upright; a pole is balanced, and one that lies gets to its feet."""
     if builder.model.poles:
         builder.add(*_BALANCE)
         return
     if builder.model.starts_lying:
-        _get_up(builder, goal)
+        builder.add(*_ON_ITS_FEET)
         return
     if "ground_speed" not in builder.quantities:
         builder.add(Limit("Holds still", "mean", "joint_speed", 0.3))
-    builder.add(
-        Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")),
-        Limit("Ends near where it began", "final", "drift", (0.5, "length"), "stability", 0.2),
-        *upright(0.6),
-    )
+    builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), STILL)
+    if not builder.window[0]:  # later, it is no longer where it began
+        near = Row("Stays near where it began", "share", "drift", 0.9, weight=0.3,
+                   high=(0.4, "length"))  # fmt: skip
+        builder.add(near)
+    if not builder.tumbling:  # one that rears is not level
+        builder.add(*upright(0.6))
     not_fallen(builder)
     builder.add(CALM)
 
 
 def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Rise from lying; one that stands already stands."""
+    """Rise from lying, as far as the goal says; one that stands already stands."""
     if "height" not in builder.quantities:
         builder.cannot.append("get up")
-    elif builder.model.starts_lying:
-        builder.add(*_GET_UP)
-    else:
+    elif not builder.model.starts_lying or goal.motion == "stand_up":
         _stand(builder, goal)
+    else:
+        builder.add(*(_SIT_UP if goal.motion == "sit_up" else _GET_UP))
 
 
 def _lie(builder: CriteriaBuilder, _: Goal) -> None:
@@ -269,7 +360,7 @@ def _lie(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Limit("Lies on the ground", "final", "height", (0.55, "allowed")))
     if model.is_tall:
         builder.add(Row("Lies flat", "final", "tilt", 1.0, weight=0.5))
-    builder.add(Limit("Lies still", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3), CALM)
+    builder.add(Limit("Lies still", "mean", "parts_speed", (0.08, "pace"), weight=0.5), CALM)
 
 
 def _sway(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -315,11 +406,18 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
         else:
             builder.cannot.append("reach a target")
         return
-    if goal.direction == "away":
-        builder.cannot.append(f"{goal.motion} away from the goal")
-        return
     pushing = "hand_distance" in builder.quantities
     near = (0.12 if pushing else 0.1) * builder.model.length
+    if goal.direction == "away":
+        if not pushing:
+            builder.cannot.append(f"{goal.motion} away from the goal")
+            return
+        far = 0.5 * builder.model.length
+        builder.add(
+            Row("Pushes the object away from the goal", "final", "target_distance", far),
+            Limit("Stays at the object", "mean", "hand_distance", 2 * near, "gait", 0.3),
+        )
+        return
     if pushing:
         rows = (
             # Wherever in a sequence: it is still there at the end.
@@ -381,7 +479,12 @@ def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
     if builder.window[0] > 0:
         builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")))
     else:
-        builder.add(*in_place("task", 1.0))
+        # Legs that work hard for long carry it off a little.
+        away = max(0.5 * builder.model.length, 0.05 * builder.model.pace * _seconds(builder))
+        builder.add(
+            *in_place("task", 1.0),
+            Limit("Ends near where it began", "final", "drift", away, weight=0.3),
+        )
 
 
 def _straight(builder: CriteriaBuilder, _: Goal) -> None:
@@ -403,7 +506,7 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
             sides = tuple(side if word == "both" else word for word in goal.limb)
             _limb(builder, replace(goal, limb=sides))
         return
-    model, up = builder.model, goal.motion == "raise"
+    model, up = builder.model, goal.motion in ("raise", "untouched")
     part = model.limb(goal.limb)
     if part is None or rise_key(part) not in builder.quantities:
         whole = goal.limb[-1:] == ("torso",)
@@ -416,8 +519,20 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
         return
     if up and lift_key(part) in builder.quantities:
         title = f"Keeps the {' '.join(goal.limb)} off the ground"
-        off = model.usual_height(part) + 0.15 * model.limb_length(part)
+        off = 0.15 * model.limb_length(part)
         builder.add(Row(title, "share", lift_key(part), 0.8, low=off))
+        if goal.motion == "untouched":
+            name = " ".join(goal.limb)
+            builder.add(
+                Limit(
+                    f"Never sets the {name} down",
+                    "events",
+                    lift_key(part),
+                    0.0,
+                    high=SET_DOWN,
+                    event=f"the {name} touched the ground",
+                )
+            )
         not_fallen(builder)
         return
     wanted = model.usual_rise(part) + (0.3 if up else -0.3) * model.limb_length(part)
@@ -429,8 +544,8 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
 
 
 RULES: Mapping[str, Rule] = {
-    "go": _go,
-    "run": lambda builder, goal: _go(builder, goal, "run"),
+    "go": _on_legs("medium"),
+    "run": _on_legs("run"),
     "crawl": _crawl,
     "spin": _turn("run", *in_place("stability", 0.4)),
     "turn": _turn("medium"),
@@ -441,7 +556,7 @@ RULES: Mapping[str, Rule] = {
     "stand": _stand,
     "balance": _stand,
     "crouch": _rows(
-        Row("Crouches", "share", "height", 0.7, low=(0.35, "allowed"), high=(0.85, "allowed")),
+        Row("Crouches", "share", "height", 0.7, low=(0.35, "alive"), high=(0.85, "allowed")),
         Limit("Stays where it is", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
         *upright(0.8, "posture", 0.3),
         CALM,
@@ -453,12 +568,14 @@ RULES: Mapping[str, Rule] = {
     "stop": _stand,
     "return": _return,
     "leave": _leave,
-    "get_up": _get_up,
+    **dict.fromkeys(RISING, _get_up),
     "reach": _reach,
     "touch": _touch,
     "push": _reach,
     "raise": _limb,
+    "untouched": _limb,
     "lower": _limb,
+    "never_falls": _never_falls,
     "upright": _rows(*upright(0.6)),
     "level": _rows(*upright(0.35)),
     "low": _low,
@@ -509,7 +626,7 @@ RULES: Mapping[str, Rule] = {
 """What each motion and style of the lexicon asks for."""
 
 OPPOSITES: Mapping[str, str] = {
-    "go": "stand", "run": "go", "fall": "stable", "jump": "quiet", "hop": "quiet",
+    "go": "stand", "run": "go", "fall": "never_falls", "jump": "quiet", "hop": "quiet",
     "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
     "straight": "straight", "crawl": "go", "stop": "go", "lower": "raise",

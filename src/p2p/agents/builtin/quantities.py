@@ -3,7 +3,7 @@
 Code is a template over named columns. A reward fills them with the arguments of one step
 (`{next_obs}`, `{action}`, a key of `info`), a judge with the columns of a whole trajectory; with
 side information a reward reads the simulator's state. All are indexed as `[..., i]`, so the same
-text serves one step, a batch and an episode.
+text serves one step, a batch and an episode. The environment's own quantities are columns of both.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from p2p.agents.builtin.morphology import OBJECTS, TARGETS, Morphology, morphology_of
+from p2p.training.specs.quantities import QUANTITIES
 
 if TYPE_CHECKING:
     from p2p.training.specs.records import BodyEntry, JointEntry
 
 STEP_COLUMNS = ("obs", "action", "next_obs")
-STATE_COLUMNS = ("qpos", "qvel", "xpos", "xquat")
+STATE_COLUMNS = ("qpos", "qvel")
+"""Of the simulator's state; the rest are quantities of the environment."""
 
 
 class Code(NamedTuple):
@@ -61,6 +63,10 @@ class Quantity:
     """For what turns: the rate that is well on the way to a full turn, in rad/s."""
     rate: str = ""
     """The quantity that says how fast it grows, for what is to swing."""
+    swing_speed: float = 0.3
+    """For what is to swing: up to which speed it earns more."""
+    least_weight: float = 0.0
+    """Of its term in a reward, where nothing else can be learnt without it."""
     felt_as: str = ""
     """The quantity through which a policy notices it, where it does not observe it itself."""
 
@@ -75,12 +81,13 @@ class Quantity:
     def reward_code(self, *, side_info: bool = False) -> str | None:
         """None: no reward can see it."""
 
-        def argument(name: str) -> str:
+        def argument(name: str) -> str | None:
+            if name in QUANTITIES and not side_info:
+                return None
             return name if name in STEP_COLUMNS else f'info["{name}"]'
 
         def state(name: str) -> str | None:
-            known = f'info["mj_data"].{name}' if name in STATE_COLUMNS else None
-            return "action" if name == "action" else known
+            return f'info["mj_data"].{name}' if name in STATE_COLUMNS else argument(name)
 
         code = _filled(self.code.reward, argument)
         if code is None and side_info and not self.episode_only:
@@ -148,6 +155,9 @@ _TURNING_ENOUGH = 1.5
 """Turning even faster only carries an agent off: its rate swings with every step of its legs, and
 one that is paid up to a cap turns more than twice as fast as asked to stay above it."""
 
+_STROKES = 20.0
+"""How many times the mean of a speed it comes to within a stroke in the water."""
+
 _VERTICAL = (
     "2 * ({1} * {3} - {0} * {2})",
     "2 * ({2} * {3} + {0} * {1})",
@@ -169,7 +179,7 @@ def _velocity(model: Morphology, axis: int) -> Code | None:
 
 def _travel(model: Morphology) -> Iterator[Quantity]:
     # In the water, every stroke also pulls back.
-    headroom = 1.6 if model.height_joint else 20.0
+    headroom = 1.6 if model.height_joint else _STROKES
     velocities = {axis: code for axis in range(2) if (code := _velocity(model, axis))}
     for axis, code in velocities.items():
         for (key, words), sign in zip(_WAYS[axis], (1, -1), strict=True):
@@ -181,7 +191,18 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     speed = _formula("np.hypot({}, {})" if planar else "np.abs({})", *velocities.values())
     symbol = r"\|v_{xy}\|" if planar else r"\|v_x\|"
     yield Quantity("ground_speed", "speed over ground", "m/s", speed, symbol)
+    assert model.root is not None
+    parts = f"{{body_velocity}}[..., {[part.id for part in model.below(model.root)]}, :]"
+    moving = f"np.mean(np.linalg.norm({parts}, axis=-1), axis=-1)"
+    yield Quantity("parts_speed", "speed of its parts on average", "m/s", Code(moving, moving),
+                   r"\overline{\|v\|}")  # fmt: skip
     yield _drift(model)
+    turn = model.root_axis("hinge", 2)
+    if planar and turn is not None:
+        heading = _signed(turn[1], _state(model, "qpos", turn[0].qpos_address))
+        ahead = _formula("({0} * np.cos({2}) + {1} * np.sin({2}))", *velocities.values(), heading)
+        yield Quantity("ahead_speed", "speed in the direction it faces", "m/s", ahead, "v_h",
+                       headroom=headroom)  # fmt: skip
     if planar:
         for axis, (key, words) in enumerate(_STRAYS):
             yield _stray(model, axis, key, words)
@@ -194,7 +215,7 @@ def _drift(model: Morphology) -> Quantity:
     if reward is None and "x_position" in keys and "y_position" not in keys:
         reward = "np.abs({x_position})"
     place = f"[..., {model.root.id}, :2]"
-    judge = f"np.linalg.norm({{xpos}}{place} - {{xpos}}[:1]{place}, axis=-1)"
+    judge = f"np.linalg.norm({{body_position}}{place} - {{body_position}}[:1]{place}, axis=-1)"
     slides = (model.root_axis("slide", axis) for axis in range(2))
     addresses = [slide[0].qpos_address for slide in slides if slide]
     if model.free:
@@ -211,7 +232,7 @@ def _stray(model: Morphology, axis: int, key: str, words: str) -> Quantity:
     name = ("x_position", "y_position")[axis]
     place = f"[..., {model.root.id}, {axis}]"
     reward = f"np.abs({{{name}}})" if name in model.spec.info_keys else None
-    judge = f"np.abs({{xpos}}{place} - {{xpos}}[:1]{place})"
+    judge = f"np.abs({{body_position}}{place} - {{body_position}}[:1]{place})"
     return Quantity(key, words, "m", Code(reward, judge), rf"\|{'xy'[axis]} - {'xy'[axis]}_0\|",
                     episode_only=True)  # fmt: skip
 
@@ -227,6 +248,14 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
         yield Quantity("climb_speed", f"upward speed of the {root.name}", "m/s", climb, "v_z")
         yield Quantity("bounce", f"speed of the {root.name} up or down", "m/s",
                        _formula("np.abs({})", climb), r"\|v_z\|")  # fmt: skip
+    if "airborne" in model.spec.quantities:
+        # What bounces is in the air: a reward needs no more than that.
+        yield Quantity("flight", "share of time with nothing on the ground", "",
+                       Code(None, "{airborne}"), episode_only=True)  # fmt: skip
+    if model.spec.feet and not model.starts_lying:
+        clearance = "np.min({foot_height}, axis=-1)"
+        yield Quantity("clearance", "height of its lowest foot over the ground", "m",
+                       Code(clearance, clearance), "h")  # fmt: skip
     tilt = _tilt(model)
     if tilt is not None:
         yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
@@ -257,7 +286,7 @@ def _height(model: Morphology) -> Code:
     reward = _observed(model, f"qpos[{joint.qpos_address + (2 if model.free else 0)}]")
     if reward and not model.free and joint.height_offset:
         reward += f" + {joint.height_offset:g}"
-    return Code(reward, f"{{xpos}}[..., {model.root.id}, 2]")
+    return Code(reward, f"{{body_position}}[..., {model.root.id}, 2]")
 
 
 def _tilt(model: Morphology) -> Code | None:
@@ -292,8 +321,11 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
             rate, sign = _state(model, "qvel", hinge[0].qvel_address), hinge[1]
         for (key, words), way in zip(ways, (sign, -sign), strict=True):
             symbol = (r"\omega_" if way > 0 else r"-\omega_") + "xyz"[axis]
+            # In the water, every stroke turns it to and fro: only the mean says where it goes.
+            on_legs = model.height_joint is not None
             yield Quantity(key, words, "rad/s", _signed(way, rate), symbol, episode_only=flips,
-                           enough=_TURNING_ENOUGH if axis == 2 else None)  # fmt: skip
+                           headroom=1.6 if on_legs else _STROKES,
+                           enough=_TURNING_ENOUGH if axis == 2 and on_legs else None)  # fmt: skip
 
 
 def _angle_per_step(model: Morphology, address: int) -> Code:
@@ -317,10 +349,14 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
     if not model.poles or cart is None:
         return
     angles = [_state(model, "qpos", pole.qpos_address) for pole in model.poles]
-    tilt = _formula(f"np.abs({' + '.join(['{}'] * len(angles))})", *angles)
+    tilt = _formula("np.abs({})", angles[0])
     if len(angles) > 1 or tilt.reward is None:
-        tilt = Code(_pole_tilt(model), tilt.judge)
-    yield Quantity("pole_tilt", "lean of the uppermost pole", "rad", tilt, r"\|\theta\|")
+        # The angle of a pole is against the one below it.
+        sums = (" + ".join(a.judge for a in angles[:end]) for end in range(1, len(angles) + 1))
+        judge = ", ".join(f"np.abs({total})" for total in sums)
+        tilt = Code(_pole_tilt(model), f"np.max([{judge}], axis=0)")
+    yield Quantity("pole_tilt", "lean of the pole that leans most", "rad", tilt,
+                   r"\|\theta\|")  # fmt: skip
     offset = _formula("np.abs({})", _state(model, "qpos", cart.qpos_address))
     speed = _formula("np.abs({})", _state(model, "qvel", cart.qvel_address))
     yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|")
@@ -336,8 +372,9 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
 
 
 def _pole_tilt(model: Morphology) -> str | None:
-    """The lean of the last pole from the sines and cosines of all, which is what is observed."""
+    """The lean of the poles from the sines and cosines of all, which is what is observed."""
     sine, cosine = "0.0", "1.0"
+    leans = []
     for number, pole in enumerate(model.poles):
         source = f"qpos[{pole.qpos_address}]"
         angle = _observed(model, source)
@@ -347,7 +384,8 @@ def _pole_tilt(model: Morphology) -> str | None:
             return None
         sums = f"({sine} * {c} + {cosine} * {s})", f"({cosine} * {c} - {sine} * {s})"
         sine, cosine = sums if number else (s, c)
-    return f"np.arccos(np.clip({cosine}, -1.0, 1.0))"
+        leans.append(f"np.arccos(np.clip({cosine}, -1.0, 1.0))")
+    return leans[0] if len(leans) == 1 else f"np.max([{', '.join(leans)}], axis=0)"
 
 
 def _targets(model: Morphology) -> Iterator[Quantity]:
@@ -381,10 +419,13 @@ def _gap(model: Morphology, a: BodyEntry, b: BodyEntry, axis: int) -> str | None
 def _distance(model: Morphology, key: str, a: BodyEntry, b: BodyEntry) -> Quantity:
     gaps = [gap for axis in range(3) if (gap := _gap(model, a, b, axis))]
     squares = " + ".join(f"{gap} ** 2" for gap in gaps)
-    judge = f"np.linalg.norm({{xpos}}[..., {a.id}, :] - {{xpos}}[..., {b.id}, :], axis=-1)"
+    ends = (f"{{body_position}}[..., {end.id}, :]" for end in (a, b))
+    judge = f"np.linalg.norm({' - '.join(ends)}, axis=-1)"
     code = Code(f"np.sqrt({squares})" if gaps else None, judge)
+    # A hand that is elsewhere pushes nothing.
     return Quantity(key, f"distance of the {a.name} from the {b.name}", "m", code, "d",
-                    span=model.length)  # fmt: skip
+                    span=model.length,
+                    least_weight=0.5 if key == "hand_distance" else 0.0)  # fmt: skip
 
 
 def _orbits(model: Morphology, hand: BodyEntry, goal: BodyEntry) -> Iterator[Quantity]:
@@ -396,7 +437,7 @@ def _orbits(model: Morphology, hand: BodyEntry, goal: BodyEntry) -> Iterator[Qua
     if seen[0] and seen[1]:
         now = [str(gap) for gap in seen]
         reward = turned.format(*(gap.replace("{next_obs}", "{obs}") for gap in now), *now)
-    arm = f"({{xpos}}[..., {hand.id}, %d] - {{xpos}}[..., {goal.id}, %d])"
+    arm = f"({{body_position}}[..., {hand.id}, %d] - {{body_position}}[..., {goal.id}, %d])"
     x, y = arm % (0, 0), arm % (1, 1)
     judge = f"np.diff(np.unwrap(np.arctan2({y}, {x})), prepend=np.arctan2({y}, {x})[:1]) / {dt}"
     for key, way, sign in (
@@ -416,13 +457,16 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
     for part in model.below(model.root)[1:]:
         if model.chain(part):
             name = part.name.replace("_", " ")
-            code = Code(_rewarded_rise(model, part), _judged_rise(model, part))
+            place = f"{{body_com}}[..., {part.id}, 2] - {{body_position}}[..., {model.root.id}, 2]"
+            code = Code(place, place)
             symbol = rf"h_\mathrm{{{part.name.replace('_', '')}}}"
             yield Quantity(rise_key(part), f"height of the {name} over the {model.root.name}", "m",
                            code, symbol, stretch=model.limb_length(part))  # fmt: skip
             if model.rests_on(part):
+                feet = [foot.body for foot in model.spec.feet]
+                height = f"{{foot_height}}[..., {feet.index(part.id)}]"
                 yield Quantity(lift_key(part), f"height of the {name} over the ground", "m",
-                               _formula("{} + {}", code, _height(model)), symbol)  # fmt: skip
+                               Code(height, height), symbol)  # fmt: skip
     gaps = [
         _formula("np.abs({} - {})" if sign > 0 else "np.abs({} + {})",
                  *(_state(model, "qpos", joint.qpos_address) for joint in (left, right)))
@@ -432,6 +476,34 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
         mean = _formula(f"({' + '.join(['{}'] * len(gaps))}) / {len(gaps)}", *gaps)
         yield Quantity("asymmetry", "difference between the left and the right joints", "rad",
                        mean, r"\|q_l - q_r\|")  # fmt: skip
+    yield from _strides(model)
+
+
+def _strides(model: Morphology) -> Iterator[Quantity]:
+    """How far the left leg is ahead of the right one, of an agent that stands on two legs."""
+    for left, right, _ in _mirrored(model):
+        body = next(body for body in model.spec.bodies if body.name == left.body)
+        lateral = left.axis[1] if left.axis else 0.0
+        if abs(lateral) > 0.7 and any(model.rests_on(end) for end in model.ends(body)):
+            form = "({1} - {0})" if lateral > 0 else "({0} - {1})"
+            lead, rate = (
+                _formula(form, _state(model, "qpos", left.qpos_address),
+                         _state(model, "qpos", right.qpos_address)),
+                _formula(form, _state(model, "qvel", left.qvel_address),
+                         _state(model, "qvel", right.qvel_address)),
+            )  # fmt: skip
+            yield Quantity("stride", "lead of the left leg over the right", "rad", lead,
+                           r"q_l - q_r", rate="stride_rate", swing_speed=2.0)  # fmt: skip
+            yield Quantity("stride_rate", "rate of the left leg against the right", "rad/s", rate,
+                           r"\dot q_l - \dot q_r")  # fmt: skip
+            hips = ", ".join(f"{{qpos}}[..., {leg.qpos_address}]" for leg in (left, right))
+            legs = f"np.stack([{hips}], axis=-1)"
+            # One leg that swings past another makes a lead as well.
+            lazy = f"(lambda q: q[..., int(np.argmin(np.std(q, axis=0)))])({legs})"
+            yield Quantity("lazy_leg", "angle of the leg that swings less from its mean", "rad",
+                           Code(None, f"{lazy} - np.mean({lazy})"), r"q - \bar q",
+                           episode_only=True, felt_as="stride")  # fmt: skip
+            return
 
 
 def rise_key(part: BodyEntry) -> str:
@@ -442,60 +514,6 @@ def rise_key(part: BodyEntry) -> str:
 def lift_key(part: BodyEntry) -> str:
     """The key of how high a part that it stands on is over the ground."""
     return "lift_" + rise_key(part).removeprefix("rise_")
-
-
-ROTATED = '''def turned(point, axis, anchor, angle):
-    """A point, turned about an axis through an anchor."""
-    axis, lever = np.asarray(axis), point - np.asarray(anchor)
-    c, s = np.cos(angle)[..., None], np.sin(angle)[..., None]
-    along = np.sum(lever * axis, axis=-1, keepdims=True) * axis
-    return anchor + c * lever + s * np.cross(axis, lever) + (1.0 - c) * along
-'''
-"""Stands in a reward that needs it."""
-
-
-def _judged_rise(model: Morphology, part: BodyEntry) -> str:
-    """How high the part's middle is above the root."""
-    assert model.root is not None
-    quat = [f"{{xquat}}[..., {part.id}, {k}]" for k in range(4)]
-    lifts = [
-        f" + {offset:.4g} * ({row.format(*quat)})"
-        for offset, row in zip(model.middle(part), _VERTICAL, strict=True)
-        if offset
-    ]
-    return f"{{xpos}}[..., {part.id}, 2] - {{xpos}}[..., {model.root.id}, 2]" + "".join(lifts)
-
-
-def _rewarded_rise(model: Morphology, part: BodyEntry) -> str | None:
-    """The same from joint angles, by forward kinematics; None: not all of them are observed.
-
-    The part's point in the resting pose is turned about every joint on the way to the root, the
-    last joint first, and then as the root is.
-    """
-    assert model.root is not None
-    code = f"np.array({_listed(np.add(part.rest_position, model.middle(part)))})"
-    for joint in reversed(model.chain(part)):
-        angle = _observed(model, f"qpos[{joint.qpos_address}]")
-        if angle is None or joint.type != "hinge":
-            return None
-        turn = f"{angle} - {joint.rest[0]:g}" if joint.rest[0] else angle
-        code = f"turned({code}, {_listed(joint.axis)}, {_listed(joint.anchor)}, {turn})"
-    hinge = model.root_axis("hinge", 1)
-    if model.free:
-        form, numbers = ", ".join(_VERTICAL), _orientation(model)
-    elif hinge:
-        sine = "np.sin({0})" if hinge[1] > 0 else "-np.sin({0})"
-        form = f"-{sine}, 0.0 * {{0}}, np.cos({{0}})"
-        numbers = [_state(model, "qpos", hinge[0].qpos_address)]
-    else:
-        return None
-    vertical = _formula(form, *numbers).reward
-    from_root = f"({code} - np.array({_listed(model.root.rest_position)}))"
-    return vertical and f"np.sum({from_root} * np.stack([{vertical}], axis=-1), axis=-1)"
-
-
-def _listed(vector: object) -> str:
-    return str([round(float(v), 5) + 0.0 for v in np.asarray(vector, dtype=float)])
 
 
 def _mirrored(model: Morphology) -> Iterator[tuple[JointEntry, JointEntry, int]]:

@@ -54,7 +54,7 @@ def _unknown_names(code: str, spec: EnvSpec) -> Iterator[str]:
         yield f"syntax error: {error}"
         return
     sizes = {"obs": spec.obs_dim, "next_obs": spec.obs_dim, "action": spec.action_dim}
-    known = {*spec.info_keys, "_episode_start", "mj_data", "mj_model"}
+    known = {*spec.info_keys, *spec.quantities, "_episode_start", "mj_data", "mj_model"}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
             continue

@@ -113,7 +113,7 @@ class RevisionCase:
         quantities = quantities_of(self.request.env_id)
         unmet = (c.measure for c in self.request.criteria if c.id in self.unmet_ids)
         measures = (read_measure(text, quantities) for text in unmet)
-        return any(m and (m.stat == "lasting" or m.quantity in STAYING_UP) for m in measures)
+        return any(m and (not m.quantity or m.quantity in STAYING_UP) for m in measures)
 
     def tagged(self, *tags: str) -> bool:
         return not set(tags).isdisjoint(self.request.failure_tags)
@@ -387,6 +387,8 @@ def _case(request: ReviseRequest) -> RevisionCase:
             RewardRequest(prompt=request.prompt, env_id=request.env_id, criteria=request.criteria)
         )
     ours = render(recipe) == code
+    observe_time = request.hyperparameters.get("observe_time") is True
+    recipe = recipe.model_copy(update={"observe_time": observe_time})
     if not any(term.weight > 0 for term in recipe.terms):
         recipe = recipe.model_copy(update={"terms": (_BONUS,)})
     return RevisionCase(request, iteration, code, recipe, ours)

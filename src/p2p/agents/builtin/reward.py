@@ -7,6 +7,7 @@ what it changes.
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -17,12 +18,14 @@ from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.measures import WHOLE, Measure, Window, read_measure
 from p2p.agents.builtin.morphology import morphology_of
-from p2p.agents.builtin.quantities import ROTATED, Quantity, quantities_of
+from p2p.agents.builtin.quantities import Quantity, quantities_of
 from p2p.agents.requests import CodeDraft, RewardRequest
 from p2p.contracts import Category, Criterion, Name, Record
 
 MARK = "# recipe: "
-Shape = Literal["more", "near", "under", "over", "reach", "swing", "alive"]
+Shape = Literal["more", "near", "under", "over", "reach", "swing", "step", "alive"]
+SWINGING: tuple[Shape, ...] = ("swing", "step")
+"""For what goes to one side and then to the other."""
 
 CATEGORY_WEIGHTS: Mapping[Category, float] = {
     "task": 1.0,
@@ -35,8 +38,6 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 LIMIT_WEIGHT = 0.5
 _LEAST_SCALE = 1e-3
-SWING_SPEED = 0.3
-"""Up to which a cart that swings earns more, in m/s."""
 
 
 class Term(Record):
@@ -68,6 +69,8 @@ class Recipe(Record):
     terms: tuple[Term, ...]
     side_info: bool = False
     """Whether it may look at the simulator's state."""
+    observe_time: bool = False
+    """Whether the observation ends with the share of the episode that has passed."""
 
     def line(self) -> str:
         """As it stands in the source."""
@@ -113,6 +116,7 @@ def recipe_for(request: RewardRequest) -> Recipe:
         title=title[0].upper() + title[1:],
         terms=(),
         side_info=request.side_info,
+        observe_time=request.observe_time,
     )
     return with_criteria(empty, understood(request.env_id, request.criteria))
 
@@ -143,6 +147,8 @@ def _guess(env_id: str, criterion: Criterion) -> Measure | None:
         for ours, measure in zip(builder.criteria, builder.measures, strict=True):
             is_share = measure.stat in ("share", "lasting")
             same_kind = is_share == (0 <= criterion.threshold <= 1 and not criterion.unit)
+            if criterion.event or ours.event:
+                same_kind = bool(criterion.event) == bool(ours.event)
             if same_kind and ours.comparison == criterion.comparison:
                 return measure
     return None
@@ -236,8 +242,13 @@ def _term(
     """The term that pulls towards a criterion; None: no reward can see what it is about."""
     # A light criterion still pulls.
     emphasis = 0.3 + 0.7 * criterion.weight
-    weight = round(CATEGORY_WEIGHTS[criterion.category] * emphasis, 4)
-    if measure.stat == "lasting":
+    weight = CATEGORY_WEIGHTS[criterion.category] * emphasis
+    if measure.quantity:
+        weight = max(weight, quantities[measure.quantity].least_weight)
+    weight = round(weight, 4)
+    if measure.stat == "events":
+        return None  # it is seen when it is too late: what leads there has criteria of its own
+    if not measure.quantity:
         return Term(name="alive", quantity="", shape="alive", weight=max(weight, 0.3),
                     criteria=(criterion.id,))  # fmt: skip
     # A reward sees no earlier action; large ones shake most.
@@ -284,7 +295,7 @@ def _shape(
             scale = quantity.span / 3
         shape, numbers = "near", {"target": aim, "scale": scale}
     elif measure.low is not None or measure.high is not None:
-        shape, numbers = _bounded_shape(measure, quantity)
+        shape, numbers = _bounded_shape(t, measure, quantity)
     elif quantity.stretch is not None:
         beyond = 0.1 * quantity.stretch if up else -0.1 * quantity.stretch
         shape = "over" if up else "under"
@@ -299,11 +310,17 @@ def _shape(
     return shape, {name: _rounded(number) for name, number in numbers.items()}
 
 
-def _bounded_shape(measure: Measure, quantity: Quantity) -> tuple[Shape, dict[str, float]]:
+def _bounded_shape(
+    threshold: float, measure: Measure, quantity: Quantity
+) -> tuple[Shape, dict[str, float]]:
     """For a share of time on one side of a bound, and for swings beyond one."""
     low, high = measure.low or 0.0, measure.high
-    if measure.stat == "swings":  # turn a little beyond
-        return "swing", {"target": 1.2 * low, "scale": SWING_SPEED}
+    if measure.stat == "swings":  # a little beyond
+        shape: Shape = "step" if quantity.key == "stride" else "swing"
+        if shape == "step":
+            return shape, {"target": 1.2 * low, "scale": quantity.swing_speed}
+        # One more than is asked for, since the first begins in the middle.
+        return shape, {"target": 1.5 * low, "scale": math.pi * (threshold + 1)}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
         return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
@@ -356,11 +373,17 @@ _FORMS: Mapping[Shape, _Form] = {
         "{words}, the less the better",
     ),
     "swing": _Form(
-        # The wrong way costs less than the right way pays, or one that is as likely to go either
-        # way would learn to rest.
-        "{w} * np.clip(self._side * q_{rate} / {s}, -0.3, 1.0)",
-        r"{w} [\pm v / {s}]_{{-0.3}}^1",
-        "{words}: towards {target:.3g}{unit} on the one side, then on the other",
+        # Which side comes next only the time says, which the policy observes.
+        "{w} * (1.0 - np.clip(np.abs({q} / {t} - np.sin({s} * now)), 0.0, 2.0))",
+        r"{w} (1 - [\|{x} / {t} - \sin({s} \tau)\|]_0^2)",
+        "{words}: to {target:.3g}{unit} on the one side, then on the other, as time goes on",
+    ),
+    "step": _Form(
+        # Not cut off, and as much to either side: one that swings back as far as it came earns
+        # nothing, so that the other leg has to come forward, too.
+        "{w} * self._side * q_{rate} / {s}",
+        r"{w} (\pm v / {s})",
+        "{words}: past {target:.3g}{unit} to the one side, then to the other",
     ),
     "under": _Form(
         "-{w} * np.clip(({q} - {t}) / {s}, 0.0, 1.0)",
@@ -380,7 +403,7 @@ import numpy as np
 
 ENV_ID = "{env_id}"
 {recipe}
-{helpers}
+
 
 def reward_fn(obs, action, next_obs, info):
     r"""{title}.
@@ -397,20 +420,17 @@ _CLASS = '''"""{title}."""
 import numpy as np
 
 ENV_ID = "{env_id}"
-HORIZON = {horizon}
 {recipe}
-{helpers}
+
 
 class Sequence(RewardFunction):
     """{title}."""
 
     def __init__(self):
-        self._step = 0{memory}
+{memory}
 
     def compute(self, obs, action, next_obs, info):
         start = np.asarray(info["_episode_start"])
-        self._step = np.where(start, 0, self._step + 1)
-        now = self._step / HORIZON
 {body}
 
     @property
@@ -426,37 +446,45 @@ class Sequence(RewardFunction):
 
 
 def render(recipe: Recipe) -> str:
-    """The source of a reward: a class where it needs to know the time, else a function."""
+    """The source of a reward: a class where it has to remember something, else a function."""
     quantities = quantities_of(recipe.env_id)
     forms = [_form(term, quantities) for term in recipe.terms]
     used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
-    used |= dict.fromkeys(quantities[t.quantity].rate for t in recipe.terms if t.shape == "swing")
+    used |= dict.fromkeys(quantities[t.quantity].rate for t in recipe.terms if t.shape == "step")
     lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
-    swings = any(term.shape == "swing" for term in recipe.terms)
-    if swings:
+    timed = any(term.window != WHOLE or term.shape == "swing" for term in recipe.terms)
+    memory = []
+    if timed and recipe.observe_time:
+        lines.append("now = obs[..., -1]")
+    elif timed:
+        memory.append("self._step = 0")
+        horizon = morphology_of(recipe.env_id).horizon
+        lines += [
+            "self._step = np.where(start, 0, self._step + 1)",
+            f"now = self._step / {horizon}",
+        ]
+    if any(term.shape == "step" for term in recipe.terms):
+        memory.append("self._side = 1.0")
         lines.append("self._side = np.where(start, 1.0, self._side)")
     for term, form in zip(recipe.terms, forms, strict=True):
-        if term.shape == "swing":
+        if term.shape == "step":
             there = f"np.where({{q}} < -{term.target:g}, 1.0, self._side)"
             turn = f"self._side = np.where({{q}} > {term.target:g}, -1.0, {there})"
             lines.append(turn.format(q=f"q_{term.quantity}"))
         first, last = term.window
-        timed = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
-        lines.append(f"{term.name} = {form.code if term.window == WHOLE else timed}")
+        while_ = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
+        lines.append(f"{term.name} = {form.code if term.window == WHOLE else while_}")
     names = [term.name for term in recipe.terms]
     total = " + ".join(names) or "np.zeros(np.shape(action)[:-1])"
     by_name = ", ".join(f'"{name}": {name}' for name in names)
     lines += [f"terms = {{{by_name}}}", f"return {total}, terms"]
-    sequence = swings or any(term.window != WHOLE for term in recipe.terms)
-    entry, indent = ('    "{}": "{}",', 8) if sequence else ("    {}: {}", 4)
+    entry, indent = ('    "{}": "{}",', 8) if memory else ("    {}: {}", 4)
     terms = [entry.format(name, form.text) for name, form in zip(names, forms, strict=True)]
-    return (_CLASS if sequence else _FUNCTION).format(
+    return (_CLASS if memory else _FUNCTION).format(
         title=recipe.title,
         env_id=recipe.env_id,
-        horizon=morphology_of(recipe.env_id).horizon,
         recipe=recipe.line(),
-        memory="\n        self._side = 1.0" if swings else "",
-        helpers=f"\n\n{ROTATED}" if any("turned(" in line for line in lines) else "",
+        memory=textwrap.indent("\n".join(memory), " " * 8),
         latex="r = " + (" + ".join(form.latex for form in forms) or "0"),
         terms=textwrap.indent("\n".join(terms), " " * indent),
         body=textwrap.indent("\n".join(lines), " " * indent),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p2p.agents.judging.frames import Film, FrameGroup, frame_groups
-from p2p.training.env_spec import get_env_spec
+from p2p.training.env_spec import spec_for
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
     ENV_REWARD,
@@ -69,7 +69,11 @@ def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
         "truncated": "(T,) true at the last step if the time limit ended it",
     }
     info = {name: f"(T,) {text}" for name, text in spec.info_keys.items() if name not in columns}
-    return columns | info
+    measured = {
+        name: f"({', '.join(['T', *map(str, entry.shape)])}{'' if entry.shape else ','}) quantity"
+        for name, entry in spec.quantities.items()
+    }
+    return columns | info | measured
 
 
 def episode_summary(
@@ -81,7 +85,7 @@ def episode_summary(
     training: TrainSummary | None = None,
 ) -> dict[str, Any]:
     """The summary of an episode that `record_episodes` recorded, as plain JSON."""
-    spec = get_env_spec(config.env_id, config.engine)
+    spec = spec_for(config)
     known = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD}
     length = int(trajectory["step"][-1]) + 1
     return {

@@ -35,6 +35,8 @@ CONFIDENCE: Mapping[str, float] = {
 """How sure one can be of an episode's scores, by who gave them; with two judges that agree it is
 how near they are, and with a synthesis what it says itself."""
 
+BY_OTHERS = "by other episodes: "
+"""Before the evidence in an episode that nobody looked at."""
 TAG_SHARE = 1 / 3
 """A tag of the run is one that at least this share of its judged episodes have."""
 MAX_DIAGNOSIS = 3000
@@ -79,11 +81,22 @@ def code_opinion(reply: Mapping[str, Any] | str, criteria: Sequence[Criterion]) 
     """The opinion of the code judge, by its tidied reply or by the reason why there is none."""
     if isinstance(reply, str):
         return unavailable_opinion("code", reply)
+    by_id = {criterion.id: criterion for criterion in criteria}
     scores = tuple(
-        CriterionScore(id=name, **{key: entry[key] for key in ("score", "value", "evidence")})
+        counted(
+            CriterionScore(id=name, **{key: entry[key] for key in ("score", "value", "evidence")}),
+            by_id[name],
+        )
         for name, entry in reply["criteria"].items()
     )
     return _opinion("code", scores, criteria, reply["diagnosis"], reply["failure_tags"])
+
+
+def counted(score: CriterionScore, criterion: Criterion) -> CriterionScore:
+    """Of an event: no credit for few of them, and no less for what was not one."""
+    if not criterion.event or score.value is None or score.score is None:
+        return score
+    return score.model_copy(update={"score": float(score.value <= criterion.threshold)})
 
 
 def visual_opinion(
@@ -101,19 +114,33 @@ def visual_opinion(
 def seen_scores(
     seen: Iterable[SeenCriterion],
     criteria: Sequence[Criterion],
-    measured: Mapping[str, float | None] | None = None,
+    measured: Iterable[CriterionScore] = (),
 ) -> tuple[CriterionScore, ...]:
-    """What was seen as scores; the value of a visual criterion is its score."""
+    """What was seen as scores; the value of a visual criterion is its score.
+
+    A number that was measured stays where the score that came with it does. One whose score is
+    overruled measured something else.
+    """
     visual = {criterion.id for criterion in criteria if criterion.visual}
+    by_code = {each.id: each for each in measured}
+
+    def value(each: SeenCriterion) -> float | None:
+        if each.id in visual:
+            return each.score
+        code = by_code.get(each.id)
+        return None if code is None or overruled(code.score, each.score) else code.value
+
     return tuple(
         CriterionScore(
-            id=each.id,
-            score=each.score,
-            value=each.score if each.id in visual else (measured or {}).get(each.id),
-            evidence=each.evidence[:500],
+            id=each.id, score=each.score, value=value(each), evidence=each.evidence[:500]
         )
         for each in seen
     )
+
+
+def overruled(score: float | None, final: float | None) -> bool:
+    """Whether the final score says something else."""
+    return score is not None and final is not None and abs(score - final) > CLOSE
 
 
 def unavailable_opinion(judge: JudgeName, reason: str) -> JudgeOpinion:
@@ -150,6 +177,8 @@ class Verdict:
     diagnosis: str
     failure_tags: tuple[str, ...]
     confidence: float
+    amendment: str = ""
+    """What the code judge measures wrongly, by who has heard both."""
 
 
 def single(opinion: JudgeOpinion, *, alone: bool) -> Verdict:
@@ -203,18 +232,37 @@ def shifts(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in gaps.items()}
 
 
-def corrected(verdict: Verdict, by: Mapping[str, float]) -> Verdict:
+def corrected(
+    verdict: Verdict, by: Mapping[str, float], evidence: Mapping[str, str] | None = None
+) -> Verdict:
     """For an episode nobody looked at: what was learnt of the code judge on those that were seen.
 
     Otherwise a trick that the eye finds in every episode it is shown would still count in the rest.
+    Where the code judge is overruled, `evidence` of those that were seen stands for its own.
     """
-    moved = tuple(
-        each
-        if each.score is None or not by.get(each.id)
-        else each.model_copy(update={"score": _share(each.score + by[each.id])})
+
+    def moved(each: CriterionScore) -> CriterionScore:
+        if each.score is None or not by.get(each.id):
+            return each
+        score = _share(each.score + by[each.id])
+        if not overruled(each.score, score):
+            return each.model_copy(update={"score": score})
+        text = (evidence or {}).get(each.id, each.evidence)
+        return each.model_copy(update={"score": score, "value": None, "evidence": text})
+
+    return replace(verdict, criteria=tuple(map(moved, verdict.criteria)))
+
+
+def overruling(pairs: Sequence[tuple[JudgeOpinion, Verdict]]) -> dict[str, str]:
+    """By criterion: what was seen where the code judge is overruled."""
+    return {
+        each.id: f"{BY_OTHERS}{each.evidence}"[:500]
+        for opinion, verdict in pairs
         for each in verdict.criteria
-    )
-    return replace(verdict, criteria=moved)
+        if each.evidence
+        and (both := _scored_by_both(opinion, verdict).get(each.id))
+        and overruled(*both)
+    }
 
 
 def _scored_by_both(
@@ -311,6 +359,11 @@ def judgment(
         agreement=_agreement(judged),
         confidence=_share(math.fsum(e.verdict.confidence for e in episodes if e.verdict) / asked),
         unavailable=unavailable,
+        amendments=tuple(
+            dict.fromkeys(
+                e.verdict.amendment for e in episodes if e.verdict and e.verdict.amendment
+            )
+        ),
     )
 
 
@@ -332,17 +385,40 @@ def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> Crite
     if not scores:
         return CriterionScore(id=criterion.id, score=None)
     mean = math.fsum(scores) / len(scores)
+    if criterion.event:
+        return CriterionScore(
+            id=criterion.id,
+            score=_share(mean),
+            std=_std(scores),
+            value=max(values, default=None),
+            evidence=_happened(criterion, entries),
+        )
+    # Who overruled a measured number says why, and that number is no evidence any more.
+    ruled = [each for each in entries if each.value is None and each.evidence] if values else []
     typical = min(
-        (each for each in entries if each.score is not None),
+        (each for each in ruled or entries if each.score is not None),
         key=lambda each: abs((each.score or 0.0) - mean),
     )
     return CriterionScore(
         id=criterion.id,
         score=_share(mean),
         std=_std(scores),
-        value=math.fsum(values) / len(values) if values else None,
-        evidence=typical.evidence,
+        value=math.fsum(values) / len(values) if 2 * len(values) > len(scores) else None,
+        evidence=typical.evidence.removeprefix(BY_OTHERS),
     )
+
+
+def _happened(criterion: Criterion, entries: Sequence[CriterionScore]) -> str:
+    """`fell in 2 of 16 episodes`, with what was seen in the worst of them."""
+    episodes, judged = criterion.happened(entries)
+    text = f"{criterion.event} in {episodes} of {judged} episodes"
+    if not episodes:
+        return text
+    worst = min(
+        (each for each in entries if each.score is not None),
+        key=lambda each: (each.score or 0.0, -(each.value or 0.0)),
+    )
+    return f"{text} ({worst.evidence})" if worst.evidence else text
 
 
 def _diagnosis(
@@ -365,6 +441,8 @@ def _diagnosis(
 
 
 def _shortfall(score: CriterionScore, criterion: Criterion) -> str:
+    if criterion.event:
+        return f"{criterion.title}: {score.evidence}"
     text = f"{criterion.title} {_score(score):.2f}"
     if score.value is None:
         return text

@@ -43,7 +43,13 @@ MAX_CALLS = 3
 
 
 def look(
-    vlm: LLMClient, intent: Intent, film: Film, trajectory: RecordedEpisode, *, look_at: str = ""
+    vlm: LLMClient,
+    intent: Intent,
+    film: Film,
+    trajectory: RecordedEpisode,
+    *,
+    look_at: str = "",
+    amendments: tuple[str, ...] = (),
 ) -> tuple[VisualVerdict, str]:
     """What the model sees in an episode, asked about `look_at`, and what it was shown.
 
@@ -51,18 +57,23 @@ def look(
     """
     shown = pictures(vlm.model, film)
     try:
-        return _ask(vlm, intent, shown, trajectory, look_at), shown.summary
+        return _ask(vlm, intent, shown, trajectory, look_at, amendments), shown.summary
     except RequestRejected as error:
         if not shown.video:
             raise
         emit("vlm.video_refused", model=vlm.model, reason=str(error))
         frames = pictures(vlm.model, film, as_frames=True)
         note = f"{frames.summary}; the video was refused ({error})"
-        return _ask(vlm, intent, frames, trajectory, look_at), note[:1000]
+        return _ask(vlm, intent, frames, trajectory, look_at, amendments), note[:1000]
 
 
 def _ask(
-    vlm: LLMClient, intent: Intent, shown: Pictures, trajectory: RecordedEpisode, look_at: str
+    vlm: LLMClient,
+    intent: Intent,
+    shown: Pictures,
+    trajectory: RecordedEpisode,
+    look_at: str,
+    amendments: tuple[str, ...],
 ) -> VisualVerdict:
     spec = get_env_spec(intent.env_id)
     times = trajectory["timestamp"]
@@ -74,6 +85,7 @@ def _ask(
         seconds=round(float(times[-1] - times[0]), 2),
         frames=shown.frames,
         question=look_at,
+        amendments=amendments,
     )
     asked = question(
         "visual_judge",
@@ -104,6 +116,7 @@ def synthesise(
     episode: JudgedEpisode,
     *,
     unsafe_local: bool,
+    amendments: tuple[str, ...] = (),
 ) -> Verdict:
     """What is true of an episode with two opinions, by a model that has heard both.
 
@@ -119,6 +132,7 @@ def synthesise(
         code=episode.code,
         vlm=episode.vlm,
         calls_left=MAX_CALLS,
+        amendments=amendments,
     )
     sections = {
         "environment": body_facts(spec),
@@ -135,13 +149,13 @@ def synthesise(
         check=lambda answer: check_ids(answer.criteria, intent.criteria),
     )
     answer = client.ask(asked).value
-    measured = {each.id: each.value for each in episode.code.criteria}
     diagnosis, tags = with_other_tags(answer.diagnosis, answer.failure_tags)
     return Verdict(
-        criteria=seen_scores(answer.criteria, intent.criteria, measured),
+        criteria=seen_scores(answer.criteria, intent.criteria, episode.code.criteria),
         diagnosis=diagnosis,
         failure_tags=tags,
         confidence=answer.confidence,
+        amendment=" ".join(answer.amendment.split())[:1000],
     )
 
 

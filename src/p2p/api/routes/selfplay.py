@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import asdict
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +39,8 @@ from unstable.dashboard.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from p2p.api.state import AppState
+    from unstable.config import RunConfig
     from unstable.dashboard.sources import RunFiles
 
 router = APIRouter(prefix="/api", tags=["self-play"])
@@ -46,6 +48,7 @@ SEPARATOR = "~"
 """Stands for `/` in the id of a run, which is its path below the folder of all runs."""
 JOB_PREFIX = "selfplay_"
 """Begins the names of runs that are jobs: they are there before their first update."""
+NAME_LENGTH = 80
 DEEPEST = 4
 KEPT = 16
 _sources: OrderedDict[Path, RunFiles] = OrderedDict()
@@ -65,15 +68,17 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
         for path in _runs_below(folder):
             status = RunFolder(path).seen_status()
             job_state = jobs.get(path.name) if path.parent == state.runs_dir else None
-            open_job = job_state in ("pending", "running")
+            config = _asked(path)
+            asked = status or config
             begun = path / METRICS if (path / METRICS).is_file() else path / "config.json"
             rows.append(
                 SelfPlayRow(
                     run_id=str(path.relative_to(folder)).replace("/", SEPARATOR),
-                    job_id=path.name if open_job else None,
+                    name=config.name if config else path.name,
+                    job_id=path.name if job_state else None,
                     status=status.status if status else _waiting(job_state),
                     step=status.step if status else 0,
-                    updates=status.updates if status else _asked_updates(path),
+                    updates=asked.updates if asked else None,
                     message=status.message if status else "",
                     changed_at=begun.stat().st_mtime,
                 )
@@ -81,12 +86,13 @@ def list_selfplay(state: State) -> list[SelfPlayRow]:
     return sorted(rows, key=lambda row: row.changed_at, reverse=True)
 
 
-def _asked_updates(path: Path) -> int | None:
+def _asked(path: Path) -> RunConfig | None:
+    """What a run was asked to do; None: its file is of another version, or broken."""
     from unstable.config import ConfigError
     from unstable.run.folder import RunFolder
 
     try:
-        return RunFolder(path).config().updates
+        return RunFolder(path).config()
     except ConfigError:
         return None
 
@@ -123,18 +129,22 @@ def start_selfplay(state: State, body: StartSelfPlayRequest) -> StartSelfPlayRes
     options = selfplay_options()
     if options.missing:
         raise WrongState(options.missing)
-    for name in body.opponents:
-        if name not in options.opponents:
+    for opponent in body.opponents:
+        if opponent not in options.opponents:
             known = ", ".join(options.opponents)
-            raise BadRequest(f"opponents: {name!r} is none of {known}; others: unstable train")
+            raise BadRequest(f"opponents: {opponent!r} is none of {known}; others: unstable train")
     from unstable.config import ConfigError, load_config, recipe, with_games
     from unstable.run.parts import check
 
-    changes = {"model": body.model, "updates": body.updates, "seed": body.seed}
+    # The recipe's name is that of its game.
+    name = "-".join(env_id.split("-")[0].lower() for env_id in body.games)[:NAME_LENGTH]
+    changes = {
+        "model": body.model, "updates": body.updates, "seed": body.seed, "name": name or None,
+    }  # fmt: skip
     try:
         config = load_config(
             recipe(body.model),
-            **{name: value for name, value in changes.items() if value is not None},
+            **{field: value for field, value in changes.items() if value is not None},
         )
         config = with_games(config, body.games, body.opponents)
         nodes = fitting_nodes(state.runs_dir, body.nodes, None, body.cores)
@@ -179,7 +189,7 @@ def show_selfplay(state: State, run_id: str) -> View:
         try:
             begun = any((path / name).exists() for name in (INTERFACE, METRICS))
             if not begun and path.name.startswith(JOB_PREFIX):
-                return _before_the_first_update(path)
+                return _with_job_state(state, path, View(run_name=path.name, step=0))
             source = source or RunFiles(path)
             view = source.fetch()
         except SourceError as error:
@@ -187,21 +197,25 @@ def show_selfplay(state: State, run_id: str) -> View:
         _sources[path] = source
         while len(_sources) > KEPT:
             _sources.popitem(last=False)
-    return view
+    return _with_job_state(state, path, view)
 
 
-def _before_the_first_update(path: Path) -> View:
-    """A run that has written nothing yet: what was asked for."""
-    from unstable.dashboard.view import make_view
+def _with_job_state(state: AppState, path: Path, view: View) -> View:
+    """Of a run that has not begun to write: its status, or its job's, and what was asked for."""
     from unstable.run.folder import RunFolder
 
+    if view.status:
+        return view
     status = RunFolder(path).seen_status()
-    now = {"status": "queued", "step": 0, "updates": _asked_updates(path), "message": ""}
-    return make_view(
-        {"run_name": path.name},
-        written=(path / "config.json").stat().st_mtime,
-        gpus=(),
-        status=asdict(status) if status else now,
+    with state.store() as store:
+        job = store.job(path.name) if path.parent == state.runs_dir else None
+    config = _asked(path)
+    return replace(
+        view,
+        run_name=config.name if config else view.run_name,
+        status=status.status if status else _waiting(job.state if job else None),
+        updates=config.updates if config else None,
+        message=status.message if status else "",
     )
 
 

@@ -36,7 +36,7 @@ from p2p.api.schemas import (
 )
 from p2p.api.state import AppState, State
 from p2p.api.views import is_resumable, loop_iterations, session_detail
-from p2p.config import TUNABLE, TUNABLE_BOUNDS, TrainConfig
+from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import (
     Criterion,
     Intent,
@@ -189,12 +189,11 @@ def _cancel_run(state: AppState, session_id: str) -> bool:
 def steer_session(state: State, session_id: str, body: SteerRequest) -> SteeringOrder:
     """Give feedback: the session takes it up when the current iteration ends."""
     record = state.session(session_id)
-    if record.config.read() is None:
-        raise WrongState(f"{session_id} is a training run: it has no next iteration")
+    train = _train_config(record)
     if not any(value not in (None, "", {}) for value in body.model_dump().values()):
         raise BadRequest("nothing to change: set pause, remark, score, criteria, reward_code, ...")
     try:
-        check_settings(body.hp_changes)
+        check_settings(body.hp_changes, train)
     except ValueError as error:
         raise BadRequest(f"hp_changes.{error}") from None
     if body.criteria is not None:
@@ -237,7 +236,7 @@ def list_settings(state: State, session_id: str) -> list[TunableSetting]:
             low=TUNABLE_BOUNDS.get(name, (None, None))[0],
             high=TUNABLE_BOUNDS.get(name, (None, None))[1],
         )
-        for name in TUNABLE
+        for name in now.tunable
     ]
 
 
@@ -269,7 +268,12 @@ def check_session_reward(state: State, session_id: str, body: RewardCheckRequest
         raise WrongState("another reward is being checked: try again in a moment")
     try:
         # With a line break it is code, never the name of a file here.
-        report = check_reward(f"{body.reward_code}\n", env_id, side_info=train.side_info)
+        report = check_reward(
+            f"{body.reward_code}\n",
+            env_id,
+            side_info=train.side_info,
+            observe_time=train.observe_time,
+        )
     except SandboxUnavailable as error:
         raise Unavailable(str(error)) from error
     finally:

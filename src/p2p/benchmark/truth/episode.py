@@ -27,7 +27,10 @@ class Episode:
     """(T + 1, bodies, 3): where each body is in the world."""
     rotation: Floats
     """(T + 1, 3, 3): how the first body after the world is turned."""
+    foot_heights: Floats
+    """(T + 1, feet): how high the lowest point of each foot is over the ground."""
     bodies: tuple[str, ...]
+    feet: tuple[str, ...]
     dt: float
     horizon: int
     """Steps that there were to use."""
@@ -77,6 +80,10 @@ class Episode:
     def body(self, name: str) -> Floats:
         """(T + 1, 3): where the body of this name is."""
         return self.xpos[:, self.bodies.index(name)]
+
+    def foot_height(self, name: str) -> Floats:
+        """(T + 1,): how high the foot of this name is, at its lowest point."""
+        return self.foot_heights[:, self.feet.index(name)]
 
     def share(self, mask: Mask) -> float:
         """For which share of the whole time this holds, step by step."""

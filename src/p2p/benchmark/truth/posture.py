@@ -25,14 +25,12 @@ def _reared_forward(e: Episode) -> float:
 
 
 def _hops_on_the_spot(e: Episode) -> float:
-    foot = e.body("foot")[:, 2]
-    off = (foot > foot[0] + 0.05) & (np.linalg.norm(e.moved, axis=-1) < 0.5)
+    off = (e.foot_height("foot") > 0.05) & (np.linalg.norm(e.moved, axis=-1) < 0.5)
     return float(np.count_nonzero(off[1:] & ~off[:-1])) / e.seconds
 
 
 def _left_foot_up_forward(e: Episode) -> float:
-    foot = e.body("foot_left")[:, 2]
-    return e.speed(e.torso[:, 0], foot > foot[0] + 0.1)
+    return e.speed(e.torso[:, 0], e.foot_height("foot_left") > 0.1)
 
 
 def _crouching(e: Episode) -> float:
@@ -79,11 +77,11 @@ POSTURE = {
     ),
     "hops_on_the_spot": Truth(
         _hops_on_the_spot, "1/s",
-        "times the foot rises by 5 cm within 0.5 m of the start, each second", ("foot",),
+        "times the whole foot rises over 5 cm within 0.5 m of the start, each second", ("foot",),
     ),
     "left_foot_up_forward_speed": Truth(
         _left_foot_up_forward, "m/s",
-        "mean speed along +x, counted while the left foot is 10 cm up", ("foot_left",),
+        "mean speed along +x, counted while all of the left foot is 10 cm up", ("foot_left",),
     ),
     "crouching": Truth(_crouching, "share of the time", "the torso is between 1.0 and 1.2 m high"),
     "right_arm_up": Truth(

@@ -18,6 +18,7 @@ import secrets as random_numbers
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,6 +147,7 @@ class SlurmBackend(Backend):
         super().__init__(node, Path(node.base_dir) / cluster_owner(scheduler_dir))
         self.python = node.python or sys.executable
         self._groups: dict[tuple[str, ...], tuple[list[LaunchFolder], asyncio.Task[None]]] = {}
+        self._arriving: Counter[tuple[str, ...]] = Counter()
         self._jobs: dict[Place, SlurmJob] = {}
         self._seen_at = float("-inf")
         self._looking = asyncio.Lock()
@@ -163,12 +165,19 @@ class SlurmBackend(Backend):
             grace_s=GRACE_S,
             secrets_file=str(self.base.parent / SECRETS_FILE),
         )
+        options, submission = self._options(launch), None
         with self.errors():
             folder = self.folder(launch)
-            if await asyncio.to_thread(folder.prepare, file):
-                job = await self._job_of(folder, at_once=True)
-                if job is None or job.is_over:
-                    await self._submit_together(folder, self._options(launch))
+            self._arriving[options] += 1
+            try:
+                if await asyncio.to_thread(folder.prepare, file):
+                    job = await self._job_of(folder, at_once=True)
+                    if job is None or job.is_over:
+                        submission = self._join_group(folder, options)
+            finally:
+                self._arriving[options] -= 1
+            if submission is not None:
+                await asyncio.shield(submission)  # one that gives up does not stop the others
         return await self.status(launch)
 
     def _options(self, launch: Launch) -> tuple[str, ...]:
@@ -184,8 +193,8 @@ class SlurmBackend(Backend):
             options.append(f"--partition={self.node.partition}")
         return tuple(options)
 
-    async def _submit_together(self, folder: LaunchFolder, options: tuple[str, ...]) -> None:
-        """Returns when the job that this launch is part of was submitted; raises what that did."""
+    def _join_group(self, folder: LaunchFolder, options: tuple[str, ...]) -> asyncio.Task[None]:
+        """The submission of the job that this launch is part of."""
         if options not in self._groups:
             task = asyncio.create_task(self._submit_later(options))
             self._groups[options] = ([], task)
@@ -193,11 +202,14 @@ class SlurmBackend(Backend):
         group.append(folder)
         if len(group) == MAX_ARRAY:
             del self._groups[options]
-        await asyncio.shield(task)  # one that gives up does not stop the others
+        return task
 
     async def _submit_later(self, options: tuple[str, ...]) -> None:
         group, task = self._groups[options]
+        deadline = time.monotonic() + COMMAND_S
         await asyncio.sleep(TOGETHER_S)
+        while self._arriving[options] and time.monotonic() < deadline:
+            await asyncio.sleep(TOGETHER_S)
         if self._groups.get(options, (None, None))[1] is task:
             del self._groups[options]
         await self.submit_job(group, options)

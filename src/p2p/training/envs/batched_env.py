@@ -30,8 +30,9 @@ class StepBatch:
     """(N,): the environment's own reward."""
     terminated: Bools
     truncated: Bools
-    info: dict[str, Array]
-    """Every info key of the environment for this transition, (N, ...) each."""
+    info: Mapping[str, Array]
+    """Every info key of the environment for this transition, (N, ...) each, and the quantities
+    that it was made with."""
 
 
 class BatchedEnv(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import mujoco
 import numpy as np
 from gymnasium.spaces import Box
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import TimeAwareObservation, TimeLimit
 from mujoco.batch import DATA_FIELDS
 
 from p2p.training.envs.batched_env import (
@@ -21,9 +21,10 @@ from p2p.training.envs.batched_env import (
 from p2p.training.envs.mujoco_engines import FULL_STATE
 from p2p.training.envs.registry import make_single
 from p2p.training.envs.side_info import ReachedStates
+from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import gymnasium as gym
 
@@ -42,19 +43,28 @@ class GymVecEnv:
         *,
         max_episode_steps: int | None = None,
         terminate_when_unhealthy: bool | None = None,
+        observe_time: bool = False,
+        quantities: Collection[str] = (),
     ) -> None:
         self.env_id, self.num_envs = env_id, num_envs
-        self.envs = [make_single(env_id, max_episode_steps, terminate_when_unhealthy)]
+
+        def make() -> gym.Env[Any, Any]:
+            limits = max_episode_steps, terminate_when_unhealthy
+            return make_single(env_id, *limits, observe_time=observe_time)
+
+        self.envs = [make()]
         self.single_observation_space = _vector_space(self.envs[0], "observation")
         self.single_action_space = _vector_space(self.envs[0], "action")
         for _ in range(1, num_envs):
-            self.envs.append(make_single(env_id, max_episode_steps, terminate_when_unhealthy))
+            self.envs.append(make())
         self.max_episode_steps = int(self.envs[0].spec.max_episode_steps)  # type: ignore[union-attr, arg-type]
         self._bases: list[Any] = [env.unwrapped for env in self.envs]
         self.dt = _seconds_per_step(self._bases[0])
         self._obs: F64 = np.zeros((num_envs, *self.single_observation_space.shape))
         self._reached: ReachedStates | None = None
+        self._meter: Meter | None = None
         if isinstance(getattr(self._bases[0], "data", None), mujoco.MjData):
+            self._meter = Meter(Robot.of(self.envs[0]), quantities)
             self._reached = ReachedStates(self._bases[0].model, [base.data for base in self._bases])
 
     def reset_batch(self, seed: int | None = None) -> F64:
@@ -81,10 +91,11 @@ class GymVecEnv:
         reward = np.array([step[1] for step in steps], dtype=np.float64)
         terminated = np.array([step[2] for step in steps], dtype=np.bool_)
         truncated = np.array([step[3] for step in steps], dtype=np.bool_)
-        info = stack_infos([step[4] for step in steps])
+        info: Mapping[str, Array] = stack_infos([step[4] for step in steps])
         self._obs = next_obs.copy()
         ended = np.flatnonzero(terminated | truncated).tolist()
-        if self._reached is not None:
+        if self._reached is not None and self._meter is not None:
+            info = self._meter.info(dict(info), self._reached.field)
             self._reached.end_rows(ended)
         for i in ended:
             self._obs[i] = self.envs[i].reset()[0]
@@ -198,6 +209,8 @@ def load_rows(envs: Sequence[Any], saved: Mapping[str, Array]) -> None:
         mujoco.mj_setState(base.model, base.data, saved["state"][i], FULL_STATE)
         base.np_random = generator_from_array(saved["rng"][i])
         _time_limit(env)._elapsed_steps = int(saved["elapsed"][i])  # noqa: SLF001
+        if isinstance(env, TimeAwareObservation):
+            env.timesteps = int(saved["elapsed"][i])
 
 
 def _time_limit(env: Any) -> Any:

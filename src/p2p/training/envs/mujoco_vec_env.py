@@ -22,9 +22,10 @@ from p2p.training.envs.mujoco_engines import FULL_STATE, BatchEngine, PhysicsEng
 from p2p.training.envs.mujoco_kernels import EpisodeStarts, find_kernel
 from p2p.training.envs.registry import make_single, registered
 from p2p.training.envs.side_info import ReachedStates, replay
+from p2p.training.specs.quantities import Meter, Robot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from gymnasium.spaces import Box
 
@@ -54,19 +55,23 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         num_threads: int = 1,
         max_episode_steps: int | None = None,
         terminate_when_unhealthy: bool | None = None,
+        observe_time: bool = False,
         side_info: bool = False,
+        quantities: Collection[str] = (),
     ) -> None:
         kernel = find_kernel(registered(env_id))
         if kernel is None:
             raise ValueError(f"{env_id} has no batched form; use GymVecEnv (backend 'gym')")
         if num_envs < 1 or num_threads < 1:
             raise ValueError(f"num_envs={num_envs} and num_threads={num_threads} must be positive")
-        env = make_single(env_id, max_episode_steps, terminate_when_unhealthy)
+        limits = max_episode_steps, terminate_when_unhealthy
+        env: Any = make_single(env_id, *limits, observe_time=observe_time)
         base: Any = env.unwrapped
         self.spec = env.spec
         self.env_id, self.num_envs = env_id, num_envs
-        self.max_episode_steps = int(self.spec.max_episode_steps)  # type: ignore[union-attr, arg-type]
-        self.single_observation_space: Box = base.observation_space
+        self.max_episode_steps = int(self.spec.max_episode_steps)  # type: ignore[arg-type]
+        self._observe_time = observe_time
+        self.single_observation_space: Box = env.observation_space
         self.single_action_space: Box = base.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -75,6 +80,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self._frame_skip: int = base.frame_skip
         self._kernel = kernel(base)
         self._starts = EpisodeStarts(base)
+        self._meter = Meter(Robot.of(env), quantities)
         self.dt = self._kernel.dt
         self._elapsed = np.zeros(num_envs, np.int64)
         self._rngs: list[np.random.Generator] = []
@@ -83,12 +89,14 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
         self._stepped = np.zeros(num_envs, np.bool_)  # rows not restarted since the last step
         self._ended: list[int] = []
         self._reached: ReachedStates | None = None
-        if side_info or "cfrc_ext" in self._kernel.derived:
-            rows = RowEngine(self.model, num_envs, num_threads, self._kernel.derived)
+        read = dict.fromkeys((*self._kernel.derived, *self._meter.fields))
+        fields = tuple(name for name in read if name not in ("qpos", "qvel"))
+        if side_info or "cfrc_ext" in fields:
+            rows = RowEngine(self.model, num_envs, num_threads, fields)
             self._reached = ReachedStates(self.model, rows.data)
             self._use(rows)
         else:
-            self._use(BatchEngine(self.model, num_envs, num_threads, self._kernel.derived))
+            self._use(BatchEngine(self.model, num_envs, num_threads, fields))
 
     # --- BatchedEnv -----------------------------------------------------------------------
 
@@ -108,7 +116,7 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
             if self._reached is not None:
                 self._reached.begin_rows(ids)
             self._obs = self._obs.copy()
-            self._obs[ids] = self._kernel.observe()[ids]
+            self._obs[ids] = self._observe()[ids]
             # The other rows' derived fields may be gone, after a load: keep what they had.
             before, begun = self._kernel.before, self._kernel.landmark()
             everywhere = len(ids) == self.num_envs
@@ -125,23 +133,24 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
             reached.begin_step()
         engine.ctrl[...] = action
         engine.step(self._frame_skip)
-        obs = next_obs = kernel.observe()
-        reward, terminated, info = kernel.transition(action)
         self._elapsed += 1
+        obs = next_obs = self._observe()
+        reward, terminated, info = kernel.transition(action)
         truncated = self._elapsed >= self.max_episode_steps
         if terminated is None:
             terminated = np.zeros(self.num_envs, np.bool_)
         self._stepped.fill(True)
         self._ended = np.flatnonzero(terminated | truncated).tolist()
+        measured = self._meter.info(info, lambda name: engine.fields[name].copy())
         if self._ended:
             if reached is not None:
                 reached.end_rows(self._ended)
             self._begin_episodes(self._ended)
-            obs, kernel.before = kernel.observe(), kernel.landmark()
+            obs, kernel.before = self._observe(), kernel.landmark()
         else:
             kernel.before = kernel.after
         self._obs = obs
-        return StepBatch(next_obs, obs, reward, terminated, truncated, info)
+        return StepBatch(next_obs, obs, reward, terminated, truncated, measured)
 
     def side_info(self) -> dict[str, Any]:
         return self._follow().side_info()
@@ -213,6 +222,14 @@ class MujocoVecEnv(VectorEnv[F64, Array, Array]):
     def _check_started(self) -> None:
         if not self._rngs:
             raise RuntimeError("reset the environment before stepping it")
+
+    def _observe(self) -> F64:
+        obs = self._kernel.observe()
+        if not self._observe_time:
+            return obs
+        # Rounded as in Gymnasium's TimeAwareObservation.
+        passed = (self._elapsed / self.max_episode_steps).astype(np.float32)
+        return np.column_stack((obs, passed))
 
     def _use(self, engine: PhysicsEngine) -> None:
         self._engine = engine

@@ -6,6 +6,7 @@ import difflib
 import importlib
 import inspect
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,13 @@ def make_single(
     max_episode_steps: int | None = None,
     terminate_when_unhealthy: bool | None = None,
     render_mode: str | None = None,
+    *,
+    observe_time: bool = False,
 ) -> gym.Env[Any, Any]:
     """Make one environment; None leaves a setting as registered.
+
+    With `observe_time` the share of the episode that has passed stands last in the observation, as
+    Gymnasium's own TimeAwareObservation adds it.
 
     Raises:
         UnknownEnvironmentError: It is not registered.
@@ -89,6 +95,7 @@ def make_single(
     """
     import gymnasium as gym
     from gymnasium.envs.registration import load_env_creator
+    from gymnasium.wrappers import TimeAwareObservation
 
     spec = registered(env_id)
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
@@ -104,9 +111,14 @@ def make_single(
     if spec.max_episode_steps is None and max_episode_steps is None:
         raise ValueError(f"{env_id} has no time limit of its own: set max_episode_steps")
     with quiet_loading():
-        return gym.make(
+        env: gym.Env[Any, Any] = gym.make(
             env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **options
         )
+    return TimeAwareObservation(env, normalize_time=True) if observe_time else env
+
+
+_LOG_SETTINGS = threading.RLock()
+"""They are the process's: one thread must not bring back another's."""
 
 
 @contextmanager
@@ -119,11 +131,12 @@ def quiet_loading() -> Iterator[None]:
     """
     import mujoco
 
-    usual = mujoco.MjLogConfig.get()
-    silent = mujoco.MjLogConfig.get()
-    silent.logto_console = silent.logto_file = False
-    silent.set()
-    try:
-        yield
-    finally:
-        usual.set()
+    with _LOG_SETTINGS:
+        usual = mujoco.MjLogConfig.get()
+        silent = mujoco.MjLogConfig.get()
+        silent.logto_console = silent.logto_file = False
+        silent.set()
+        try:
+            yield
+        finally:
+            usual.set()

@@ -36,6 +36,8 @@ class NetworkShape:
 
     @classmethod
     def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> NetworkShape:
+        if config.algorithm == "sac":  # its squashed mean is one more layer
+            return cls(obs_dim, action_dim, (*config.net_arch, action_dim), "tanh")
         return cls(obs_dim, action_dim, config.net_arch, config.activation)
 
     def hidden(self, net: Literal["policy_net", "value_net"]) -> list[str]:

@@ -44,6 +44,7 @@ class _Metadata(BaseModel):
     normalize_obs: bool
     obs_clip: Annotated[float, Field(gt=0)]
     obs_epsilon: Annotated[float, Field(ge=0)]
+    observe_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Policy:
     normalize_obs: bool = True
     """Whether the policy was trained on normalised observations; if not, mean and var say 0, 1."""
     env_id: str = ""
+    observe_time: bool = False
+    """Whether the last number of its observation is the share of the episode that has passed."""
 
     def normalized(self, obs: NDArray[np.float64]) -> NDArray[np.float32]:
         """What the network sees of these observations (N, D)."""
@@ -85,6 +88,7 @@ class Policy:
             normalize_obs=self.normalize_obs,
             obs_clip=self.obs_clip,
             obs_epsilon=self.obs_epsilon,
+            observe_time=self.observe_time,
         )
         arrays = {f"policy.{name}": value for name, value in self.tensors.items()}
         arrays |= {name: getattr(self, name) for name in _EXTRAS}
@@ -120,6 +124,7 @@ class Policy:
             obs_epsilon=metadata.obs_epsilon,
             normalize_obs=metadata.normalize_obs,
             env_id=metadata.env_id,
+            observe_time=metadata.observe_time,
             **{key: arrays[key] for key in _EXTRAS},
         )
 

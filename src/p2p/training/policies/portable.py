@@ -99,6 +99,8 @@ def save_onnx(policy: Policy, path: Path) -> None:
         graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="prompt2policy"
     )
     model.ir_version = 8  # of the same year as the operations
+    if policy.observe_time:
+        helper.set_model_props(model, {"observe_time": "steps / max_episode_steps, last"})
     onnx.checker.check_model(model, full_check=True)
     onnx.save_model(model, path)
 

@@ -83,6 +83,7 @@ def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> An
     from stable_baselines3 import PPO
 
     settings = ppo_settings(config)
+    settings["policy_kwargs"] |= network_kwargs(policy.shape)
     tensors = fold(policy)
     if not folded:
         from p2p.training.policies.normalized_observations import NormalizedObservations
@@ -135,13 +136,19 @@ def ppo_settings(config: TrainConfig) -> dict[str, Any]:
 
 def policy_kwargs(config: TrainConfig) -> dict[str, Any]:
     """What SB3's MlpPolicy is built with for this configuration."""
+    return {
+        **network_kwargs(config),
+        "ortho_init": config.ortho_init,
+        "log_std_init": config.log_std_init,
+    }
+
+
+def network_kwargs(shape: NetworkShape | TrainConfig) -> dict[str, Any]:
     import torch
 
     return {
-        "net_arch": {"pi": list(config.net_arch), "vf": list(config.net_arch)},
-        "activation_fn": torch.nn.Tanh if config.activation == "tanh" else torch.nn.ReLU,
-        "ortho_init": config.ortho_init,
-        "log_std_init": config.log_std_init,
+        "net_arch": {"pi": list(shape.net_arch), "vf": list(shape.net_arch)},
+        "activation_fn": torch.nn.Tanh if shape.activation == "tanh" else torch.nn.ReLU,
     }
 
 
@@ -160,6 +167,7 @@ def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Pol
         obs_clip=config.obs_clip,
         normalize_obs=obs_rms is not None,
         env_id=config.env_id,
+        observe_time=config.observe_time,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,13 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.training.reward_function import RewardError, RewardFunction, Rows
-from p2p.training.reward_loader import FunctionReward, last_line, own_frames, reset_hook
+from p2p.training.reward_loader import (
+    EPISODE_START,
+    FunctionReward,
+    last_line,
+    own_frames,
+    reset_hook,
+)
 
 Floats = NDArray[np.float64]
 _NUMERIC = "fiub"
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)  # one object each
 TOTAL = "total"
-EPISODE_START = "_episode_start"
 _SHOWN = 20
 
 
@@ -57,6 +63,13 @@ class CheckedReward:
     def has_reset(self) -> bool:
         return self._reset is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it says where training ends an episode."""
+        if isinstance(self.reward, FunctionReward):
+            return self.reward.has_failed
+        return type(self.reward).failed is not RewardFunction.failed
+
     def single(
         self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], start: bool
     ) -> list[float]:
@@ -81,6 +94,27 @@ class CheckedReward:
             raise self._error(error, *transition[:4]) from error
         self.step += 1
         return values
+
+    def failed(
+        self,
+        obs: Any,
+        action: Any,
+        next_obs: Any,
+        info: Mapping[str, Any],
+        start: bool | Rows,
+    ) -> Rows:
+        """Where training ends the episode: (N,) for a batch, () for one transition."""
+        shape = np.shape(action)[:-1]
+        try:
+            answer = self.reward.failed(
+                read_only(obs),
+                read_only(action),
+                read_only(next_obs),
+                ChainMap({EPISODE_START: start}, info),  # type: ignore[arg-type]
+            )
+            return as_rows(answer, shape)
+        except (Exception, SystemExit) as error:
+            raise self._error(error, obs, action, next_obs, info) from error
 
     def _compute(
         self, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], start: bool | Rows
@@ -276,6 +310,15 @@ def _as_numbers(value: Any, term: str, n: int | None) -> NDArray[Any]:
             f"{_label(term)} has shape {array.shape}, not {wanted}; {hint}", term=term, value=value
         )
     return array
+
+
+def as_rows(answer: object, shape: tuple[int, ...]) -> Rows:
+    """What `failed` returned, as truth values of this shape."""
+    array = np.asarray(answer)
+    if array.dtype != np.bool_ or array.shape not in (shape, ()):
+        wanted = f"an array of bool with shape {shape}" if shape else "True or False"
+        raise BadReturn(f"failed returned {_kind(answer)}, not {wanted}", term="failed")
+    return np.broadcast_to(array, shape)
 
 
 def _not_finite(term: str, value: float, row: int | None) -> BadReturn:

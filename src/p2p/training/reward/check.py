@@ -94,7 +94,8 @@ def check_reward(
     env_id: str,
     *,
     unsafe_local: bool = False,
-    side_info: bool = False,
+    side_info: bool = True,
+    observe_time: bool = False,
     num_envs: int = 8,
     steps: int = 200,
     seed: int = 0,
@@ -125,6 +126,7 @@ def check_reward(
         payload = {
             "code": code, "name": name, "env_id": env_id, "engine": engine, "seed": seed,
             "num_envs": num_envs, "steps": steps, "side_info": side_info, "seconds": seconds,
+            "observe_time": observe_time,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
             sandbox = Sandbox(

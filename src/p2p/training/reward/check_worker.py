@@ -21,6 +21,7 @@ from p2p.training.reward.check import CheckFinding, CheckResult, TermRange
 from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.reward_function import RewardError, RewardLoadError
 from p2p.training.reward_loader import parse_source
+from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.vec_env import make_batched_env
 
 if TYPE_CHECKING:
@@ -41,13 +42,10 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         tell("finding", finding.model_dump())
 
     try:
-        env = make_batched_env(
-            payload["env_id"], payload["num_envs"], side_info=payload["side_info"]
-        )
-        env.reset_batch(payload["seed"])
+        env = _environment(payload)
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller is told
         text = f"{payload['env_id']} cannot be made: {type(error).__name__}: {error}"
-        find(_error("environment", text))
+        find(_blamed(error) if isinstance(error, RewardError) else _error("environment", text))
         return
     tell("ready", None)
     # Where a reward hangs, the line it hangs in is printed shortly before it is killed.
@@ -58,8 +56,7 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
         try:
             result, findings = try_reward(payload, env)
         except RewardError as error:
-            term = None if error.term is None else error.term[:200]
-            find(_error(_kind(error), _with_traceback(error), line=error.line, term=term))
+            find(_blamed(error))
         else:
             for finding in findings:
                 find(finding)
@@ -71,6 +68,20 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     mine = [w for w in caught if w.filename == payload["name"]]
     for line, text in dict.fromkeys((w.lineno, str(w.message)) for w in mine[:1000]):
         find(_warning("runtime_warning", f"line {line}: {text}", line=line))
+
+
+def _environment(payload: Mapping[str, Any]) -> BatchedEnv:
+    """What the reward is tried on, with what it reads in info; raises RewardError and others."""
+    source = parse_source(payload["code"], payload["engine"], name=payload["name"])
+    env = make_batched_env(
+        payload["env_id"],
+        payload["num_envs"],
+        observe_time=payload["observe_time"],
+        side_info=payload["side_info"] and source.reads_simulator,
+        quantities=source.strings.intersection(QUANTITIES if payload["side_info"] else ()),
+    )
+    env.reset_batch(payload["seed"])
+    return env
 
 
 class PrintCounter(io.TextIOBase):
@@ -186,6 +197,11 @@ _error, _warning, _info = (
     partial(_finding, "warning"),
     partial(_finding, "info"),
 )
+
+
+def _blamed(error: RewardError) -> CheckFinding:
+    term = None if error.term is None else error.term[:200]
+    return _error(_kind(error), _with_traceback(error), line=error.line, term=term)
 
 
 def _microseconds(runner: RewardRunner, transition: Transition | None) -> float:

@@ -6,16 +6,18 @@ Building a runner executes the reward's source: inside the sandbox only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from p2p.training.reward.calls import CheckedReward, Floats, Transition
-from p2p.training.reward_function import RewardError, spec_of
+from p2p.training.reward_function import RewardError, Rows, spec_of
 from p2p.training.reward_loader import DEFAULT_NAME, parse_source
+from p2p.training.specs.quantities import join_infos
 
 if TYPE_CHECKING:
-    from p2p.training.envs.batched_env import BatchedEnv
+    from p2p.training.envs.batched_env import BatchedEnv, StepBatch
 
 COMPARED_ROWS = 16
 """Of a large batch only so many environments are rewarded singly for comparison."""
@@ -42,7 +44,8 @@ class RewardRunner:
     keeps no state cannot tell whether its rows are of one step or of many. So `block` rewards
     `block_steps` of them in one call. The first block is rewarded both ways, with a second reward
     object; if that makes a difference (state that the source does not show), it stays with single
-    steps. So it does for a reward that looks at the simulator (`side_info`).
+    steps. So it does for a reward that looks at the simulator's own state, where it is there to be
+    looked at (`side_info`).
     """
 
     def __init__(
@@ -57,13 +60,13 @@ class RewardRunner:
     ) -> None:
         self.num_envs = num_envs
         self.batched = batched
-        self._side_info = side_info
         self._source = parse_source(code, engine, name=name)
+        self._side_info = side_info if self._source.reads_simulator else None
         self._calls: list[CheckedReward] = []
         self.restart()
         self.spec = spec_of(self._calls[0].reward)
         self.stateful = self._source.stateful or self._calls[0].has_reset
-        single = not batched or self.stateful or side_info is not None
+        single = not batched or self.stateful or self._side_info is not None
         self.block_steps = 1 if single else max(1, ROWS_AT_ONCE // num_envs)
         """How many steps to gather for a call of `block`."""
         self._block_call: CheckedReward | None = None
@@ -73,6 +76,11 @@ class RewardRunner:
     def term_names(self) -> tuple[str, ...]:
         """The terms, in the order the reward returns them; empty before the first call."""
         return self._calls[0].names or ()
+
+    @property
+    def ends_episodes(self) -> bool:
+        """Whether the reward says where training ends an episode early."""
+        return self._calls[0].has_failed
 
     @property
     def has_reset(self) -> bool:
@@ -95,25 +103,38 @@ class RewardRunner:
     def __call__(self, transition: Transition) -> Rewards:
         """Rewards (N,) and terms {name: (N,)}; raises RewardError."""
         if self.batched:
-            info = transition.info
-            if self._side_info is not None:
-                info = {**info, **self._side_info.side_info()}
-            values = self._calls[0].batch(transition._replace(info=info))
+            values = self._calls[0].batch(self._with_side_info(transition))
         else:
             values = self._each(transition)
         return values[0], dict(zip(self.term_names, values[1:], strict=True))
 
-    def _each(self, transition: Transition) -> Floats:
+    def failed(self, transition: Transition) -> Rows:
+        """Where the reward ends the episode, (N,); call it after the step was rewarded."""
+        if self.batched:
+            return self._calls[0].failed(*self._with_side_info(transition))
+        rows = zip(self._calls, self._rows(transition), strict=True)
+        return np.array([call.failed(*row) for call, row in rows])
+
+    def _with_side_info(self, transition: Transition) -> Transition:
+        if self._side_info is None:
+            return transition
+        return transition._replace(info={**transition.info, **self._side_info.side_info()})
+
+    def _rows(self, transition: Transition) -> Iterator[tuple[Any, Any, Any, dict[str, Any], bool]]:
+        """The arguments of each environment's own reward."""
         obs, action, next_obs, info, episode_start = transition
-        starts = episode_start.tolist()
-        rows = []
-        for i, call in enumerate(self._calls):
-            if call.names is None:
-                call.names = self._calls[0].names
+        for i, start in enumerate(episode_start.tolist()):
             row_info = {key: value[i] for key, value in info.items()}
             if self._side_info is not None:
                 row_info.update(self._side_info.row_side_info(i))
-            rows.append(call.single(obs[i], action[i], next_obs[i], row_info, starts[i]))
+            yield obs[i], action[i], next_obs[i], row_info, start
+
+    def _each(self, transition: Transition) -> Floats:
+        rows = []
+        for call, row in zip(self._calls, self._rows(transition), strict=True):
+            if call.names is None:
+                call.names = self._calls[0].names
+            rows.append(call.single(*row))
         return np.array(rows).T.copy()
 
     def block(self, steps: Sequence[Transition]) -> Rewards:
@@ -147,8 +168,8 @@ class RewardRunner:
 
     def _all_at_once(self, steps: Sequence[Transition]) -> Rewards | None:
         """None if the steps cannot be put together, because their info differs in its keys."""
-        keys = steps[0].info.keys()
-        if any(step.info.keys() != keys for step in steps):
+        info = join_infos([step.info for step in steps])
+        if info is None:
             return None
         if self._block_call is None:
             self._block_call = self._build(None)
@@ -157,7 +178,7 @@ class RewardRunner:
                 np.concatenate([step.obs for step in steps]),
                 np.concatenate([step.action for step in steps]),
                 np.concatenate([step.next_obs for step in steps]),
-                {key: np.concatenate([step.info[key] for step in steps]) for key in keys},
+                info,
                 np.concatenate([step.episode_start for step in steps]),
             )
         ).reshape(-1, len(steps), self.num_envs)
@@ -216,6 +237,7 @@ def decide_batched(
     )
     reason = "" if env.num_envs > 1 else "with one environment there is nothing to batch"
     scale: dict[str, float] = {}
+    first_steps = _FirstSteps()
     for step, transition in enumerate(trial_transitions(env, steps, seed)):
         obs, action, next_obs, info, start = transition
         first_info = {key: value[:rows] for key, value in info.items()}
@@ -228,7 +250,50 @@ def decide_batched(
                 reason = f"on a batch: {str(error).splitlines()[0]}"
             else:
                 reason = _difference(expected, together, scale, step)
+        if single.ends_episodes:
+            ended = first_steps.checked(single, first)
+            if not reason and not np.array_equal(ended, batch.failed(transition)[:rows]):
+                reason = f"failed at step {step} differs between a batch and single environments"
+    first_steps.check_any_last()
     return not reason, reason
+
+
+class _FirstSteps:
+    """Tries `failed`, and sees to it that it leaves something to learn from."""
+
+    def __init__(self) -> None:
+        self._began = self._ended = 0
+
+    def checked(self, runner: RewardRunner, transition: Transition) -> Rows:
+        """What `failed` says, asked twice; raises RewardError."""
+        failed, again = runner.failed(transition), runner.failed(transition)
+        if not np.array_equal(failed, again):
+            raise RewardError("failed gives two answers for the same step: it must only look at "
+                              "its arguments", term="failed")  # fmt: skip
+        self._began += int(np.count_nonzero(transition.episode_start))
+        self._ended += int(np.count_nonzero(failed & transition.episode_start))
+        return failed
+
+    def check_any_last(self) -> None:
+        if self._began and self._ended == self._began:
+            raise RewardError(
+                f"failed is true on the first step of all {self._began} episodes that were tried: "
+                "no training episode would last. Let it be true only where the robot can no "
+                "longer do what is asked",
+                term="failed",
+            )  # fmt: skip
+
+
+def end_failures(
+    env: BatchedEnv, reward: RewardRunner, transition: Transition, step: StepBatch
+) -> StepBatch:
+    """A rewarded step, in which the rows that the reward calls failed have terminated."""
+    failed = reward.failed(transition)
+    if not failed.any():
+        return step
+    going_on = failed & ~(step.terminated | step.truncated)
+    obs = env.restart(going_on) if going_on.any() else step.obs
+    return replace(step, obs=obs, terminated=step.terminated | failed)
 
 
 def _difference(single: Rewards, batch: Rewards, scale: dict[str, float], step: int) -> str:

@@ -18,11 +18,13 @@ from p2p.training.specs.observation_layout import (
     read_layout,
     real_samples,
 )
+from p2p.training.specs.quantities import Robot, entries_of, of_state
 from p2p.training.specs.records import (
     ActionEntry,
     BodyEntry,
     CameraEntry,
     EnvSpec,
+    FootEntry,
     GeomEntry,
     JointEntry,
     OpenRange,
@@ -107,6 +109,7 @@ def _read(env_id: str, env: Any, scratch: Any) -> EnvSpec:
     height = next((j for j in torso if j.height_offset is not None), None)
     angle = None if free else next((j for j in torso if j.type == "hinge"), None)
     renderer = getattr(base, "mujoco_renderer", None)
+    robot = Robot.of(env)
     space = env.action_space
     return EnvSpec(
         env_id=env_id,
@@ -123,6 +126,8 @@ def _read(env_id: str, env: Any, scratch: Any) -> EnvSpec:
         geoms=geoms,
         camera=_read_camera(model, rest, getattr(renderer, "default_cam_config", None) or {}),
         info_keys=_info_keys(env),
+        feet=_read_feet(robot, rest),
+        quantities=entries_of(robot),
         dt=float(base.dt),
         frame_skip=int(base.frame_skip),
         max_episode_steps=env.spec.max_episode_steps,
@@ -181,8 +186,19 @@ def _read_bodies(model: mujoco.MjModel, rest: mujoco.MjData) -> tuple[BodyEntry,
             mass=float(model.body_mass[i]),
             rest_position=_vec3(rest.xpos[i]),
             offset=_vec3(model.body_pos[i]),
+            centre=_vec3(model.body_ipos[i]),
         )
         for i in range(model.nbody)
+    )
+
+
+def _read_feet(robot: Robot, rest: mujoco.MjData) -> tuple[FootEntry, ...]:
+    if not robot.feet:
+        return ()
+    points = of_state(robot, rest)["foot_lowest_point"]
+    return tuple(
+        FootEntry(name=robot.body_name(body), body=body, lowest_point=_vec3(point))
+        for body, point in zip(robot.feet, points, strict=True)
     )
 
 
@@ -250,10 +266,17 @@ def _read_geoms(model: mujoco.MjModel) -> tuple[GeomEntry, ...]:
                 size=tuple(float(v) for v in size),
                 body=_body_name(model, int(model.geom_bodyid[i])),
                 position=_vec3(model.geom_pos[i]),
+                axis=_geom_axis(model.geom_quat[i]),
                 collides=bool(model.geom_contype[i] or model.geom_conaffinity[i]),
             )
         )
     return tuple(entries)
+
+
+def _geom_axis(quat: NDArray[np.float64]) -> Vec3:
+    axis = np.zeros(3)
+    mujoco.mju_rotVecQuat(axis, np.array([0.0, 0.0, 1.0]), quat)
+    return _vec3(axis)
 
 
 def _actuator_kind(model: mujoco.MjModel, i: int, joint: JointEntry | None) -> str:

@@ -14,6 +14,9 @@ Range = tuple[float, float]
 OpenRange = tuple[float | None, float | None]
 """None: no bound on that side."""
 
+TIME = "steps / max_episode_steps"
+"""The source of the observation's last number, where the policy observes the time."""
+
 
 class ObservationEntry(Record):
     """One number of the observation."""
@@ -88,6 +91,8 @@ class BodyEntry(Record):
     """World coordinates in the resting pose."""
     offset: Vec3
     """From the parent's frame."""
+    centre: Vec3
+    """Of its mass, in its own frame."""
 
 
 class GeomEntry(Record):
@@ -99,7 +104,29 @@ class GeomEntry(Record):
     body: str
     position: Vec3
     """In the frame of its body."""
+    axis: Vec3
+    """Its own z axis, along which capsules and cylinders lie, in the frame of its body."""
     collides: bool
+
+
+class QuantityEntry(Record):
+    """A named quantity, as a reward finds it in `info` and a judge in a trajectory."""
+
+    unit: str
+    axes: tuple[Literal["feet", "bodies", "xyz"], ...]
+    """What is counted along each axis; none: one number."""
+    shape: tuple[int, ...]
+    """Of one step."""
+    meaning: str
+
+
+class FootEntry(Record):
+    """A body that the robot stands on."""
+
+    name: str
+    body: int
+    lowest_point: Vec3
+    """In world coordinates, in the resting pose."""
 
 
 class CameraEntry(Record):
@@ -128,6 +155,10 @@ class EnvSpec(Record):
     camera: CameraEntry
     info_keys: dict[str, str]
     """Keys of `info` after a step, with what they mean."""
+    feet: tuple[FootEntry, ...]
+    """In the order of the quantities of feet."""
+    quantities: dict[str, QuantityEntry]
+    """What can be measured of every step, by name; with `side_info` also in `info`."""
     dt: float
     """Seconds between two actions."""
     frame_skip: int
@@ -147,6 +178,17 @@ class EnvSpec(Record):
     torso_angle_qpos_idx: int | None
     """Where qpos holds a planar torso's angle; None for free bodies and fixed bases."""
     torso_angvel_qvel_idx: int | None
+
+    def with_time(self) -> EnvSpec:
+        """As a policy sees it that also observes the time (`observe_time` of TrainConfig)."""
+        time = ObservationEntry(
+            index=self.obs_dim,
+            name="time",
+            source=TIME,
+            description="share of the episode that has passed, from 0 at its start to 1 at its "
+            "time limit; steps / max_episode_steps",
+        )
+        return self.model_copy(update={"observation": (*self.observation, time)})
 
     @property
     def obs_dim(self) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         JointEntry,
         ObservationEntry,
         OpenRange,
+        QuantityEntry,
     )
 
 
@@ -141,7 +142,7 @@ def summary(
 
 
 def _numbers(values: Iterable[float]) -> str:
-    return "(" + ", ".join(f"{v:.3g}" for v in values) + ")"
+    return "(" + ", ".join(f"{round(v, 9) + 0.0:.3g}" for v in values) + ")"
 
 
 def _span(start: int, size: int) -> str:
@@ -195,10 +196,12 @@ def action_table(spec: EnvSpec) -> str:
 
 
 def joint_semantics(spec: EnvSpec) -> str:
-    """One line for each joint: type, axis, range, sign."""
-    lines = [f"Joints of {spec.env_id} (axes in world coordinates, in the resting pose)"]
+    """One line for each joint: type, axis and a point on it, range, sign."""
+    lines = [f"Joints of {spec.env_id} (world coordinates, in the resting pose)"]
     for j in spec.joints:
         axis = f", axis {_numbers(j.axis)}" if j.axis else ""
+        if j.type == "hinge":
+            axis += f" through {_numbers(j.anchor)}"
         limits = (
             f", range [{j.range[0]:.3g}, {j.range[1]:.3g}] {j.unit}" if j.range else ", unlimited"
         )
@@ -216,15 +219,58 @@ def body_info(spec: EnvSpec) -> str:
             f"- {j.name} ({j.type}): qpos[{_span(j.qpos_address, j.qpos_size)}], "
             f"qvel[{_span(j.qvel_address, j.qvel_size)}], at rest {_numbers(j.rest)}{offset}"
         )
-    lines.append("Bodies (index, name, resting position):")
+    lines.append("Bodies (index, name, mass, resting position of the origin; shapes in its frame):")
     lines += [
-        f"- {b.id} {body_words(b, spec.bodies, spec.geoms)} {_numbers(b.rest_position)}"
-        for b in spec.bodies
+        f"- {b.id} {body_words(b, spec.bodies, spec.geoms)}, {b.mass:.3g} kg, at "
+        f"{_numbers(b.rest_position)}{_shapes(b, spec.geoms)}"
+        for b in spec.bodies[1:]
     ]
     lines += [
         "By body index b: xpos[..., b, :] position; xquat[..., b, :] orientation (w, x, y, z);",
         "cvel[..., b, :] angular, then linear velocity; cfrc_ext[..., b, :] contact torque, force.",
-        f"Episode: {spec.termination}; horizon {spec.max_episode_steps or 'none'} steps.",
+    ]
+    return "\n".join(lines)
+
+
+def _shapes(body: BodyEntry, geoms: Sequence[GeomEntry]) -> str:
+    own = [shape_words(geom) for geom in geoms if geom.body == body.name]
+    return f": {'; '.join(own)}" if own else ""
+
+
+def shape_words(geom: GeomEntry) -> str:
+    """A shape in the frame of its body; capsules and cylinders by the ends of their axis."""
+    if geom.type not in ("capsule", "cylinder"):
+        return f"{geom.type} of size {_numbers(geom.size)} at {_numbers(geom.position)}"
+    radius, half = geom.size
+    start, end = (
+        _numbers(p + side * half * a for p, a in zip(geom.position, geom.axis, strict=True))
+        for side in (-1, 1)
+    )
+    return f"{geom.type} of radius {radius:.3g} from {start} to {end}"
+
+
+_INDICES: Mapping[str, str] = {"feet": "f", "bodies": "b", "xyz": "k"}
+
+
+def quantity_index(entry: QuantityEntry) -> str:
+    """How a quantity is indexed: `[..., f, k]`; nothing for one number."""
+    places = "".join(f", {_INDICES[axis]}" for axis in entry.axes)
+    return f"[...{places}]" if places else ""
+
+
+def quantity_table(spec: EnvSpec) -> str:
+    """One line for each named quantity, and what its indices count."""
+    lines = [
+        f"Quantities of {spec.env_id}, measured on the simulator after each step",
+        "(f: foot, b: body index, k: 0, 1, 2 for x, y, z):",
+    ]
+    for name, entry in spec.quantities.items():
+        unit = f" ({entry.unit})" if entry.unit else ""
+        lines.append(f"- {name}{quantity_index(entry)}{unit}: {entry.meaning}")
+    lines += [
+        f"Foot {f}: {foot.name}, body {foot.body}; its lowest point at rest is "
+        f"{_numbers(foot.lowest_point)}"
+        for f, foot in enumerate(spec.feet)
     ]
     return "\n".join(lines)
 
@@ -243,9 +289,7 @@ def body_geometry(spec: EnvSpec) -> str:
             limits = f" [{j.range[0]:.3g}, {j.range[1]:.3g}] {j.unit}" if j.range else ""
             lines.append(f"{indent}    joint {j.name}: {j.type}{limits}")
         lines.extend(
-            f"{indent}    {g.type} {g.name}: size {_numbers(g.size)} m at {_numbers(g.position)}"
-            for g in spec.geoms
-            if g.body == body.name
+            f"{indent}    {g.name}: {shape_words(g)}" for g in spec.geoms if g.body == body.name
         )
         for child in spec.bodies:
             if child.parent == body.id and child.id != 0:

@@ -1,0 +1,427 @@
+"""One reward out of several: successive halving of candidates by what their policies do.
+
+Candidates are screened when they are written. They are then trained rung by rung, each from where
+it stood, and halved by the code judge's scores of their evaluation episodes. Every rung leaves its
+result in search.json, so a search that was killed resumes with the rung it was in. A candidate's
+training is that of a run of its own: the winner's is bit for bit the run it would have been alone.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from p2p.agents.reward_source import reward_digest
+from p2p.agents.reward_weights import reweighted, terms_serving
+from p2p.contracts import (
+    AuthoredCode,
+    AuthoringStep,
+    IterationAggregation,
+    JudgmentResult,
+    RunConfigEntry,
+)
+from p2p.event_log import emit, span
+from p2p.files import read_model
+from p2p.records.iteration_record import IterationRecord
+from p2p.records.loop_files import (
+    IterationPlan,
+    RewardCandidate,
+    RewardCandidates,
+    RewardSearch,
+    RungResult,
+)
+from p2p.records.statuses import UNFINISHED
+from p2p.resource_auto import detect_machine
+from p2p.session.context import SessionContext
+from p2p.session.endings import TrainingUnavailable
+
+if TYPE_CHECKING:
+    from p2p.config import LoopConfig, TrainConfig
+    from p2p.training.trainer import LocalTrainer
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A stage of the search: who is trained, and how far."""
+
+    share: float
+    """Of the run's steps."""
+    part: float
+    """Of the candidates, the best so far; at least one."""
+    offspring: int = 0
+    """Of the best one, with other weights, that continue its training."""
+
+    def field(self, candidates: int) -> int:
+        """How many of so many candidates are trained in it, without offspring."""
+        return max(1, math.ceil(self.part * candidates))
+
+
+RUNGS = (
+    Rung(0.25, 0.0),  # an easy prompt is met here, and costs no more than this
+    Rung(0.25, 1.0),
+    Rung(0.5, 0.5, offspring=1),
+    Rung(1.0, 0.0),
+)
+MOST_CHOSEN, CORES_EACH, STEPS_EACH, USD_EACH, MINUTES_EACH = 4, 4, 200_000, 0.5, 10.0
+"""Where the number of candidates is not given: so many at most, and what each needs: cores, steps
+of a run whose quarter tells them apart, money for its author, minutes of the session."""
+
+
+def candidate_count(loop: LoopConfig, train: TrainConfig) -> int:
+    """How many rewards an iteration is to choose from: as asked, or by what there is to spend."""
+    if loop.candidates:
+        return loop.candidates
+    if not loop.use_code_judge or loop.trainer != "local" or train.total_timesteps < STEPS_EACH:
+        return 1
+    limits: list[float] = [MOST_CHOSEN, detect_machine().cores // CORES_EACH]
+    limits += [] if loop.budget_usd is None else [loop.budget_usd / USD_EACH]
+    limits += [] if loop.max_minutes is None else [loop.max_minutes / MINUTES_EACH]
+    return max(1, math.floor(min(limits)))
+
+
+# --- screening ------------------------------------------------------------------------------------
+
+
+def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
+    """The rewards as candidates, in the order in which they are worth training.
+
+    One that does not run, or does what another does, is not trained; one that pays for worse
+    behaviour among those that are known without training comes after the others.
+    """
+    candidates: list[RewardCandidate] = []
+    names: dict[str, str] = {}
+    for number, reward in enumerate(rewards, 1):
+        name, digest = f"c{number}", reward_digest(reward.code)
+        rankings = [step for step in reward.steps if step.kind == "ranking"]
+        problems = [reward.last_problem] if not reward.valid else []
+        if digest in names:
+            problems.append(f"it does the same as {names[digest]}")
+        usable = not problems
+        if rankings and not rankings[-1].ok:
+            problems.append(rankings[-1].text)
+        candidate = RewardCandidate(
+            name=name, reward=reward, problems=tuple(problems), usable=usable
+        )
+        candidates.append(candidate)
+        names.setdefault(digest, name)
+    order = sorted(candidates, key=lambda each: (not each.usable, bool(each.problems)))
+    return RewardCandidates(candidates=tuple(order))
+
+
+# --- the search -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CandidateSearch:
+    """Trains the candidates of an iteration until one stands for it."""
+
+    context: SessionContext
+    record: IterationRecord
+    plan: IterationPlan
+    trainer: LocalTrainer
+    judge_early: Callable[[IterationRecord, int], None]
+    """Judge the episodes that a run's evaluation has recorded at a step, into its folder."""
+    judge: Callable[[IterationRecord, int], JudgmentResult]
+    """Judge a run's checkpoint on the episodes that the iteration is judged on, with all judges."""
+    holds: Callable[[IterationRecord, int], bool]
+    """Whether a pass of that checkpoint will be confirmed, by other seeds than those that will."""
+
+    def run(self) -> tuple[AuthoredCode, IterationAggregation]:
+        """The reward that won, and all runs, the winner's first; raises SessionCancelled.
+
+        With further configurations and seeds, the winner is trained with all of them.
+        """
+        written = self.record.candidates.read()
+        assert written is not None
+        usable = [each for each in written.candidates if each.usable] or [*written.candidates[:1]]
+        search = self.record.search.read() or self._begun(len(usable))
+        try:
+            while not search.winner:
+                search = self._rung(search, usable)
+                self.record.search.save(search)
+        finally:
+            # Between two rungs nobody trains: what waits for the next one ends with the session.
+            if self.context.switch.cancelled():
+                for run in self.record.runs():
+                    run.set_status_if("cancelled", UNFINISHED)
+        candidates = {each.name: each for each in (*usable, *search.offspring)}
+        winner = candidates[search.winner]
+        return winner.reward, self._results(winner, candidates, search)
+
+    def _begun(self, candidates: int) -> RewardSearch:
+        ladder = tuple(
+            (rung_step(self.plan.train, rung), rung.field(candidates) + rung.offspring)
+            for rung in RUNGS
+        )
+        search = RewardSearch(ladder=ladder)
+        self.record.search.save(search)
+        return search
+
+    def _rung(self, search: RewardSearch, usable: Sequence[RewardCandidate]) -> RewardSearch:
+        """Train, judge and halve once; the search with what came of it."""
+        number = len(search.rungs)
+        rung = RUNGS[number]
+        candidates = {each.name: each for each in (*usable, *search.offspring)}
+        born = [each for each in search.offspring if each.born_at == _last_step(search)]
+        chosen = taking_part(search, [each.name for each in usable], rung)
+        if rung.offspring and not born:
+            born = self._offspring(search, candidates, chosen[0], rung.offspring)
+            search = search.model_copy(update={"offspring": (*search.offspring, *born)})
+            self.record.search.save(search)
+        if rung.offspring:
+            candidates |= {each.name: each for each in born}
+            chosen += [each.name for each in born]
+        step, last = rung_step(self.plan.train, rung), number + 1 == len(RUNGS)
+        data = {"rung": number + 1, "candidates": chosen, "step": step}
+        with span("rung", iteration=self.record.number, **data) as outcome:
+            for each in born if rung.offspring else ():
+                self._bear(each)
+            self._drop(set(chosen), search)
+            self._train([candidates[name] for name in chosen], step, pause=not last)
+            judgments = {name: self._judged(name, step) for name in chosen}
+            scores = {name: j.intent_score if j else None for name, j in judgments.items()}
+            met = "" if last else self._met(judgments, step)
+            outcome |= {"scores": scores, "met": met}
+        rungs = (*search.rungs, RungResult(step=step, scores=scores, met=met))
+        search = search.model_copy(update={"rungs": rungs})
+        if not met and not last:
+            return search
+        if met:
+            self._drop({met}, search)
+            self._train([candidates[met]], step, pause=False)
+        winner = met or chosen[0]
+        reason = why(search, winner, self.plan.train.total_timesteps)
+        return search.model_copy(update={"winner": winner, "reason": reason})
+
+    # --- other weights ----------------------------------------------------------------------------
+
+    def _offspring(
+        self,
+        search: RewardSearch,
+        candidates: Mapping[str, RewardCandidate],
+        leader: str,
+        count: int,
+    ) -> list[RewardCandidate]:
+        """The leader's reward with other weights; none where its training cannot be continued."""
+        step, parent, config = _last_step(search), candidates[leader], self._config(leader)
+        judgment = self._judged(leader, step)
+        if config.algorithm != "ppo" or judgment is None:
+            return []  # what SAC keeps to learn from was paid for by the old weights
+        digests = {reward_digest(each.reward.code) for each in candidates.values()}
+        terms = tuple(self._first_run(leader).read_reward_spec().terms)
+        born: list[RewardCandidate] = []
+        plans = weight_changes(parent.reward.code, terms, judgment, self.context.loop)
+        for text, factors in plans:
+            code = reweighted(parent.reward.code, factors)
+            if code is None or len(born) == count or reward_digest(code) in digests:
+                continue
+            digests.add(reward_digest(code))
+            explanation = f"As {leader}, but {text}."
+            step_of = AuthoringStep(kind="draft", ok=True, text=explanation, code=code)
+            reward = AuthoredCode(
+                code=code, explanation=explanation, author=WEIGHTS, valid=True, steps=(step_of,)
+            )
+            number = 1 + max(int(name[1:]) for name in (*candidates, *(b.name for b in born)))
+            child = RewardCandidate(name=f"c{number}", reward=reward, parent=leader, born_at=step)
+            born.append(child)
+        return born
+
+    def _bear(self, child: RewardCandidate) -> None:
+        """Let a candidate continue its parent's training, where it has not begun its own."""
+        from p2p.training.base_trainer import state_for
+        from p2p.training.checkpoints import FILE_NAME
+
+        run, parent = self._first_run(child.name), self._first_run(child.parent)
+        if run.config.exists() or not (parent.work_dir / FILE_NAME).is_file():
+            return
+        run.work_dir.mkdir(parents=True, exist_ok=True)
+        config = self._config(child.name)
+        state_for(config, child.reward.code, parent.work_dir, run.work_dir)
+
+    # --- training and judging ---------------------------------------------------------------------
+
+    def _config(self, name: str) -> TrainConfig:
+        """Of a candidate's first run."""
+        run_id, params = self._first_run(name).iteration_id, self.plan.configs[0].params
+        fields = {**params, "seed": self.plan.seeds[0], "iteration_id": run_id}
+        return self.plan.train.with_updates(**fields)
+
+    def _first_run(self, name: str) -> IterationRecord:
+        return IterationRecord(self.record.path / f"{name}_seed_{self.plan.seeds[0]}")
+
+    def _train(self, candidates: Sequence[RewardCandidate], step: int, *, pause: bool) -> None:
+        """Each to this step, from where it stands."""
+        runs = [
+            (self._config(candidate.name), candidate.reward.code)
+            for candidate in candidates
+            if not (pause and _has_reached(self._first_run(candidate.name), step))
+        ]
+        with self.context.switch.polled():
+            problems = self.trainer.train_runs(runs, self.record.path, until=step, pause=pause)
+        self.context.switch.check()
+        records = [self._first_run(candidate.name) for candidate in candidates]
+        if not {record.stated_status() for record in records} & {"queued", "completed", "failed"}:
+            # Not the rewards' fault, so nothing is to be said of them: the rung is done again.
+            errors = {s.error for record in records if (s := record.read_status()) and s.error}
+            raise TrainingUnavailable(
+                f"no candidate could be trained: {'; '.join(sorted({*errors, *problems.values()}))}"
+                "; `p2p resume` tries again"
+            )
+
+    def _judged(self, name: str, step: int) -> JudgmentResult | None:
+        """What code makes of a candidate's recorded episodes; None: there are none."""
+        run = self._first_run(name)
+        reached = _reached(run)
+        if reached is None or reached < step:
+            return None
+        path = run.streaming_dir / f"{reached}.json"
+        if not path.exists():
+            self.judge_early(run, reached)
+        return read_model(path, JudgmentResult)
+
+    def _met(self, judgments: Mapping[str, JudgmentResult | None], step: int) -> str:
+        """The best candidate that passes, also on further episodes.
+
+        What ends the training here must not fail on held-out seeds later.
+        """
+        passing = [(name, j) for name, j in judgments.items() if j is not None and j.passed]
+        for name, early in sorted(passing, key=lambda each: -(each[1].intent_score or 0.0)):
+            run = self._first_run(name)
+            reached = early.step or step
+            judgment = self.judge(run, reached)
+            if judgment.passed and self.holds(run, reached):
+                if self.plan.train.judgment_select == "last":
+                    run.save_judgment(judgment)
+                return name
+        return ""
+
+    def _drop(self, kept: set[str], search: RewardSearch) -> None:
+        """End what has been trained and is not trained further; checkpoints and curves stay."""
+        tried = dict.fromkeys(name for rung in search.rungs for name in rung.scores)
+        for name in (each for each in tried if each not in kept):
+            run = self._first_run(name)
+            score = next((r.scores[name] for r in reversed(search.rungs) if name in r.scores), None)
+            text = "not judged" if score is None else f"{score:.2f}"
+            if run.set_status_if("cancelled", UNFINISHED, f"another candidate was better: {text}"):
+                emit("candidate.dropped", iteration=self.record.number, name=name, score=score)
+            if run.stated_status() == "cancelled":
+                shutil.rmtree(run.work_dir, ignore_errors=True)
+
+    def _results(
+        self,
+        winner: RewardCandidate,
+        candidates: Mapping[str, RewardCandidate],
+        search: RewardSearch,
+    ) -> IterationAggregation:
+        """Of rewards that differ, returns say nothing: the best run is one of the winner's."""
+        from p2p.training.trainer import plan_runs, results_of
+
+        first, *more = self.plan.configs
+        entries = [_entry(winner, first)]
+        entries += [_entry(winner, each, each.config_id) for each in more]
+        runs, problems = plan_runs(entries, self.plan.seeds, self.plan.train)
+        until = search.rungs[-1].step if search.rungs[-1].met else None
+        with self.context.switch.polled():
+            all_runs = [(run, winner.reward.code) for run in runs]
+            problems |= self.trainer.train_runs(all_runs, self.record.path, until=until)
+        self.context.switch.check()
+        best = results_of(entries, self.plan.seeds, problems, self.record.path)
+        others = [
+            _entry(each, first)
+            for name, each in candidates.items()
+            if each != winner and self._first_run(name).path.is_dir()
+        ]
+        rest = results_of(others, self.plan.seeds[:1], {}, self.record.path)
+        return best.model_copy(update={"configs": (*best.configs, *rest.configs)})
+
+
+def _entry(candidate: RewardCandidate, config: RunConfigEntry, suffix: str = "") -> RunConfigEntry:
+    name = f"{candidate.name}-{suffix}" if suffix else candidate.name
+    label = f"{candidate.reward.explanation} {config.label}".strip()
+    return RunConfigEntry(config_id=name, label=label, params=config.params)
+
+
+def _reached(run: IterationRecord) -> int | None:
+    """The step of a run's last checkpoint."""
+    from p2p.training.checkpoints import checkpoint_steps
+
+    return max(checkpoint_steps(run), default=None)
+
+
+def _has_reached(run: IterationRecord, step: int) -> bool:
+    """Whether a run waits at this step, with its checkpoint there."""
+    reached = _reached(run)
+    return reached is not None and reached >= step and run.stated_status() == "queued"
+
+
+def rung_step(train: TrainConfig, rung: Rung) -> int:
+    """The step to train to: that of the evaluation at or after the rung's share."""
+    from p2p.training.base_trainer import evaluation_steps
+
+    steps = evaluation_steps(train)
+    return steps[max(0, math.ceil(rung.share * len(steps)) - 1)]
+
+
+def taking_part(search: RewardSearch, names: Sequence[str], rung: Rung) -> list[str]:
+    """Who is trained in a rung: the best of those still in, in the order of their standing.
+
+    Those that have not been trained yet follow in the order of screening. One that could not be
+    trained or judged is out, unless there is nothing else.
+    """
+    untried = [name for name in names if not any(name in each.scores for each in search.rungs)]
+    scores = search.rungs[-1].scores if search.rungs else {}
+    # Sorting is stable: of equals, the one that stood higher before.
+    ranked = sorted(scores, key=lambda name: -_comparable(scores[name]))
+    tried = [name for name in ranked if scores[name] is not None]
+    return [*tried, *untried][: rung.field(len(names))] or ranked[:1]
+
+
+def _last_step(search: RewardSearch) -> int:
+    return search.rungs[-1].step if search.rungs else 0
+
+
+WEIGHTS = "search"
+"""The author of rewards that are another's with other weights."""
+STRONGER, WEAKER = 2.0, 0.5
+SHOWN_TERMS = 3
+
+
+def weight_changes(
+    code: str, terms: Sequence[str], judgment: JudgmentResult, loop: LoopConfig
+) -> list[tuple[str, dict[str, float]]]:
+    """What to try with the weights of a reward, by what its policy lacks: words, and factors.
+
+    First what serves the criteria that are not met counts more, then each term more or less by
+    itself, the first ones first: by the rules of writing one, those are of the task.
+    """
+    below = [c.id for c in judgment.criteria if (c.score or 0.0) < loop.pass_threshold]
+    serving = terms_serving(code, below)
+    changes: list[tuple[str, dict[str, float]]] = []
+    if serving and len(serving) < len(terms):
+        changes.append(("what is not met counts twice", dict.fromkeys(serving, STRONGER)))
+    for name in terms[:SHOWN_TERMS]:
+        changes.append((f"{name} counts twice", {name: STRONGER}))
+        changes.append((f"{name} counts half", {name: WEAKER}))
+    return changes
+
+
+def _comparable(score: float | None) -> float:
+    return -1.0 if score is None else score
+
+
+def why(search: RewardSearch, winner: str, total: int) -> str:
+    """Why this candidate stands for the iteration, in words."""
+    last = search.rungs[-1]
+    if last.met:
+        return f"{winner} met all criteria after {last.step:,} of {total:,} steps"
+    compared = next((r for r in reversed(search.rungs) if len(r.scores) > 1), None)
+    if compared is None:
+        return f"{winner} was the only candidate"
+    scores = ", ".join(
+        f"{name} {'not judged' if score is None else f'{score:.2f}'}"
+        for name, score in compared.scores.items()
+    )
+    return f"{winner} was the best after {compared.step:,} steps: {scores}"

@@ -1,0 +1,463 @@
+"""Named quantities of a robot: one table for rewards, criteria, judges and ground truths.
+
+A quantity is a function of MjData's fields, (..., shape of the field): one state, a batch of
+environments or the steps of an episode alike. Whoever steps environments puts the quantities into
+`info`, from where rewards read them and recordings keep them, under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import mujoco
+import numpy as np
+
+from p2p.training.specs.records import QuantityEntry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Field = Callable[[str], Array]
+    """An MjData field by its name, with any number of axes before its own."""
+
+_ROUND_SIZES: Mapping[int, tuple[int | None, int | None, int | None]] = {
+    mujoco.mjtGeom.mjGEOM_SPHERE: (0, 0, 0),
+    mujoco.mjtGeom.mjGEOM_CAPSULE: (0, 0, 0),
+    mujoco.mjtGeom.mjGEOM_CYLINDER: (0, 0, None),
+    mujoco.mjtGeom.mjGEOM_ELLIPSOID: (0, 1, 2),
+}
+"""Which of a shape's sizes are the radii of its round part, along its own axes."""
+_STRAIGHT_SIZES: Mapping[int, tuple[int | None, int | None, int | None]] = {
+    mujoco.mjtGeom.mjGEOM_CAPSULE: (None, None, 1),
+    mujoco.mjtGeom.mjGEOM_CYLINDER: (None, None, 1),
+    mujoco.mjtGeom.mjGEOM_BOX: (0, 1, 2),
+}
+"""Which are the half-lengths of the straight part that the round one is swept along."""
+_FAR_DOWN = 0.75
+"""A limb's end is a foot if it reaches this share of how far the farthest one reaches."""
+_NEXT_TO_NOTHING = 1e-12
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Colliding shapes of some bodies, in the order of the bodies."""
+
+    ids: Array
+    first: Array
+    """Where each body's shapes begin."""
+    radii: Array
+    halves: Array
+    centres: Array
+    """Of the shape in its geom's frame: zero but for meshes."""
+    reach: Array
+    """How far above the ground it already touches it."""
+
+    @classmethod
+    def of(cls, model: mujoco.MjModel, bodies: Iterable[int], ground: int) -> Shapes:
+        by_body = [_colliding(model, body) for body in bodies]
+        ids = np.array([geom for geoms in by_body for geom in geoms], dtype=np.intp)
+        sizes = [_sizes(model, int(geom)) for geom in ids]
+        margin = model.geom_margin[ids] + model.geom_margin[ground]
+        return cls(
+            ids=ids,
+            first=np.cumsum([0, *map(len, by_body)])[:-1],
+            radii=np.array([size[0] for size in sizes]).reshape(-1, 3),
+            halves=np.array([size[1] for size in sizes]).reshape(-1, 3),
+            centres=np.array([size[2] for size in sizes]).reshape(-1, 3),
+            reach=margin,
+        )
+
+    def heights(self, field: Field) -> Array:
+        """(..., shapes): z of the lowest point of each."""
+        down = -field("geom_xmat")[..., self.ids, 6:]
+        # How far a convex shape goes down is its support along that direction.
+        below = np.sqrt(np.sum(np.square(down * self.radii), axis=-1))
+        if self.halves.any():
+            below = below + np.sum(np.abs(down) * self.halves, axis=-1)
+        if self.centres.any():
+            below = below + np.sum(down * self.centres, axis=-1)
+        return np.asarray(field("geom_xpos")[..., self.ids, 2] - below)
+
+    def lowest(self, field: Field) -> Array:
+        """(..., shapes, 3): the lowest point of each; the middle of them where it lies flat."""
+        matrix = field("geom_xmat")[..., self.ids, :]
+        down = -matrix[..., 6:]
+        scaled = down * self.radii
+        length = np.sqrt(np.sum(np.square(scaled), axis=-1, keepdims=True))
+        own = scaled * self.radii / np.maximum(length, _NEXT_TO_NOTHING)
+        own = own + np.sign(down) * self.halves + self.centres
+        turned = np.einsum("...ij,...j->...i", matrix.reshape(*matrix.shape[:-1], 3, 3), own)
+        return np.asarray(field("geom_xpos")[..., self.ids, :] + turned)
+
+
+def _colliding(model: mujoco.MjModel, body: int) -> list[int]:
+    start, count = int(model.body_geomadr[body]), int(model.body_geomnum[body])
+    return [
+        geom
+        for geom in range(start, start + count)
+        if model.geom_contype[geom] or model.geom_conaffinity[geom]
+    ]
+
+
+def _sizes(model: mujoco.MjModel, geom: int) -> tuple[list[float], list[float], list[float]]:
+    """Radii, half-lengths and centre of a shape; a mesh is taken by its bounding box."""
+    kind, size = int(model.geom_type[geom]), model.geom_size[geom]
+    if kind not in _ROUND_SIZES and kind not in _STRAIGHT_SIZES:
+        box = [float(value) for value in model.geom_aabb[geom]]
+        return [0.0] * 3, box[3:], box[:3]
+    none = (None, None, None)
+    radii, halves = (
+        [0.0 if k is None else float(size[k]) for k in table.get(kind, none)]
+        for table in (_ROUND_SIZES, _STRAIGHT_SIZES)
+    )
+    return radii, halves, [0.0] * 3
+
+
+@dataclass(frozen=True)
+class Robot:
+    """What of a model the quantities are about; read off the model alone."""
+
+    model: mujoco.MjModel
+    qpos: Array
+    """The pose in which episodes begin, but for noise."""
+    dt: float
+    """Seconds between two actions."""
+
+    @classmethod
+    def of(cls, env: Any) -> Robot:
+        """The robot of a Gymnasium MuJoCo environment."""
+        base = env.unwrapped
+        qpos = np.asarray(getattr(base, "init_qpos", base.model.qpos0), dtype=np.float64)
+        return cls(base.model, qpos, float(base.dt))
+
+    @cached_property
+    def root(self) -> int | None:
+        """The body whose own joints carry the robot through the world; None: its base is fixed."""
+        model = self.model
+        slide, free = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_FREE
+        for joint in range(model.njnt):
+            body, kind = int(model.jnt_bodyid[joint]), int(model.jnt_type[joint])
+            moves = kind == free or (kind == slide and not model.jnt_limited[joint])
+            if moves and model.body_parentid[body] == 0:
+                return body
+        return None
+
+    @cached_property
+    def turns(self) -> bool:
+        """Whether the root can point anywhere."""
+        model = self.model
+        start = int(model.body_jntadr[self.root]) if self.root is not None else -1
+        return start >= 0 and int(model.jnt_type[start]) == mujoco.mjtJoint.mjJNT_FREE
+
+    @cached_property
+    def falls(self) -> bool:
+        """Whether the root can move up and down."""
+        if self.root is None:
+            return False
+        start, count = self.model.body_jntadr[self.root], self.model.body_jntnum[self.root]
+        axes = self.model.jnt_axis[start : start + count]
+        slides = self.model.jnt_type[start : start + count] == mujoco.mjtJoint.mjJNT_SLIDE
+        return self.turns or bool((slides & (np.abs(axes[:, 2]) > 0.99)).any())
+
+    @cached_property
+    def bodies(self) -> tuple[int, ...]:
+        """The root and everything that it carries; without a root all bodies."""
+        ids = range(1, self.model.nbody)
+        if self.root is None:
+            return tuple(ids)
+        return tuple(b for b in ids if self.model.body_rootid[b] == self.root)
+
+    @cached_property
+    def ground(self) -> int | None:
+        """The level plane to stand on, a geom; None: there is none, or nothing collides with it."""
+        model = self.model
+        planes = [
+            geom
+            for geom in _colliding(model, 0)
+            if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE
+            and np.allclose(model.geom_quat[geom], (1.0, 0.0, 0.0, 0.0))
+        ]
+        return max(planes, key=lambda geom: float(model.geom_pos[geom, 2]), default=None)
+
+    @cached_property
+    def ground_height(self) -> float:
+        return 0.0 if self.ground is None else float(self.model.geom_pos[self.ground, 2])
+
+    @cached_property
+    def feet(self) -> tuple[int, ...]:
+        """The bodies to stand on: the ends of its limbs that reach farthest from the root."""
+        if self.root is None or self.ground is None or not self.falls:
+            return ()
+        data = mujoco.MjData(self.model)
+        data.qpos[:] = self.qpos
+        mujoco.mj_kinematics(self.model, data)
+        parents = set(self.model.body_parentid[list(self.bodies)].tolist())
+        ends = [b for b in self.bodies[1:] if b not in parents and _colliding(self.model, b)]
+        if not ends:
+            return ()
+        from_root = data.xpos[ends] - data.xpos[self.root]
+        middle = from_root.mean(axis=0)
+        down = np.array([0.0, 0.0, -1.0])
+        # One that begins on its back has its feet at its side.
+        side = int(np.argmax(np.abs(middle)))
+        if side != 2 and abs(middle[2]) < 0.5 * abs(middle[side]):
+            down = np.eye(3)[side] * np.sign(middle[side])
+        far = from_root @ down
+        return tuple(
+            end for end, reach in zip(ends, far, strict=True) if reach >= _FAR_DOWN * max(far)
+        )
+
+    @cached_property
+    def foot_shapes(self) -> Shapes:
+        assert self.ground is not None
+        return Shapes.of(self.model, self.feet, self.ground)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        assert self.ground is not None
+        return Shapes.of(self.model, self.bodies, self.ground)
+
+    @cached_property
+    def mass_shares(self) -> Array:
+        """Of each of its bodies."""
+        masses: Array = self.model.body_mass[list(self.bodies)]
+        return np.asarray(masses / masses.sum())
+
+    def body_name(self, body: int) -> str:
+        """Its name; where the model gives none, that of its first shape."""
+        model = self.model
+        if name := model.body(body).name:
+            return str(name)
+        geom = model.geom(int(model.body_geomadr[body])).name if model.body_geomnum[body] else ""
+        return str(geom).removesuffix("_geom") or f"body{body}"
+
+
+# --- the functions --------------------------------------------------------------------------------
+
+
+def _foot_height(robot: Robot, field: Field) -> Array:
+    shapes = robot.foot_shapes
+    heights = shapes.heights(field) - robot.ground_height
+    return np.asarray(np.minimum.reduceat(heights, shapes.first, axis=-1))
+
+
+def _foot_lowest_point(robot: Robot, field: Field) -> Array:
+    shapes = robot.foot_shapes
+    points = shapes.lowest(field)
+    ends = [*shapes.first[1:], len(shapes.ids)]
+    feet = []
+    for first, end in zip(shapes.first, ends, strict=True):
+        own = points[..., first:end, :]
+        lowest = np.argmin(own[..., 2], axis=-1)[..., None, None]
+        feet.append(np.take_along_axis(own, lowest, axis=-2))
+    return np.concatenate(feet, axis=-2)
+
+
+def _touching(robot: Robot, shapes: Shapes, field: Field) -> Array:
+    return np.asarray(shapes.heights(field) - robot.ground_height < shapes.reach)
+
+
+def _foot_contact(robot: Robot, field: Field) -> Array:
+    shapes = robot.foot_shapes
+    touching = _touching(robot, shapes, field)
+    return np.asarray(np.logical_or.reduceat(touching, shapes.first, axis=-1))
+
+
+def _foot_force(robot: Robot, field: Field) -> Array:
+    forces = field("cfrc_ext")[..., list(robot.feet), 3:]
+    return np.asarray(np.sqrt(np.sum(np.square(forces), axis=-1)))
+
+
+def _airborne(robot: Robot, field: Field) -> Array:
+    return np.asarray(~_touching(robot, robot.shapes, field).any(axis=-1))
+
+
+def _velocities(robot: Robot, field: Field, bodies: Any, points: Array) -> Array:
+    """Of points that are fixed to bodies; cvel is about the centre of mass of a whole tree."""
+    motion = field("cvel")[..., bodies, :]
+    arm = points - field("subtree_com")[..., robot.model.body_rootid[bodies], :]
+    return np.asarray(motion[..., 3:] + np.cross(motion[..., :3], arm))
+
+
+def _body_velocity(robot: Robot, field: Field) -> Array:
+    return _velocities(robot, field, slice(None), field("xpos"))
+
+
+def _com(robot: Robot, field: Field) -> Array:
+    return field("subtree_com")[..., robot.root, :]
+
+
+def _com_velocity(robot: Robot, field: Field) -> Array:
+    bodies = list(robot.bodies)
+    velocities = _velocities(robot, field, bodies, field("xipos")[..., bodies, :])
+    return np.asarray(np.sum(velocities * robot.mass_shares[:, None], axis=-2))
+
+
+def _heading(robot: Robot, field: Field) -> Array:
+    turn = field("xmat")[..., robot.root, :]
+    return np.asarray(np.arctan2(turn[..., 3], turn[..., 0]))
+
+
+def _energy(robot: Robot, field: Field) -> Array:
+    power = np.abs(field("actuator_force") * field("actuator_velocity"))
+    return np.asarray(np.sum(power, axis=-1) * robot.dt)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuantity:
+    """A row of the table."""
+
+    unit: str
+    shape: tuple[Literal["feet", "bodies", "xyz"], ...]
+    meaning: str
+    fields: tuple[str, ...]
+    """The MjData fields that it is computed from. `cfrc_ext` costs most: see `RowEngine`."""
+    compute: Callable[[Robot, Field], Array]
+    exists: Callable[[Robot], object] = lambda _: True
+
+
+QUANTITIES: Mapping[str, NamedQuantity] = {
+    "foot_contact": NamedQuantity(
+        "", ("feet",), "whether the foot touches the ground",
+        ("geom_xpos", "geom_xmat"), _foot_contact, lambda robot: robot.feet),
+    "foot_contact_force": NamedQuantity(
+        "N", ("feet",), "size of the contact force on the foot",
+        ("cfrc_ext",), _foot_force, lambda robot: robot.feet),
+    "foot_height": NamedQuantity(
+        "m", ("feet",), "height of the foot's lowest point over the ground; 0 where it stands",
+        ("geom_xpos", "geom_xmat"), _foot_height, lambda robot: robot.feet),
+    "foot_lowest_point": NamedQuantity(
+        "m", ("feet", "xyz"), "the foot's lowest point in the world",
+        ("geom_xpos", "geom_xmat"), _foot_lowest_point, lambda robot: robot.feet),
+    "airborne": NamedQuantity(
+        "", (), "whether no part of the robot touches the ground",
+        ("geom_xpos", "geom_xmat"), _airborne,
+        lambda robot: robot.falls and robot.ground is not None),
+    "com": NamedQuantity(
+        "m", ("xyz",), "centre of mass of the robot",
+        ("subtree_com",), _com, lambda robot: robot.root is not None),
+    "com_velocity": NamedQuantity(
+        "m/s", ("xyz",), "velocity of the centre of mass",
+        ("cvel", "subtree_com", "xipos"), _com_velocity, lambda robot: robot.root is not None),
+    "heading": NamedQuantity(
+        "rad", (), "where the root's own x axis points, counterclockwise from +x",
+        ("xmat",), _heading, lambda robot: robot.turns),
+    "energy": NamedQuantity(
+        "J", (), "work of the actuators in this step, braking counted as work",
+        ("actuator_force", "actuator_velocity"), _energy),
+    "body_position": NamedQuantity(
+        "m", ("bodies", "xyz"), "origin of the body's frame in the world, not its lowest point",
+        ("xpos",), lambda _, field: field("xpos")),
+    "body_com": NamedQuantity(
+        "m", ("bodies", "xyz"), "centre of the body's own mass, the middle of its shape",
+        ("xipos",), lambda _, field: field("xipos")),
+    "body_velocity": NamedQuantity(
+        "m/s", ("bodies", "xyz"), "velocity of the body's origin in the world",
+        ("cvel", "subtree_com", "xpos"), _body_velocity),
+    "body_up": NamedQuantity(
+        "", ("bodies", "xyz"), "the body's own z axis in the world: (0, 0, 1) where it is upright",
+        ("xmat",), lambda _, field: field("xmat")[..., 2::3]),
+}  # fmt: skip
+"""By name. Bodies are counted as MuJoCo does, 0 is the world; feet as `Robot.feet`."""
+
+
+def names_of(robot: Robot) -> tuple[str, ...]:
+    """The quantities that this robot has."""
+    return tuple(name for name, quantity in QUANTITIES.items() if quantity.exists(robot))
+
+
+def entries_of(robot: Robot) -> dict[str, QuantityEntry]:
+    """The robot's quantities as its environment's facts hold them."""
+    lengths = {"feet": len(robot.feet), "bodies": robot.model.nbody, "xyz": 3}
+    return {
+        name: QuantityEntry(
+            unit=QUANTITIES[name].unit,
+            axes=QUANTITIES[name].shape,
+            shape=tuple(lengths[axis] for axis in QUANTITIES[name].shape),
+            meaning=QUANTITIES[name].meaning,
+        )
+        for name in names_of(robot)
+    }
+
+
+def compute(robot: Robot, names: Iterable[str], field: Field) -> dict[str, Array]:
+    """These quantities of the states whose fields are given, in arrays of their own."""
+    return {name: np.array(QUANTITIES[name].compute(robot, field)) for name in names}
+
+
+def of_state(robot: Robot, data: mujoco.MjData) -> dict[str, Array]:
+    """All quantities of one state."""
+    return compute(robot, names_of(robot), lambda name: np.asarray(getattr(data, name)))
+
+
+class Meter:
+    """Measures some quantities of a robot: those of `names` that it has."""
+
+    def __init__(self, robot: Robot, names: Collection[str]) -> None:
+        self.robot = robot
+        self.names = tuple(name for name in names_of(robot) if name in names)
+        fields = (field for name in self.names for field in QUANTITIES[name].fields)
+        self.fields = tuple(dict.fromkeys(fields))
+        """The MjData fields to keep of a state, to measure it by."""
+
+    def info(self, reported: dict[str, Array], field: Field) -> Mapping[str, Array]:
+        """What a step reported and its quantities; what the environment reports comes first.
+
+        Fields are kept as they are now, which must not change any more.
+        """
+        if not self.names:
+            return reported
+        return MeasuredInfo(self, reported, {name: field(name) for name in self.fields})
+
+
+class MeasuredInfo(Mapping[str, "Array"]):
+    """Info with quantities that are computed when they are read.
+
+    A numpy call on a few rows costs as much as one on hundreds. So whoever has many steps joins
+    them first.
+    """
+
+    def __init__(self, meter: Meter, reported: dict[str, Array], fields: dict[str, Array]) -> None:
+        self.meter, self.reported, self.fields = meter, reported, fields
+        self._measured: dict[str, Array] = {}
+        self._names = dict.fromkeys((*reported, *meter.names))
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self.reported:
+            return self.reported[name]
+        if name not in self._measured and name in self._names:
+            self._measured |= compute(self.meter.robot, [name], self.fields.__getitem__)
+        return self._measured[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @classmethod
+    def join(cls, infos: Sequence[MeasuredInfo]) -> MeasuredInfo:
+        """Of all rows of steps of the same environments."""
+        reported = _concatenated([info.reported for info in infos])
+        return cls(infos[0].meter, reported, _concatenated([info.fields for info in infos]))
+
+
+def _concatenated(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def join_infos(infos: Sequence[Mapping[str, Array]]) -> Mapping[str, Array] | None:
+    """The info of many steps as that of one; None where they differ in their keys."""
+    if any(info.keys() != infos[0].keys() for info in infos):
+        return None
+    measured = [info for info in infos if isinstance(info, MeasuredInfo)]
+    if len(measured) == len(infos):
+        return MeasuredInfo.join(measured)
+    return _concatenated(infos)
