@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 # pip compiles on one core.
 INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(TORCH) --editable
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
+# Some libraries ship templates that are no Python: what cannot be compiled is left.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 # vLLM wants other versions of what we use, so it has an environment of its own.
 VLLM_VENV := .venv-vllm
 VLLM_BIN := $(VLLM_VENV)/bin
@@ -25,13 +26,13 @@ $(VENV)/.made:
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/.made
 	$(INSTALL) .
-	-@$(COMPILE)
+	@$(COMPILE)
 	@touch $@
 
 # Includes the core: asking pip once is quicker than twice.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
 	$(INSTALL) '.[dev,selfplay,cluster]'
-	-@$(COMPILE)
+	@$(COMPILE)
 	@touch $(VENV)/.core $@
 
 $(VENV)/.bench: $(VENV)/.dev

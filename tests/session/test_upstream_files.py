@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from fastapi.testclient import TestClient
 from p2p.api.app import create_app
 from p2p.commands import train
 from p2p.config import TrainConfig
+from p2p.executor.__main__ import parser as executor_parser
 from p2p.executor.__main__ import read_inputs
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
@@ -86,10 +86,8 @@ def test_a_configuration_trains_the_same_and_what_is_left_out_is_told(
 ) -> None:
     write(tmp_path / "config.json", CONFIG)
     (tmp_path / "reward.py").write_text("ENV_ID = 'Hopper-v5'\n")
-    arguments = argparse.Namespace(
-        config=tmp_path / "config.json", reward_fn=tmp_path / "reward.py", env_id=None,
-        iteration_id=None,
-    )  # fmt: skip
+    words = ["--config", str(tmp_path / "config.json"), "--reward-fn", str(tmp_path / "reward.py")]
+    arguments = executor_parser().parse_args(words)
     config, _ = read_inputs(arguments)
     assert (config.seed, config.env_id, config.num_steps, config.net_arch) == (
         3, "Hopper-v5", 1024, (256, 256),
