@@ -14,6 +14,7 @@ from p2p.commands.benchmark import benchmark_app
 from p2p.commands.catalogue import check, envs, rewards
 from p2p.commands.console import CommandGroup, complain, expected, print_json
 from p2p.commands.doctor import doctor
+from p2p.commands.engines import app as engines
 from p2p.commands.jobs import app as jobs
 from p2p.commands.label import label
 from p2p.commands.nodes import app as nodes
@@ -46,6 +47,7 @@ for panel, commands in PANELS.items():
 GROUPS = {"benchmark": benchmark_app, "jobs": jobs, "nodes": nodes, "scheduler": scheduler}
 for name, group in GROUPS.items():
     app.add_typer(group, name=name, rich_help_panel="Many runs")
+app.add_typer(engines, name="engines", rich_help_panel="This machine")
 
 
 def _print_version(wanted: bool) -> None:

@@ -43,6 +43,15 @@ class Settings(BaseSettings):
     )
     """Where compiled updates are kept for later runs; empty: nowhere."""
 
+    engines_dir: AbsolutePath = Field(
+        default_factory=lambda: (
+            Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "prompt2policy" / "engines"
+        ),
+        validate_default=True,
+        validation_alias="P2P_ENGINES_DIR",
+    )
+    """Where simulators with environments of their own are installed."""
+
     env_path: str = Field(default="", validation_alias="P2P_ENV_PATH")
     """Folders with modules of the user's own environments, separated by colons."""
 

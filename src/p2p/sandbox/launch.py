@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import sysconfig
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,13 +65,58 @@ _SYSTEM = (
 )
 
 
-def _library_folders() -> set[Path]:
-    """Where Python's own and installed modules lie, and never a whole prefix or home."""
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python, and where its modules lie."""
+
+    executable: str
+    prefixes: tuple[str, ...]
+    """Its own first, then those that it is built on."""
+    paths: tuple[str, ...]
+    """Of its standard library and of what is installed."""
+    sys_path: tuple[str, ...]
+
+    @property
+    def folders(self) -> set[Path]:
+        """Where Python's own and installed modules lie, and never a whole prefix or home."""
+        folders = {Path(path) for path in self.paths}
+        for prefix in set(self.prefixes):
+            folders |= {Path(prefix) / "lib", Path(prefix) / "lib64"}
+        return folders
+
+
+_DESCRIBE = """
+import json, sys, sysconfig
+names = ("stdlib", "platstdlib", "purelib", "platlib")
+prefixes = sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix
+paths = [path for name in names if (path := sysconfig.get_path(name))]
+print(json.dumps([sys.executable, prefixes, paths, sys.path]))
+"""
+
+
+def _this_interpreter() -> Interpreter:
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    folders = {Path(path) for name in names if (path := sysconfig.get_path(name))}
-    for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
-        folders |= {Path(prefix) / "lib", Path(prefix) / "lib64"}
-    return folders
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    paths = tuple(path for name in names if (path := sysconfig.get_path(name)))
+    return Interpreter(sys.executable, prefixes, paths, tuple(sys.path))
+
+
+@cache
+def _other_interpreter(python: Path) -> Interpreter:
+    """Asked of itself, once; SandboxUnavailable where it does not run."""
+    try:
+        answer = subprocess.run(
+            [python, "-I", "-c", _DESCRIBE], capture_output=True, check=True, timeout=60
+        ).stdout
+        executable, prefixes, paths, sys_path = json.loads(answer)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise SandboxUnavailable(f"The interpreter {python} does not run: {error}") from error
+    return Interpreter(executable, tuple(prefixes), tuple(paths), tuple(sys_path))
+
+
+def _interpreter(sandbox: Sandbox) -> Interpreter:
+    # Not kept: a program's import path may change.
+    return _this_interpreter() if sandbox.python is None else _other_interpreter(sandbox.python)
 
 
 def _is_library(entry: Path, folders: Iterable[Path]) -> bool:
@@ -80,36 +125,37 @@ def _is_library(entry: Path, folders: Iterable[Path]) -> bool:
     return any(entry == folder or folder in entry.parents for folder in folders)
 
 
-def _import_path(extra: Iterable[Path]) -> list[str]:
-    """``sys.path`` for the sandbox: ``extra``, then this interpreter's library folders.
+def _import_path(interpreter: Interpreter, extra: Iterable[Path]) -> list[str]:
+    """``sys.path`` for the sandbox: ``extra``, then the interpreter's library folders.
 
     The current folder, a repository's root and other entries that may hold private files are
     left out; this package is importable without them.
     """
-    folders = _library_folders()
-    kept = [entry for entry in sys.path if entry and _is_library(Path(entry), folders)]
+    folders = interpreter.folders
+    kept = [entry for entry in interpreter.sys_path if entry and _is_library(Path(entry), folders)]
     return list(dict.fromkeys([*(str(path.resolve()) for path in extra), *kept]))
 
 
-def _readable_paths(extra: Iterable[Path]) -> list[str]:
+def _readable_paths(interpreter: Interpreter, extra: Iterable[Path]) -> list[str]:
     """Every file and folder that the sandbox opens for reading."""
-    libraries = [*_library_folders(), *(Path(entry) for entry in _import_path(()))]
-    resolved = [path.resolve() for path in (*libraries, *extra)]
+    entries = (Path(entry) for entry in _import_path(interpreter, ()))
+    resolved = [path.resolve() for path in (*interpreter.folders, *entries, *extra)]
     return [*_SYSTEM, *dict.fromkeys(str(path) for path in (PACKAGE, *resolved))]
 
 
 def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> bytes:
     folder = sandbox.folder.resolve(strict=True)
+    interpreter = _interpreter(sandbox)
     return json.dumps(
         {
             "module": module,
             "payload": dict(payload),
             "parent_pid": os.getpid(),
             "folder": str(folder),
-            "readable": _readable_paths((*sandbox.import_paths, *sandbox.readable)),
-            "sys_path": _import_path(sandbox.import_paths),
+            "readable": _readable_paths(interpreter, (*sandbox.import_paths, *sandbox.readable)),
+            "sys_path": _import_path(interpreter, sandbox.import_paths),
             "package_parent": str(PACKAGE.parent),
-            "prefix": sys.prefix,
+            "prefix": interpreter.prefixes[0],
             "memory_bytes": sandbox.memory_bytes,
             "disk_bytes": sandbox.disk_bytes,
             "max_threads": sandbox.max_threads,
@@ -119,19 +165,18 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
     ).encode()
 
 
-def _glfw_library() -> str:
+def _glfw_library(interpreter: Interpreter) -> str:
     """The window library that Gymnasium imports, and would start a program to find."""
-    spec = importlib.util.find_spec("glfw")
-    if spec is not None and spec.origin is not None:
-        bundled = Path(spec.origin).parent / "x11" / "libglfw.so"
+    for entry in filter(None, interpreter.sys_path):
+        bundled = Path(entry) / "glfw" / "x11" / "libglfw.so"
         if bundled.is_file():
             return str(bundled)
     return "libglfw.so.3"
 
 
-def _environment(sandbox: Sandbox) -> dict[str, str]:
+def _environment(sandbox: Sandbox, interpreter: Interpreter) -> dict[str, str]:
     folder = str(sandbox.folder.resolve())
-    own = {"HOME": folder, "TMPDIR": folder, "PYGLFW_LIBRARY": _glfw_library()}
+    own = {"HOME": folder, "TMPDIR": folder, "PYGLFW_LIBRARY": _glfw_library(interpreter)}
     return {**_FIXED_ENV, **own, **sandbox.env}
 
 
@@ -139,13 +184,14 @@ def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:
     # Not -I: it would ignore PYTHONHASHSEED, and no variable of the caller's gets through anyway.
     script = str(Path(enter.__file__).resolve())
     try:
+        interpreter = _interpreter(sandbox)
         return subprocess.Popen(
-            [sys.executable, "-s", "-P", "-S", "-B", script, str(lines_in)],
+            [interpreter.executable, "-s", "-P", "-S", "-B", script, str(lines_in)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(lines_in,),
-            env=_environment(sandbox),
+            env=_environment(sandbox, interpreter),
             cwd="/",
             start_new_session=True,
             bufsize=0,
@@ -185,7 +231,9 @@ def _first_line(process: SandboxedProcess) -> dict[str, Any]:
 
 
 def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> SandboxedProcess:
-    """Start a sandbox in which ``module.main(payload, send)`` runs, with the same libraries.
+    """Start a sandbox in which ``module.main(payload, send)`` runs.
+
+    It has the libraries of this process, or those of ``sandbox.python``.
 
     ``payload`` travels as JSON; ``send(line)`` inside sends one line of bytes up, to
     ``SandboxedProcess.lines``. Returns when every layer is in place and before the module is

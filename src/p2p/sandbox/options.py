@@ -60,6 +60,9 @@ class Sandbox:
     """The longest silence on the pipe."""
     env: Mapping[str, str] = field(default_factory=dict)
     """All that it finds in its environment, besides a small fixed set."""
+    python: Path | None = None
+    """The interpreter to run in, with its own libraries; None: this one. This package is importable
+    in it, so it must have what the module imports."""
     unsafe_local: bool = False
     """Run without a sandbox; see ``UNSAFE_LOCAL_WARNING``."""
 

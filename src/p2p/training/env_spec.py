@@ -10,6 +10,7 @@ import sys
 from functools import cache
 
 from p2p.config import TrainConfig
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError, registered
 from p2p.training.simulator import UnsupportedEnvironmentError, get_simulator
 from p2p.training.specs.records import EnvSpec
@@ -66,9 +67,12 @@ def get_env_spec(env_id: str, engine: str = "mujoco") -> EnvSpec:
     """The environment's facts, read once per process.
 
     Raises UnknownEnvironmentError for an id that is not registered, and
-    UnsupportedEnvironmentError for one whose simulator or spaces the engine cannot describe.
+    UnsupportedEnvironmentError for one whose simulator or spaces the engine cannot describe. An
+    engine that is installed beside this package starts for the first reading, which takes minutes;
+    EngineMissing says how to install it.
     """
-    registered(env_id, list_env_ids())
+    if not is_engine(engine):
+        registered(env_id, list_env_ids())
     return get_simulator(engine).read_spec(env_id)
 
 

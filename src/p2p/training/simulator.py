@@ -10,6 +10,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from p2p.training.engines.table import ENGINES as INSTALLED_APART
+from p2p.training.engines.table import is_engine
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -36,14 +39,20 @@ class SimulatorBackend(Protocol):
 
 
 ENGINES: Mapping[str, str] = {"mujoco": "p2p.training.specs.mujoco_backend:MujocoBackend"}
-"""Engine to the class of its backend, imported when it is asked for."""
+"""Engine to the class of its backend, imported when it is asked for. Those that are installed
+beside this package (training/engines) share one class."""
 
 
 @cache
 def get_simulator(engine: str = "mujoco") -> SimulatorBackend:
     """The backend of an engine, one per process; ValueError for an unknown one."""
+    if is_engine(engine):
+        from p2p.training.engines.facts import EngineBackend
+
+        return EngineBackend(engine)
     if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}; known: {', '.join(sorted(ENGINES))}")
+        known = ", ".join(sorted([*ENGINES, *INSTALLED_APART]))
+        raise ValueError(f"unknown engine {engine!r}; known: {known}")
     module, _, name = ENGINES[engine].partition(":")
     backend: SimulatorBackend = getattr(import_module(module), name)()
     return backend

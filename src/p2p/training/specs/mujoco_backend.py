@@ -27,6 +27,7 @@ from p2p.training.specs.records import (
     FootEntry,
     GeomEntry,
     JointEntry,
+    ObservationEntry,
     OpenRange,
     Vec3,
 )
@@ -93,56 +94,97 @@ def _check(env_id: str, env: Any) -> None:
 
 
 def _read(env_id: str, env: Any, scratch: Any) -> EnvSpec:
-    base, model = env.unwrapped, env.unwrapped.model
-    rest = mujoco.MjData(model)
-    mujoco.mj_forward(model, rest)
-    joints = tuple(_read_joint(model, rest, i) for i in range(model.njnt))
-    bodies, geoms = _read_bodies(model, rest), _read_geoms(model)
-    library = StateLibrary(model, joints, bodies, geoms)
+    base, space = env.unwrapped, env.action_space
+    robot = Robot.of(env)
+    facts = ModelFacts(robot)
     scratch.reset(seed=0)
-    made_up = made_up_samples(scratch, library, np.random.default_rng(0))
+    made_up = made_up_samples(scratch, facts.library, np.random.default_rng(0))
     name = env.spec.name
     switch = getattr(base, "_terminate_when_unhealthy", None)
     ranges = _healthy_ranges(base)
-    torso = _torso_joints(joints)
-    free = next((j for j in torso if j.type == "free"), None)
-    height = next((j for j in torso if j.height_offset is not None), None)
-    angle = None if free else next((j for j in torso if j.type == "hinge"), None)
     renderer = getattr(base, "mujoco_renderer", None)
-    robot = Robot.of(env)
-    space = env.action_space
-    return EnvSpec(
+    return facts.spec(
         env_id=env_id,
         name=name,
         engine=MujocoBackend.engine_name,
-        description=summary(name, joints, bodies, space.shape[0]),
-        observation=read_layout(made_up, real_samples(env, library, seed=0), library),
+        observation=read_layout(made_up, real_samples(env, facts.library, seed=0), facts.library),
         actions=tuple(
-            _read_action(model, i, joints, _open(space.low[i], space.high[i]))
+            read_action(base.model, i, facts.joints, _open(space.low[i], space.high[i]))
             for i in range(space.shape[0])
         ),
-        joints=joints,
-        bodies=bodies,
-        geoms=geoms,
-        camera=_read_camera(model, rest, getattr(renderer, "default_cam_config", None) or {}),
+        camera=getattr(renderer, "default_cam_config", None) or {},
         info_keys=_info_keys(env),
-        feet=_read_feet(robot, rest),
-        quantities=entries_of(robot),
-        dt=float(base.dt),
         frame_skip=int(base.frame_skip),
         max_episode_steps=env.spec.max_episode_steps,
         terminate_when_unhealthy=switch,
         healthy_ranges=ranges,
         termination=termination_text(name, switch, ranges),
-        total_mass=float(model.body_mass.sum()),
-        gravity=_vec3(model.opt.gravity),
-        uses_quaternion_orientation=free is not None,
-        z_height_qpos_idx=free.qpos_address + 2
-        if free
-        else (height.qpos_address if height else None),
-        torso_angle_qpos_idx=angle.qpos_address if angle else None,
-        torso_angvel_qvel_idx=angle.qvel_address if angle else None,
     )
+
+
+class ModelFacts:
+    """What can be told of a robot by its model alone, on any simulator that has one."""
+
+    def __init__(self, robot: Robot) -> None:
+        model = robot.model
+        self.robot = robot
+        self.rest = mujoco.MjData(model)
+        mujoco.mj_forward(model, self.rest)
+        self.joints = tuple(_read_joint(model, self.rest, i) for i in range(model.njnt))
+        self.bodies, self.geoms = _read_bodies(model, self.rest), _read_geoms(model)
+        self.library = StateLibrary(model, self.joints, self.bodies, self.geoms)
+
+    def spec(
+        self,
+        *,
+        env_id: str,
+        name: str,
+        engine: str,
+        observation: tuple[ObservationEntry, ...],
+        actions: tuple[ActionEntry, ...],
+        camera: Mapping[str, Any],
+        info_keys: dict[str, str],
+        frame_skip: int,
+        max_episode_steps: int | None,
+        terminate_when_unhealthy: bool | None,
+        healthy_ranges: dict[str, OpenRange],
+        termination: str,
+    ) -> EnvSpec:
+        """These and the model's own facts as one record."""
+        model, joints = self.robot.model, self.joints
+        torso = _torso_joints(joints)
+        free = next((j for j in torso if j.type == "free"), None)
+        height = next((j for j in torso if j.height_offset is not None), None)
+        angle = None if free else next((j for j in torso if j.type == "hinge"), None)
+        return EnvSpec(
+            env_id=env_id,
+            name=name,
+            engine=engine,
+            description=summary(name, joints, self.bodies, len(actions)),
+            observation=observation,
+            actions=actions,
+            joints=joints,
+            bodies=self.bodies,
+            geoms=self.geoms,
+            camera=_read_camera(model, self.rest, camera),
+            info_keys=info_keys,
+            feet=_read_feet(self.robot, self.rest),
+            quantities=entries_of(self.robot),
+            dt=self.robot.dt,
+            frame_skip=frame_skip,
+            max_episode_steps=max_episode_steps,
+            terminate_when_unhealthy=terminate_when_unhealthy,
+            healthy_ranges=healthy_ranges,
+            termination=termination,
+            total_mass=float(model.body_mass.sum()),
+            gravity=_vec3(model.opt.gravity),
+            uses_quaternion_orientation=free is not None,
+            z_height_qpos_idx=free.qpos_address + 2
+            if free
+            else (height.qpos_address if height else None),
+            torso_angle_qpos_idx=angle.qpos_address if angle else None,
+            torso_angvel_qvel_idx=angle.qvel_address if angle else None,
+        )
 
 
 def _info_keys(env: Any) -> dict[str, str]:
@@ -289,7 +331,7 @@ def _actuator_kind(model: mujoco.MjModel, i: int, joint: JointEntry | None) -> s
     return "torque" if joint is not None and joint.type == "hinge" else "force"
 
 
-def _read_action(
+def read_action(
     model: mujoco.MjModel, i: int, joints: tuple[JointEntry, ...], bounds: OpenRange
 ) -> ActionEntry:
     """One actuator, with the bounds that the action space gives it."""

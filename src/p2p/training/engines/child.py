@@ -1,0 +1,89 @@
+"""In the engine's own Python: step an environment without a reward, and write down what it is.
+
+Runs in the sandbox, as training does. Nothing that a model wrote is in it, so the kernels that it
+compiles may be kept for later processes.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import threading
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PACKAGES = ("mjlab", "isaaclab", "mujoco", "mujoco-warp", "newton", "warp-lang", "torch",
+            "rsl-rl-lib", "numpy")  # fmt: skip
+
+
+def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
+    """Make `env_id`, step it, and answer with a `done`; with `facts`, leave them in the folder."""
+
+    def tell(**message: Any) -> None:
+        send(json.dumps(message).encode())
+
+    began = time.monotonic()
+    doing = "importing the engine"
+    over = threading.Event()
+
+    def report() -> None:  # importing and compiling take minutes, and say nothing
+        while not over.wait(1.0):
+            tell(progress=doing, seconds=time.monotonic() - began)
+
+    threading.Thread(target=report, daemon=True).start()
+    from p2p.training.engines.engine_env import EngineOptions, default_device, get_adapter
+
+    adapter = get_adapter(payload["engine"])
+    if payload.get("registry"):
+        tell(done={"environments": adapter.environments()})
+        return
+    doing = "building the environment; kernels are compiled the first time, which takes minutes"
+    options = EngineOptions(device=default_device())
+    env = adapter.make(payload["env_id"], payload["num_envs"], options)
+    env.reset_batch(0)
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    width = env.single_action_space.shape[0]
+    env.step_batch(rng.uniform(-1, 1, (env.num_envs, width)))
+    env.restart(np.ones(env.num_envs, np.bool_))
+    doing = "stepping"
+    ready = time.monotonic()
+    for _ in range(payload["steps"]):
+        step = env.step_batch(rng.uniform(-1, 1, (env.num_envs, width)))
+    rate = env.num_envs * payload["steps"] / max(time.monotonic() - ready, 1e-9)
+    if payload.get("facts"):
+        doing = "reading the environment's facts"
+        from p2p.training.engines.live_spec import read_live_spec
+
+        folder = Path(payload["folder"]) / "facts"
+        env.write_model(folder / "model")
+        (folder / "spec.json").write_text(read_live_spec(payload["engine"], env).model_dump_json())
+        (folder / "preset.json").write_text(json.dumps(adapter.preset(payload["env_id"])))
+    over.set()
+    tell(
+        done={
+            "versions": {"python": platform.python_version(), **_versions()},
+            "device": options.device,
+            "observations": int(step.obs.shape[1]),
+            "actions": width,
+            "finite": bool(np.isfinite(step.obs).all()),
+            "steps_per_second": rate,
+            "seconds_to_start": ready - began,
+        }
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

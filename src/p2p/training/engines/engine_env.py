@@ -1,0 +1,284 @@
+"""What an engine's adapter gives, and what follows from it for every engine.
+
+An adapter is a module `p2p.training.engines.<name>`, imported by the engine's own Python only. It
+has the functions of `Adapter`, and its environments derive from `EngineEnv`: tensors on the
+engine's device inside, NumPy at the border, so that evaluation, trajectories and rewards are those
+of every other simulator. Frames are the world's, quaternions are (w, x, y, z), as MuJoCo has them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import mujoco
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+
+from p2p.training.engines.table import get_engine
+from p2p.training.envs.batch_data import BatchData
+from p2p.training.envs.batched_env import F64, Array, Bools, StepBatch
+from p2p.training.specs.quantities import Meter, Robot
+from p2p.training.trajectory import ENGINE_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Groups = dict[str, torch.Tensor]
+"""Observations by group, (N, ...) each: `actor`, and `critic` where the engine has another."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How environments are made; None leaves a setting as the engine has it."""
+
+    device: str = "cpu"
+    seed: int = 0
+    max_episode_steps: int | None = None
+    terminate_when_unhealthy: bool | None = None
+    """False: episodes end at their time limit only."""
+    noise: bool = False
+    """Whether observations are as noisy as the engine makes them for training."""
+    observe_time: bool = False
+    quantities: frozenset[str] = frozenset()
+    """Those of QUANTITIES that stand in the info of every step, as far as the robot has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a step led, before any episode is started anew."""
+
+    groups: Groups
+    reward: torch.Tensor
+    """(N,): the engine's own."""
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of the observation or of the action, as the engine names it."""
+
+    name: str
+    parts: tuple[str, ...]
+    """The name of each number of it: a joint, an axis, or its index."""
+    description: str = ""
+    unit: str = ""
+    scale: float | None = None
+    """Of an action: what 1.0 of it adds to the target."""
+
+
+class Adapter(Protocol):
+    """The functions of an adapter's module."""
+
+    def make(self, env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
+        """The environments; ConfigurationError for an id or a setting that there is not."""
+
+    def environments(self) -> list[dict[str, Any]]:
+        """Every id as `EngineEnvironment`, read off the engine's configurations."""
+
+    def preset(self, env_id: str) -> dict[str, Any]:
+        """The engine's own training configuration as fields of TrainConfig."""
+
+
+def get_adapter(name: str) -> Adapter:
+    return cast("Adapter", import_module(get_engine(name).adapter))
+
+
+def default_device() -> str:
+    """The GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class EngineEnv(ABC):
+    """N environments of an engine: a BatchedEnv, and the same with tensors (`step_tensors`).
+
+    A subclass sets the attributes below and implements the abstract methods. Its constructor ends
+    with `super().__init__(options)`.
+    """
+
+    env_id: str
+    num_envs: int
+    dt: float
+    """Seconds between two actions."""
+    frame_skip: int
+    max_episode_steps: int
+    device: str
+    model: mujoco.MjModel
+    """Of one environment: the engine's solver is MuJoCo's."""
+    start_qpos: Array
+    """The pose in which episodes begin, but for noise."""
+    observation_terms: tuple[Term, ...]
+    """Of the group `actor`, in the order of its numbers."""
+    action_terms: tuple[Term, ...]
+    terminations: tuple[str, ...]
+    """What ends an episode early, by the engine's names."""
+
+    @abstractmethod
+    def begin(self, rows: torch.Tensor | None, seed: int | None) -> Groups:
+        """Start these rows anew (None: all), with the engine's generators seeded where a seed is.
+
+        Rows that are not started anew keep their states and their part of the answer is ignored.
+        """
+
+    @abstractmethod
+    def advance(self, action: torch.Tensor) -> Reached:
+        """One step of every row, without any auto-reset."""
+
+    @abstractmethod
+    def field(self, name: str) -> torch.Tensor | None:
+        """A field of MjData, (N, ...), of the present states; `qpos`, `qvel` and `ctrl` always.
+
+        None: the engine does not have it; it then follows from these three, by MuJoCo itself.
+        """
+
+    @abstractmethod
+    def write_model(self, folder: Path) -> None:
+        """Write `scene.xml` and what it refers to, for whoever draws the model."""
+
+    def reported(self) -> dict[str, torch.Tensor]:
+        """What the engine reports of the states just reached, for `info`: (N, ...) each."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what is held."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        width = sum(len(term.parts) for term in self.observation_terms) + options.observe_time
+        self.single_observation_space = Box(-np.inf, np.inf, (width,), np.float64)
+        actions = sum(len(term.parts) for term in self.action_terms)
+        self.single_action_space = Box(-np.inf, np.inf, (actions,), np.float32)
+        self.robot = Robot(self.model, np.asarray(self.start_qpos, np.float64), self.dt)
+        self._observe_time = options.observe_time
+        self._meter = Meter(self.robot, options.quantities)
+        self._elapsed = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
+        self._groups: Groups = {}
+        self._fields: dict[str, Array] = {}
+        self._scratch = mujoco.MjData(self.model)
+
+    # --- with tensors -------------------------------------------------------------------------
+
+    def reset_tensors(self, seed: int | None = None) -> Groups:
+        self._elapsed.zero_()
+        self._groups = self._timed(self.begin(None, seed))
+        self._fields = {}
+        return self._groups
+
+    def step_tensors(self, action: torch.Tensor) -> Reached:
+        """Step every row. `restart_tensors` must start those that ended anew."""
+        reached = self.advance(action)
+        self._elapsed += 1
+        self._groups = self._timed(reached.groups)
+        self._fields = {}
+        return replace(reached, groups=self._groups)
+
+    def restart_tensors(self, rows: torch.Tensor) -> Groups:
+        """Start these rows, (N,) of bool, anew; the observations of all."""
+        ids = rows.nonzero().squeeze(-1)
+        if not len(ids):
+            return self._groups
+        self._elapsed[ids] = 0
+        begun = self._timed(self.begin(ids, None))
+        self._groups = {
+            name: torch.where(rows[:, None], begun[name], group)
+            for name, group in self._groups.items()
+        }
+        return self._groups
+
+    def _timed(self, groups: Groups) -> Groups:
+        # The engine may write to its own buffers again.
+        groups = {name: group.clone() for name, group in groups.items()}
+        if self._observe_time:
+            share = (self._elapsed / self.max_episode_steps)[:, None]
+            groups["actor"] = torch.cat([groups["actor"], share.to(groups["actor"].dtype)], dim=-1)
+        return groups
+
+    # --- at the border ------------------------------------------------------------------------
+
+    def reset_batch(self, seed: int | None = None) -> F64:
+        """Start every row anew; equal seeds give equal starts for equal numbers of rows."""
+        return _numpy(self.reset_tensors(seed)["actor"])
+
+    def step_batch(self, action: Array) -> StepBatch:
+        reached = self.step_tensors(
+            torch.as_tensor(np.asarray(action, np.float32), device=self.device)
+        )
+        next_obs = _numpy(reached.groups["actor"])
+        info = self.batch_info()
+        self._keep_reached()
+        obs = self.restart_tensors(reached.terminated | reached.truncated)
+        return StepBatch(
+            next_obs,
+            _numpy(obs["actor"]),
+            _numpy(reached.reward),
+            reached.terminated.cpu().numpy().astype(np.bool_),
+            reached.truncated.cpu().numpy().astype(np.bool_),
+            info,
+        )
+
+    def restart(self, rows: Bools) -> F64:
+        groups = self.restart_tensors(torch.as_tensor(np.array(rows), device=self.device))
+        return _numpy(groups["actor"])
+
+    def batch_info(self) -> Mapping[str, Array]:
+        """What `info` holds of the states just reached."""
+        reported = {name: _numpy(value) for name, value in self.reported().items()}
+        return self._meter.info(reported, self.batch_field)
+
+    def batch_field(self, name: str) -> Array:
+        """A field of the states just reached, (N, ...), as NumPy."""
+        if name not in self._fields:
+            values = self.field(name)
+            if values is None:
+                self._compute_fields(name)
+            else:
+                shape = getattr(self._scratch, name).shape
+                self._fields[name] = _numpy(values).reshape(self.num_envs, *shape)
+        return self._fields[name]
+
+    def _compute_fields(self, name: str) -> None:
+        """Let MuJoCo compute what the engine does not tell, row by row."""
+        states = [self.batch_field(field) for field in ("qpos", "qvel", "ctrl")]
+        rows = []
+        for qpos, qvel, ctrl in zip(*states, strict=True):
+            data = self._place(qpos, qvel, ctrl)
+            rows.append(np.array(getattr(data, name)))
+        self._fields[name] = np.stack(rows)
+
+    def _place(self, qpos: Array, qvel: Array, ctrl: Array) -> mujoco.MjData:
+        data = self._scratch
+        data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+        mujoco.mj_forward(self.model, data)
+        mujoco.mj_rnePostConstraint(self.model, data)
+        return data
+
+    def _keep_reached(self) -> None:
+        """Rows that end are about to be written over: keep what side information may ask for."""
+        for name in ENGINE_COLUMNS:
+            self.batch_field(name)
+
+    def side_info(self) -> dict[str, Any]:
+        return {"mj_model": self.model, "mj_data": BatchData(self.model, self.batch_field)}
+
+    def row_side_info(self, i: int) -> dict[str, Any]:
+        state = (self.batch_field(name)[i] for name in ("qpos", "qvel", "ctrl"))
+        return {"mj_model": self.model, "mj_data": self._place(*state)}
+
+    def trajectory_fields(self) -> dict[str, Array]:
+        return {name: self.batch_field(name) for name in ENGINE_COLUMNS}
+
+    def state_dict(self) -> dict[str, Array]:
+        raise NotImplementedError(f"{self.env_id}: a GPU simulator's state is not saved")
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        raise NotImplementedError(f"{self.env_id}: a GPU simulator's state is not saved")
+
+
+def _numpy(tensor: torch.Tensor) -> F64:
+    """A copy of its own, as float64."""
+    return tensor.detach().cpu().numpy().astype(np.float64)

@@ -1,0 +1,197 @@
+"""The engine as this process sees it: its child processes, and the facts that they leave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from p2p import files
+from p2p.config import ConfigurationError
+from p2p.sandbox import Sandbox, read_message, start
+from p2p.training.engines.table import (
+    Installed,
+    engine_environments,
+    engine_folder,
+    get_engine,
+    installed,
+    is_engine,
+)
+from p2p.training.specs.records import EnvSpec
+
+if TYPE_CHECKING:
+    from p2p.sandbox import SandboxExit
+
+CHILD = "p2p.training.engines.child"
+START_SECONDS = 1800.0
+"""To import an engine and to compile its kernels on a busy machine."""
+FACTS_ENVS = 4
+
+
+class EngineFailed(Exception):
+    """An engine's process ended without its answer."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What of a Sandbox depends on the engine."""
+
+    python: Path | None = None
+    readable: tuple[Path, ...] = ()
+    env: Mapping[str, str] | None = None
+
+
+def surroundings(engine: str, folder: Path) -> Surroundings:
+    """For a process of this engine that writes to `folder`; of MuJoCo there is nothing special.
+
+    Compiled kernels are linked into the folder: the process can read them, and what it compiles
+    itself stays there, because a reward may have had a hand in it. Raises EngineMissing.
+    """
+    if not is_engine(engine):
+        return Surroundings()
+    return _surroundings(engine, installed(engine), engine_folder(engine), folder)
+
+
+def _surroundings(engine: str, found: Installed, home: Path, folder: Path) -> Surroundings:
+    kernels = folder / "kernels"
+    for module in home.glob("kernels/*/*"):
+        link = kernels / module.parent.name / module.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(module)
+    env = {"WARP_CACHE_PATH": str(kernels), **get_engine(engine).env}
+    return Surroundings(found.python, (home / "kernels",), env)
+
+
+def run_child(
+    engine: str,
+    *,
+    found: Installed | None = None,
+    home: Path | None = None,
+    keep: Callable[[Path], None] = lambda _: None,
+    on_progress: Callable[[str, float], None] = lambda *_: None,
+    unsafe_local: bool = False,
+    **payload: Any,
+) -> dict[str, Any]:
+    """Run the engine's own side and return its answer; kernels that it compiled are kept.
+
+    `keep` is called with the folder that it wrote to, before that goes. Raises EngineFailed.
+    """
+    home = home or engine_folder(engine)
+    (home / "kernels").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="p2p-engine-") as name:
+        folder = Path(name)
+        around = _surroundings(engine, found or installed(engine), home, folder)
+        sandbox = Sandbox(
+            folder=folder,
+            python=around.python,
+            readable=around.readable,
+            env=around.env or {},
+            wall_seconds=START_SECONDS,
+            unsafe_local=unsafe_local,
+        )
+        answer: dict[str, Any] | None = None
+        with start(CHILD, {**payload, "engine": engine, "folder": name}, sandbox) as process:
+            for line in process.lines():
+                message = read_message(line)
+                answer = message.get("done", answer)
+                if "progress" in message:
+                    on_progress(str(message["progress"]), float(message["seconds"]))
+            end = process.wait()
+        _keep_kernels(folder / "kernels", home / "kernels")
+        if answer is None:
+            raise EngineFailed(f"{engine} did not start: {_reason(end)}", end.output_tail)
+        keep(folder)
+        return answer
+
+
+def _reason(end: SandboxExit) -> str:
+    lines = [line for line in end.output_tail.splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else ""
+    return end.message if last in end.message else f"{end.message}; {last}"
+
+
+def _keep_kernels(source: Path, target: Path) -> None:
+    """Move newly compiled modules to where later processes find them."""
+    for module in source.glob("*/*"):
+        place = target / module.parent.name / module.name
+        if module.is_symlink() or place.exists() or not module.is_dir():
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_name(f".{place.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(module, partial)
+        partial.replace(place)
+
+
+def facts_folder(engine: str, env_id: str) -> Path:
+    """Where `spec.json`, `preset.json` and `model/scene.xml` of an environment lie, once read."""
+    return engine_folder(engine) / "facts" / get_engine(engine).version / env_id
+
+
+def read_facts(
+    engine: str, env_id: str, on_progress: Callable[[str, float], None] = lambda *_: None
+) -> Path:
+    """The folder with an environment's facts; the first time, the engine is started for it."""
+    if env_id not in engine_environments(engine):
+        from p2p.training.envs.registry import UnknownEnvironmentError
+
+        raise UnknownEnvironmentError(env_id, engine_environments(engine))
+    target = facts_folder(engine, env_id)
+    if (target / "spec.json").exists():
+        return target
+    needs = engine_environments(engine)[env_id].needs
+
+    def keep(folder: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with files.locked(target.parent / f".{env_id}.lock"):
+            if not target.exists():
+                partial = target.with_name(f".{env_id}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                shutil.copytree(folder / "facts", partial)
+                partial.replace(target)
+
+    try:
+        run_child(
+            engine, env_id=env_id, num_envs=FACTS_ENVS, steps=1, facts=True,
+            keep=keep, on_progress=on_progress,
+        )  # fmt: skip
+    except EngineFailed as error:
+        hint = f" (it needs {needs})" if needs else ""
+        raise ConfigurationError(f"{env_id}{hint}: {error}") from error
+    return target
+
+
+@cache
+def engine_preset(engine: str, env_id: str) -> dict[str, Any]:
+    """The engine's own training configuration of an environment, as fields of TrainConfig."""
+    preset: dict[str, Any] = json.loads((read_facts(engine, env_id) / "preset.json").read_text())
+    return preset
+
+
+class EngineBackend:
+    """The SimulatorBackend of an engine that is installed beside this package."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine_name = engine
+
+    def read_spec(self, env_id: str) -> EnvSpec:
+        text = (read_facts(self.engine_name, env_id) / "spec.json").read_bytes()
+        return EnvSpec.model_validate_json(text)
+
+    def extract_side_info(self, env: Any) -> dict[str, Any]:
+        raise NotImplementedError(f"{self.engine_name} steps batches: see EngineEnv.side_info")
+
+    def reward_namespace(self) -> dict[str, Any]:
+        import mujoco
+
+        return {"mujoco": mujoco}

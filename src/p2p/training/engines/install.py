@@ -1,0 +1,217 @@
+"""Installing an engine: a virtual environment with pinned packages, and warm kernels.
+
+Every step looks first whether it is done, so a second call finishes what a first one left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from p2p import files
+from p2p.config import ConfigurationError
+from p2p.training.engines.facts import EngineFailed, run_child
+from p2p.training.engines.table import (
+    WORKER_REQUIREMENTS,
+    Engine,
+    Installed,
+    engine_folder,
+    find_installed,
+    get_engine,
+)
+
+Progress = Callable[[str], None]
+_SHOWN = 100
+_VERSIONS = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+TRIAL_ENVS, TRIAL_STEPS = 4, 20
+
+
+def find_python(engine: Engine, python: str | None = None) -> Path:
+    """An interpreter that the engine takes; ConfigurationError says which ones it does."""
+    names = [python] if python else [sys.executable, *(f"python{v}" for v in engine.python)]
+    for name in names:
+        path = shutil.which(name)
+        if path is not None and _python_version(path) in engine.python:
+            return Path(path).absolute()
+    wanted = " or ".join(engine.python)
+    given = f"{python} is none; " if python else ""
+    raise ConfigurationError(
+        f"{engine.name} needs Python {wanted}: {given}name one with --python /path/to/python"
+    )
+
+
+def _python_version(python: str | Path) -> str:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        answer = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()
+
+
+def package_versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
+    """Which of these packages an interpreter has, and in which version."""
+    names = [_package(requirement) for requirement in requirements]
+    answer = subprocess.run(
+        [python, "-I", "-c", _VERSIONS, *names],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    versions: dict[str, str] = json.loads(answer.stdout)
+    return versions
+
+
+def _package(requirement: str) -> str:
+    return requirement.partition("==")[0].partition(">=")[0]
+
+
+def missing(engine: Engine, python: Path) -> list[str]:
+    """The requirements that an interpreter does not meet."""
+    wanted = (*engine.requirements, *WORKER_REQUIREMENTS)
+    versions = package_versions(python, wanted)
+    return [
+        requirement
+        for requirement in wanted
+        if _package(requirement) not in versions
+        # A local version such as 2.13.0+cpu is the same release.
+        or requirement.partition("==")[2]
+        not in ("", versions[_package(requirement)].partition("+")[0])
+    ]
+
+
+def install(
+    name: str,
+    *,
+    folder: Path | None = None,
+    python: str | None = None,
+    on_progress: Progress = lambda _: None,
+    unsafe_local: bool = False,
+) -> Installed:
+    """Install an engine, or finish installing it; afterwards its smallest environment stepped.
+
+    `python` is the interpreter to build on. One that has the engine already, in the pinned
+    versions, is used as it is. Raises ConfigurationError and EngineFailed.
+    """
+    engine = get_engine(name)
+    home = (folder or engine_folder(name)).absolute()
+    venv = home / "venv" / "bin" / "python"
+    home.mkdir(parents=True, exist_ok=True)
+    with files.locked(home / ".lock", patience_s=1.0):
+        known = find_installed(name, home)
+        if known is None or python is not None:
+            base = find_python(engine, python)
+            chosen = base if python is not None and not missing(engine, base) else venv
+            if chosen is venv:
+                _check_space(engine, home)
+                _build(engine, base, home, on_progress)
+            versions = package_versions(chosen, engine.requirements)
+            known = Installed(engine=name, version=engine.version, python=chosen, versions=versions)
+        check(name, found=known, folder=home, on_progress=on_progress, unsafe_local=unsafe_local)
+        files.write_text(home / "engine.json", known.model_dump_json(indent=2) + "\n")
+    return known
+
+
+def check(
+    name: str,
+    *,
+    found: Installed | None = None,
+    folder: Path | None = None,
+    on_progress: Progress = lambda _: None,
+    unsafe_local: bool = False,
+) -> dict[str, Any]:
+    """Step the engine's smallest environment in the sandbox, and say what was seen."""
+    engine = get_engine(name)
+    return run_child(
+        name,
+        found=found,
+        home=folder,
+        env_id=engine.trial,
+        num_envs=TRIAL_ENVS,
+        steps=TRIAL_STEPS,
+        on_progress=lambda what, seconds: on_progress(f"{what} ({seconds:.0f} s)"),
+        unsafe_local=unsafe_local,
+    )
+
+
+def _check_space(engine: Engine, home: Path) -> None:
+    free = shutil.disk_usage(home).free / 1e9
+    if free < engine.disk_gb and not (home / "venv").exists():
+        raise ConfigurationError(
+            f"{home} has {free:.1f} GB left and {engine.name} takes {engine.disk_gb:g} GB: "
+            "name another place with --folder, or in P2P_ENGINES_DIR"
+        )
+
+
+def _build(engine: Engine, base: Path, home: Path, on_progress: Progress) -> None:
+    """The virtual environment and its packages."""
+    python = home / "venv" / "bin" / "python"
+    log = home / "install.log"
+    if not _python_version(python):
+        shutil.rmtree(home / "venv", ignore_errors=True)
+        on_progress(f"making a virtual environment with {base}")
+        _run([str(base), "-m", "venv", str(home / "venv")], log, on_progress)
+    if wanted := missing(engine, python):
+        on_progress(f"installing {', '.join(wanted)}")
+        uv = shutil.which("uv")
+        pip = (
+            [uv, "pip", "install", "--python", str(python)]
+            if uv
+            else [str(python), "-m", "pip", "install", "--disable-pip-version-check"]
+        )
+        # All pins at once, so that nothing that is missing can move one that is there.
+        _run([*pip, *engine.requirements, *WORKER_REQUIREMENTS], log, on_progress)
+        if left := missing(engine, python):
+            raise EngineFailed(f"pip did not install {', '.join(left)}; see {log}")
+
+
+def _run(command: Sequence[str], log: Path, on_progress: Progress) -> None:
+    """Run a program to its end; when this process is interrupted, it ends, too."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    last = ""
+    with (
+        log.open("a", encoding="utf-8") as file,
+        subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                file.write(line)
+                if line.strip():
+                    last = line.strip()
+                    on_progress(last[:_SHOWN])
+            code = process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
+    if code:
+        raise EngineFailed(f"{Path(command[0]).name} failed: {last[:300]}; see {log}")

@@ -1,0 +1,101 @@
+"""The facts of an engine's environment, read off the live one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from p2p.training.specs.mujoco_backend import ModelFacts, read_action
+from p2p.training.specs.observation_layout import Samples, StateLibrary, read_layout
+from p2p.training.specs.records import ActionEntry, EnvSpec, ObservationEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from p2p.training.engines.engine_env import EngineEnv, Term
+
+SAMPLED_STEPS = 40
+SAMPLED_ROWS = 4
+
+
+def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
+    """Everything that a reward author has to know."""
+    facts = ModelFacts(env.robot)
+    samples, keys = _samples(env, facts.library)
+    layout = read_layout(None, samples, facts.library)
+    ends = ", ".join(env.terminations)
+    return facts.spec(
+        env_id=env.env_id,
+        name=env.env_id,
+        engine=engine,
+        observation=tuple(_named(layout, env.observation_terms)),
+        actions=tuple(_actions(env, facts)),
+        camera={},
+        info_keys=keys,
+        frame_skip=env.frame_skip,
+        max_episode_steps=env.max_episode_steps,
+        terminate_when_unhealthy=True if env.terminations else None,
+        healthy_ranges={},
+        termination=f"ended by the engine's own terms: {ends}" if ends else "never ends early",
+    )
+
+
+def _samples(env: EngineEnv, library: StateLibrary) -> tuple[Samples, dict[str, str]]:
+    """Random play, and the keys that its info had."""
+    rng = np.random.default_rng(0)
+    env.reset_batch(0)
+    observations, snapshots, keys = [], [], dict[str, str]()
+    for _ in range(SAMPLED_STEPS):
+        action = rng.uniform(-1, 1, (env.num_envs, *env.single_action_space.shape))
+        step = env.step_batch(action)
+        for row in range(min(env.num_envs, SAMPLED_ROWS)):
+            observations.append(step.next_obs[row])
+            snapshots.append(library.snapshot(env.row_side_info(row)["mj_data"]))
+        keys = {
+            name: f"as the engine reports it, {values[0].size} numbers"
+            for name, values in step.info.items()
+        }
+    return Samples(np.stack(observations), library.values(np.stack(snapshots))), keys
+
+
+def _named(layout: Sequence[ObservationEntry], terms: Sequence[Term]) -> list[ObservationEntry]:
+    """What experiments found, and the engine's own name for it."""
+    labels = [(term, part) for term in terms for part in term.parts]
+    entries = []
+    for entry, (term, part) in zip(layout, labels, strict=True):
+        label = f"{term.name}_{part}" if part else term.name
+        if entry.source is None:
+            text = term.description or "as the engine computes it"
+            text = f"{term.name}: {text} ({part})" if part else f"{term.name}: {text}"
+            changes = {"name": label, "unit": term.unit, "description": text}
+        else:
+            changes = {"description": f"{label}: {entry.description}"}
+        entries.append(entry.model_copy(update=changes))
+    return entries
+
+
+def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
+    """Each number of the action: with the actuator of its joint, where there is one."""
+    model = env.model
+    by_joint = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu)}
+    ids = {joint.name: joint.id for joint in facts.joints}
+    entries = []
+    for term in env.action_terms:
+        for part in term.parts:
+            index = len(entries)
+            joint = next((ids[name] for name in ids if name.rpartition("/")[2] == part), None)
+            actuator = None if joint is None else by_joint.get(joint)
+            if actuator is None:
+                entry = ActionEntry(
+                    index=index, name=f"{term.name}_{part}", joint=None, kind=term.name,
+                    low=None, high=None, gear=1.0, unit="", description=term.description,
+                )  # fmt: skip
+            else:
+                entry = read_action(model, actuator, facts.joints, (None, None))
+                scale = "" if term.scale is None else f"; 1.0 is {term.scale:g} of it"
+                entry = entry.model_copy(
+                    update={"index": index, "description": f"{entry.description}{scale}"}
+                )
+            entries.append(entry)
+    return entries

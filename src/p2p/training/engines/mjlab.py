@@ -1,0 +1,178 @@
+"""mjlab's environments: MuJoCo Warp under Isaac Lab's managers."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import TYPE_CHECKING, Any
+
+import mjlab.tasks  # noqa: F401 - registers them
+import numpy as np
+import torch
+from mjlab.envs import ManagerBasedRlEnv
+from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
+
+from p2p.config import ConfigurationError
+from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UP_TO_DATE = frozenset({
+    "qpos", "qvel", "ctrl", "act", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos",
+    "geom_xmat", "site_xpos", "site_xmat", "subtree_com", "cvel", "cinert", "actuator_force",
+    "actuator_velocity", "actuator_length", "qfrc_actuator", "qfrc_constraint", "sensordata",
+    "mocap_pos", "mocap_quat",
+})  # fmt: skip
+"""Fields that MuJoCo Warp has computed after a step; in others (cfrc_ext) it leaves zeros."""
+AXES = {3: ("x", "y", "z"), 4: ("w", "x", "y", "z")}
+
+
+def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
+    if env_id not in list_tasks():
+        raise ConfigurationError(f"mjlab has no {env_id!r}; it has {', '.join(list_tasks())}")
+    return MjlabEnv(env_id, num_envs, options)
+
+
+def environments() -> list[dict[str, Any]]:
+    entries = []
+    for env_id in list_tasks():
+        cfg = load_env_cfg(env_id)
+        dt = cfg.sim.mujoco.timestep * cfg.decimation
+        steps = math.ceil(cfg.episode_length_s / dt)
+        needs = ""
+        if "Tracking" in env_id:
+            needs = "a motion file of your own, which this package does not pass on"
+        elif env_id.endswith(("-Rgb", "-Depth")) or "-Seg-" in env_id:
+            needs = "observations that are images, which training here does not take"
+        entries.append({"env_id": env_id, "dt": dt, "max_episode_steps": steps, "needs": needs})
+    return entries
+
+
+def preset(env_id: str) -> dict[str, Any]:
+    rl = load_rl_cfg(env_id)
+    algorithm, actor = rl.algorithm, rl.actor
+    adaptive = algorithm.schedule == "adaptive"
+    return {
+        "num_steps": rl.num_steps_per_env,
+        "num_minibatches": algorithm.num_mini_batches,
+        "update_epochs": algorithm.num_learning_epochs,
+        "learning_rate": algorithm.learning_rate,
+        "gamma": algorithm.gamma,
+        "gae_lambda": algorithm.lam,
+        "clip_coef": algorithm.clip_param,
+        "clip_vloss": algorithm.use_clipped_value_loss,
+        "ent_coef": algorithm.entropy_coef,
+        "vf_coef": algorithm.value_loss_coef,
+        "max_grad_norm": algorithm.max_grad_norm,
+        "target_kl": algorithm.desired_kl if adaptive else None,
+        "net_arch": list(actor.hidden_dims),
+        "activation": actor.activation,
+        "log_std_init": math.log(actor.distribution_cfg["init_std"]),
+        "normalize_obs": actor.obs_normalization,
+        "normalize_reward": False,
+    }
+
+
+class MjlabEnv(EngineEnv):
+    """A task of mjlab; its own reward is kept beside ours, for comparison."""
+
+    def __init__(self, env_id: str, num_envs: int, options: EngineOptions) -> None:
+        cfg = load_env_cfg(env_id)
+        cfg.scene.num_envs, cfg.seed = num_envs, options.seed
+        cfg.auto_reset = False  # so that the last state of an episode can be seen
+        cfg.scale_rewards_by_dt = False
+        terrain = cfg.scene.terrain
+        if terrain is None or terrain.terrain_type == "plane":
+            cfg.scene.env_spacing = 0.0  # worlds are apart anyway: all start at the origin
+        if not options.noise:
+            for group in cfg.observations.values():
+                group.enable_corruption = False
+        step = cfg.sim.mujoco.timestep * cfg.decimation
+        if options.max_episode_steps is not None:
+            cfg.episode_length_s = options.max_episode_steps * step
+        if options.terminate_when_unhealthy is False:
+            cfg.terminations = {
+                name: term for name, term in cfg.terminations.items() if term.time_out
+            }
+        self.env = env = ManagerBasedRlEnv(cfg, device=options.device)
+        self.env_id, self.num_envs, self.device = env_id, num_envs, options.device
+        self.dt, self.frame_skip = float(env.step_dt), int(cfg.decimation)
+        self.max_episode_steps = int(env.max_episode_length)
+        self.model = env.sim.mj_model
+        self.start_qpos = np.array(
+            self.model.key_qpos[0] if self.model.nkey else self.model.qpos0, np.float64
+        )
+        self.observation_terms = tuple(self._observation_terms())
+        self.action_terms = tuple(map(self._action_term, env.action_manager.active_terms))
+        self.terminations = tuple(
+            name for name, term in cfg.terminations.items() if not term.time_out
+        )
+        super().__init__(options)
+
+    def begin(self, rows: torch.Tensor | None, seed: int | None) -> Groups:
+        return self._groups_of(self.env.reset(seed=seed, env_ids=rows)[0])
+
+    def advance(self, action: torch.Tensor) -> Reached:
+        groups, reward, terminated, truncated, _ = self.env.step(action)
+        ends = terminated.clone(), truncated.clone()
+        return Reached(self._groups_of(groups), reward.clone(), *ends)
+
+    def field(self, name: str) -> torch.Tensor | None:
+        if name not in UP_TO_DATE:
+            return None
+        values = getattr(self.env.sim.data, name)
+        return values[:]
+
+    def reported(self) -> dict[str, torch.Tensor]:
+        manager = self.env.command_manager
+        return {f"command_{name}": manager.get_command(name) for name in manager.active_terms}
+
+    def write_model(self, folder: Path) -> None:
+        self.env.scene.write(folder)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _groups_of(self, groups: dict[str, Any]) -> Groups:
+        actor = groups["actor"]
+        return {"actor": actor, "critic": groups.get("critic", actor)}
+
+    def _observation_terms(self) -> list[Term]:
+        manager = self.env.observation_manager
+        names = manager.active_terms.get("actor")
+        if names is None or not manager.group_obs_concatenate["actor"]:
+            raise ConfigurationError(f"{self.env_id} has no vector of observations")
+        terms = []
+        for name, shape in zip(names, manager.group_obs_term_dim["actor"], strict=True):
+            if len(shape) != 1:
+                raise ConfigurationError(f"{self.env_id}: {name} is an image, not a vector")
+            cfg = manager.get_term_cfg("actor", name)
+            text = inspect.getdoc(cfg.func) or ""
+            terms.append(Term(name, self._parts(cfg.params, shape[0]), text.partition("\n")[0]))
+        return terms
+
+    def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
+        """The joints of a term that has a number for each, axes, or plain numbers."""
+        asset = params.get("asset_cfg")
+        entities = [entity for entity in self.env.scene.entities.values() if entity.joint_names]
+        if asset is not None and self.env.scene[asset.name].joint_names:
+            names = self.env.scene[asset.name].joint_names
+            chosen = names if isinstance(asset.joint_ids, slice) else asset.joint_names or ()
+            if len(chosen) == width:
+                return tuple(chosen)
+        if len(entities) == 1 and len(entities[0].joint_names) == width and width > 4:
+            return tuple(entities[0].joint_names)
+        if width == 1:
+            return ("",)
+        return AXES.get(width, tuple(map(str, range(width))))
+
+    def _action_term(self, name: str) -> Term:
+        term = self.env.action_manager.get_term(name)
+        parts = tuple(getattr(term, "_target_names", ())) or tuple(map(str, range(term.action_dim)))
+        scale = getattr(term, "scale", None)
+        if isinstance(scale, torch.Tensor):
+            values = scale.reshape(-1, len(parts))[0].tolist()
+            scale = values[0] if len(set(values)) == 1 else None
+        text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
+        return Term(name, parts, text, scale=scale)

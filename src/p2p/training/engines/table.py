@@ -1,0 +1,164 @@
+"""The engines that are installed beside this package, as data.
+
+Their pins exclude ours, so an engine is a virtual environment in which the same worker runs. Its
+folder is `P2P_ENGINES_DIR/<name>`: `venv`, `kernels` (compiled ones), `facts` (by version), and
+`engine.json`, which is there once the installation is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from p2p.config import ConfigurationError
+from p2p.contracts import Record
+from p2p.settings import get_settings
+
+WORKER_REQUIREMENTS = (
+    "pydantic>=2.10,<3",
+    "pydantic-settings>=2.6,<3",
+    "safetensors>=0.5,<1",
+    "gymnasium>=1.0,<2",
+)
+"""What the worker itself imports in an engine's environment, besides numpy, torch and mujoco."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One simulator: what to install, and what its processes need."""
+
+    name: str
+    title: str
+    requirements: tuple[str, ...]
+    """Pinned; of these and nothing else its version is made."""
+    python: tuple[str, ...]
+    """Python versions that it takes, the best first."""
+    disk_gb: float
+    minutes: float
+    """To install where nothing is there yet, kernels included."""
+    trial: str
+    """The environment that a check steps: the smallest."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its processes."""
+    notes: str = ""
+    """What a person is told before it is installed."""
+
+    @property
+    def adapter(self) -> str:
+        """The module that makes its environments; only the engine's own Python can import it."""
+        return f"p2p.training.engines.{self.name}"
+
+    @property
+    def version(self) -> str:
+        """Of its main package: facts are kept by it."""
+        return self.requirements[0].partition("==")[2]
+
+
+ENGINES: Mapping[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine(
+            name="mjlab",
+            title="mjlab: MuJoCo Warp with Isaac Lab's managers; Unitree G1 and Go1",
+            requirements=(
+                "mjlab==1.6.0",
+                "mujoco==3.11.0",
+                "mujoco-mjx==3.11.0",
+                "mujoco-warp==3.11.0",
+                "rsl-rl-lib==5.4.2",
+                "torch==2.13.0",
+                "torchvision==0.28.0",
+                "warp-lang==1.19.0",
+            ),
+            python=("3.11", "3.12", "3.13"),
+            disk_gb=3.0,
+            minutes=10,
+            trial="Mjlab-Cartpole-Balance",
+            # It looks for these two programs when it is imported; nothing here calls them.
+            env={"IMAGEIO_FFMPEG_EXE": "/bin/false", "GIT_PYTHON_REFRESH": "quiet"},
+            notes="with CUDA's wheels, which pip takes on x86-64, about 6 GB more",
+        ),
+    )
+}
+"""By the name that `engine` of TrainConfig has."""
+
+
+class EngineMissing(ConfigurationError):
+    """The engine is known, and not installed; the message says how to install it."""
+
+
+class Installed(Record):
+    """`engine.json`: an installation that is complete."""
+
+    engine: str
+    version: str
+    python: Path
+    versions: dict[str, str]
+    """Of the packages that were asked for."""
+
+
+class EngineEnvironment(Record):
+    """One id of an engine, as listed without starting it."""
+
+    env_id: str
+    dt: float
+    max_episode_steps: int
+    needs: str = ""
+    """What it needs besides the engine: a download, another physics engine."""
+
+
+def is_engine(name: str) -> bool:
+    """Whether this simulator runs in an environment of its own."""
+    return name in ENGINES
+
+
+def get_engine(name: str) -> Engine:
+    if name not in ENGINES:
+        raise ConfigurationError(f"no engine {name!r}; there are {', '.join(ENGINES)}")
+    return ENGINES[name]
+
+
+def engine_folder(name: str) -> Path:
+    return get_settings().engines_dir / get_engine(name).name
+
+
+def find_installed(name: str, folder: Path | None = None) -> Installed | None:
+    """What is installed; None: nothing, not to its end, or another version."""
+    path = (folder or engine_folder(name)) / "engine.json"
+    try:
+        installed = Installed.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    current = installed.version == get_engine(name).version and installed.python.exists()
+    return installed if current else None
+
+
+def installed(name: str) -> Installed:
+    """What is installed; EngineMissing, with the command that helps, where nothing is."""
+    found = find_installed(name)
+    if found is None:
+        raise EngineMissing(
+            f"the engine {name!r} is not installed: p2p engines install {name} "
+            f"(about {get_engine(name).disk_gb:g} GB)"
+        )
+    return found
+
+
+@cache
+def engine_environments(name: str) -> Mapping[str, EngineEnvironment]:
+    """The ids of an engine, from the list that scripts/engine_registry.py writes."""
+    path = resources.files("p2p.training.engines").joinpath(f"{get_engine(name).name}.json")
+    entries: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    return {entry["env_id"]: EngineEnvironment.model_validate(entry) for entry in entries}
+
+
+def engine_of(env_id: str) -> str | None:
+    """The engine that has this id, if one does."""
+    return next((name for name in ENGINES if env_id in engine_environments(name)), None)
