@@ -177,6 +177,8 @@ def _moves_in_plane(model: mujoco.MjModel, data: mujoco.MjData, normal: int) -> 
     return bool(np.all((hinge & (along > 0.99)) | (slide & (along < 0.01))))
 
 
+SLICES, STACKS = 20, 10
+"""Of round shapes. MuJoCo's 28 by 16 look the same at this size and take a fifth longer."""
 EDGE = 20
 """Difference of neighbouring pixels, of 255, from which they are an edge to be smoothed."""
 NOT_DRAWN = (
@@ -257,6 +259,7 @@ class Scene:
         model.vis.global_.offheight = max(height, model.vis.global_.offheight)
         # Multisampling in software takes twice the time of all the rest; see smooth_edges.
         model.vis.quality.offsamples = 0
+        model.vis.quality.numslices, model.vis.quality.numstacks = SLICES, STACKS
         _light_up(model)
         self._moving = _moving_geoms(model)
         self._ground = _lay_ground(model)
@@ -271,9 +274,8 @@ class Scene:
         self._options, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
         self._viewport = mujoco.MjrRect(0, 0, width, height)
         self._pixels: NDArray[np.uint8] = np.empty((height, width, 3), np.uint8)
-        self._sky = np.broadcast_to(
-            np.linspace(SKY[0], SKY[1], height)[:, None].astype(np.uint8), (height, width, 3)
-        )
+        shades = np.linspace(SKY[0], SKY[1], height)[:, None].astype(np.uint8)
+        self._sky = np.repeat(shades, width, axis=1)
 
     def picture(self, data: mujoco.MjData, view: mujoco.MjvCamera) -> Frame:
         """What the camera sees of this state, as an array of its own."""
@@ -284,7 +286,10 @@ class Scene:
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._draw)
         frame = np.ascontiguousarray(self._pixels[::-1])  # OpenGL counts rows from below
         empty = (frame[..., 0] | frame[..., 1] | frame[..., 2]) == 0
-        np.copyto(frame, self._sky, where=empty[..., None])
+        above = np.flatnonzero(empty.any(axis=1))
+        if len(above):  # half the time of looking at all rows
+            sky = slice(above[0], above[-1] + 1)
+            np.copyto(frame[sky], self._sky[sky], where=empty[sky, :, None])
         smooth_edges(frame)
         return frame
 
