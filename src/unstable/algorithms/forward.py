@@ -130,9 +130,10 @@ def packed_attention(
     if packed_layout is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        return sdpa_attention_forward(
+        attended: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
+        return attended
     for unknown in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(unknown) is not None:
             raise ValueError(f"{type(module).__name__} attends with {unknown}: it cannot be packed")

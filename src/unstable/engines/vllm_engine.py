@@ -349,7 +349,7 @@ def _without_weights(model: str) -> PreTrainedModel:
     try:
         config = AutoConfig.from_pretrained(model).get_text_config()
         with torch.device("meta"):
-            layers: PreTrainedModel = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+            layers: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError) as error:
         raise EngineError(f"model {model}: {error}") from error
     return layers

@@ -222,7 +222,7 @@ def _warm_up(
         optimizer.step()
         optimizer.zero_grad()
         report(TinyProgress("warm-up", step + 1, plan.steps, total))
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
 
 
 def _illegal_share(

@@ -38,7 +38,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([END, PAD, MOVE])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,
@@ -96,7 +96,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+        return Qwen3ForCausalLM(config)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def sample_moves(
         torch.manual_seed(seed)
         for length, numbers in sorted(by_length.items()):  # alike in length: nothing to pad
             ids = torch.tensor([prompts[number] for number in numbers])
-            tokens = model.generate(  # type: ignore[misc]
+            tokens = model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=True,
