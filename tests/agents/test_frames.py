@@ -94,6 +94,13 @@ def walk(seconds: float, falls_at: float, faster_at: float = 1e9) -> RecordedEpi
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("measured", ["what no column holds", "body_up[1, z]", "the speed of com"])
+def test_bursts_are_found_whatever_the_criteria_name(measured):
+    config = TrainConfig(env_id="HalfCheetah-v5", max_episode_steps=150)
+    [whole] = record_episodes(config, "random", episodes=1, seed=1)
+    assert len(stretches(whole, (criterion("low", measure=f"mean of {measured}"),))) == 2
+
+
 def test_bursts_show_the_fall_and_a_whole_gait_of_a_long_episode() -> None:
     usual, event = stretches(walk(50, falls_at=31.0), ())
     assert event.start_s < 31.0 < event.end_s

@@ -122,6 +122,37 @@ def test_nobody_at_the_address_is_said_so(serve, client_for, monkeypatch):
         client.ask(question())
 
 
+def test_a_404_at_an_address_of_ones_own_names_the_address_and_the_other_protocol(
+    serve, client_for, monkeypatch
+):
+    page = "<!DOCTYPE HTML><html><body><h1>Nothing matches the given URI.</h1></body></html>"
+    serve("openai", lambda _: Failure(404, page))
+    with pytest.raises(RequestRejected) as caught:
+        client_for("openai").ask(question())
+    text = str(caught.value)
+    assert "http://127.0.0.1" in text
+    assert "openai-compatible:" in text
+    assert "<h1>" not in text
+
+
+@pytest.mark.parametrize(
+    ("address", "patient"),
+    [
+        ("http://127.0.0.1:8080/v1", True),
+        ("http://localhost:1/v1", True),
+        ("http://a.net/v1", False),
+    ],
+)
+def test_a_server_of_ones_own_may_take_as_long_as_a_local_model(monkeypatch, address, patient):
+    from p2p.inference.providers import on_this_machine
+    from p2p.settings import get_settings
+
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    get_settings.cache_clear()
+    assert on_this_machine("openai-compatible:anything") is patient
+    assert not on_this_machine("openai:gpt-6.1-sol")
+
+
 # --- replies that will not do -----------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ from p2p.inference.ledger import (
     request_key,
     tokens_in,
 )
-from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
+from p2p.inference.providers import BUILTIN, PROVIDERS, on_this_machine, split_model
 from p2p.inference.question import (
     AuthenticationFailed,
     InferenceError,
@@ -49,7 +49,7 @@ from p2p.inference.question import (
     RateLimited,
     RequestRejected,
 )
-from p2p.settings import redact
+from p2p.settings import get_settings, redact
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -116,7 +116,8 @@ class MeteredModel(WrapperModel):
         """Whether the last answer was that there will be none."""
         self._served_by = PROVIDERS[split_model(name)[0]]
         retry = options.retry
-        self._timeout_s = retry.local_timeout_s if self._served_by.local else retry.timeout_s
+        patient = self._served_by.local or on_this_machine(name)
+        self._timeout_s = retry.local_timeout_s if patient else retry.timeout_s
 
     @property
     def can_think(self) -> bool:
@@ -284,6 +285,7 @@ def affordable_effort(effort: str, max_tokens: int) -> str:
     return next(fitting, "")
 
 
+_PAGE = re.compile(r"<(!doctype|html)\b.*", re.IGNORECASE | re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
 _DECODER = json.JSONDecoder(strict=False)  # code in a string may have its line breaks as they are
 
@@ -356,7 +358,7 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
         (ModelAuthenticationError, AuthenticationFailed, "the key is refused"),
         (ModelQuotaExceededError, RequestRejected, "the account has no credit left"),
         (ModelRateLimitError, RateLimited, f"refuses for now{later}"),
-        (ModelNotFoundError, RequestRejected, "no such model"),
+        (ModelNotFoundError, RequestRejected, _not_found(model)),
         (ModelContextWindowExceededError, RequestRejected, "the request is too long"),
         (ModelRequestRejectedError, RequestRejected, "the request is rejected"),
         (ModelTimeoutError, ProviderUnavailable, "does not answer in time"),
@@ -367,8 +369,18 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
     return ours(f"{model}: {text}{tried}: {_message_of(error)}")
 
 
+def _not_found(model: str) -> str:
+    """What a 404 means: at an address that a person has set, the address may be what is wrong."""
+    provider, name = split_model(model)
+    address = PROVIDERS[provider].address(get_settings())
+    if not address:
+        return "no such model"
+    other = f"; if it speaks chat completions only, write openai-compatible:{name}"
+    return f"{address} has no such model or path{other if provider == 'openai' else ''}"
+
+
 def _message_of(error: ModelAPIError) -> str:
-    """The provider's own words, short and without secrets."""
+    """The provider's own words, short and without secrets; pages for browsers are left out."""
     text = error.message
     body = error.body
     if isinstance(body, dict):
@@ -376,4 +388,5 @@ def _message_of(error: ModelAPIError) -> str:
         text = str(inner.get("message", text)) if isinstance(inner, dict) else str(inner)
     elif error.__cause__ is not None and not text.strip():
         text = str(error.__cause__)
+    text = _PAGE.sub("(a page for browsers)", text)
     return redact(" ".join(text.split()))[:_LONGEST_MESSAGE]

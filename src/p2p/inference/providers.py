@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from p2p.inference.question import AuthenticationFailed, RequestRejected
 from p2p.settings import Settings, get_settings
@@ -122,6 +123,14 @@ def split_model(name: str) -> tuple[str, str]:
         if kind.guess and re.match(kind.guess, name):
             return guessed, name
     raise RequestRejected(f"nobody knows the model {name!r}: write PROVIDER:MODEL ({_choices()})")
+
+
+def on_this_machine(name: str) -> bool:
+    """Whether the model is a server of one's own at a loopback address, which may be slow."""
+    kind = PROVIDERS[split_model(name)[0]]
+    address = None if kind.key else kind.address(get_settings())
+    host = (urlsplit(address).hostname or "") if address else ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def make_model(name: str, builtin: FunctionDef | None = None) -> Model:

@@ -6,9 +6,10 @@ where the episode changes most and where it is most like itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,19 +175,22 @@ def _judged_columns(
     trajectory: RecordedEpisode, criteria: Sequence[Criterion]
 ) -> NDArray[np.float64]:
     """One column for each quantity that is looked at, each with the same spread."""
-    text = " ".join(f"{c.measure} {c.description}" for c in criteria)
-    words = set(text.replace("(", " ").replace(")", " ").replace(",", " ").split())
-    names = [n for n, c in trajectory.columns.items() if c.ndim == 1 and n in words]
-    columns = [trajectory[name] for name in names if name not in ("step", "timestamp")]
+    words = set(re.findall(r"\w+", " ".join(f"{c.measure} {c.description}" for c in criteria)))
+    named = [n for n in trajectory.columns if n in words and n not in ("step", "timestamp")]
+    columns = [_flat(trajectory[name]) for name in named]
     if not columns and "xpos" in trajectory.columns:
-        heights = trajectory["xpos"][:, 1:, 2]
-        columns = [*heights.T, *_tilts(trajectory).T]
-        columns += [c for n, c in trajectory.columns.items() if n.endswith("_velocity")]
+        columns = [trajectory["xpos"][:, 1:, 2], _tilts(trajectory)]
+        columns += [_flat(c) for n, c in trajectory.columns.items() if n.endswith("_velocity")]
     if not columns:
-        columns = list(trajectory["obs"].reshape(trajectory.length, -1).T)
-    values = np.nan_to_num(np.stack(columns, axis=1).astype(np.float64))
+        columns = [_flat(trajectory["obs"])]
+    values = np.nan_to_num(np.concatenate(columns, axis=1).astype(np.float64))
     scaled: NDArray[np.float64] = values / np.maximum(values.std(axis=0), 1e-6)
     return scaled
+
+
+def _flat(column: NDArray[Any]) -> NDArray[Any]:
+    """A column as numbers side by side, one row for each step."""
+    return column.reshape(len(column), -1)
 
 
 def _tilts(trajectory: RecordedEpisode) -> NDArray[np.float64]:
