@@ -23,7 +23,19 @@ def test_a_good_proposal_becomes_the_intent() -> None:
     assert intent.criteria == FIVE
     assert (intent.prompt, intent.env_id) == ("run, please", "Hopper-v5")
     assert (intent.author, intent.unused_words) == ("test:scripted", ("please",))
-    assert "thigh_joint" in prompt_text(client.asked[0])
+    asked = prompt_text(client.asked[0])
+    assert "thigh_joint" in asked
+    # Thresholds that zero and random actions must miss can be chosen by what these give.
+    assert "quantity | zero actions | random actions" in asked
+    assert "steps of 300 until the end | " in asked
+
+
+def test_a_criterion_is_left_to_the_eye_only_where_somebody_looks() -> None:
+    seen = IntentProposal(criteria=(*FIVE, criterion("tall", visual=True)))
+    client = elicitor(seen, IntentProposal(criteria=FIVE))
+    assert elicit(client, "stand tall", "Hopper-v5").criteria == FIVE
+    assert "nobody looks at pictures" in client.refusals[0]
+    assert elicit(elicitor(seen), "stand tall", "Hopper-v5", pictures=True).criteria[-1].visual
 
 
 @pytest.mark.parametrize(

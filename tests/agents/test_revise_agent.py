@@ -206,6 +206,8 @@ def test_a_model_that_sees_is_shown_the_judged_episode(folder):
     shown = pictures_of(view, 1, "anthropic:claude-sonnet-5-5")
     pictures = [part for part in shown if isinstance(part, Media)]
     assert len(pictures) == 1 + 6
+    times = [float(part.split()[1]) for part in shown if str(part).startswith("At ")]
+    assert times == sorted(times)
     assert "of the judged checkpoint" in shown[0]
     assert label.partition("_")[0] in shown[0]
     client = Scripted([proposal()])

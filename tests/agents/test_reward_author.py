@@ -14,6 +14,7 @@ from scripted_client import (
     prompt_text,
 )
 
+from p2p.agents.known_behaviour import shortened
 from p2p.agents.requests import AlternativeRequest, CodeDraft, CodeReview, FixRequest, ReviewRequest
 from p2p.agents.reward_author import RewardAuthor, write_candidates
 from p2p.config import TrainConfig
@@ -115,7 +116,10 @@ def test_a_reward_that_ranks_against_the_criteria_is_told() -> None:
         {"reward_author": in_turn(draft(FALLING_ONCE)), "fix": in_turn(draft(UPRIGHT))}
     )
     authored = write_reward(client, INTENT, CONFIG, review=False, judge=lambda: JUDGE)
-    assert "the reward puts the worse behaviour first" in problems_told(client)[0]
+    [told, *_] = problems_told(client)
+    assert "the reward puts the worse behaviour first" in told
+    assert "Criteria: stays 1.00 against 0." in told
+    assert "for an episode of " in told
     assert "zero actions score" in problems_told(client)[0]
     assert authored.code == UPRIGHT
     assert authored.valid
@@ -195,3 +199,9 @@ def test_a_first_reward_that_cannot_run_has_no_alternatives() -> None:
     client = ScriptedClient({"reward_author": in_turn(draft(WRONG_KEY)), "fix": no_correction})
     [only] = write_candidates(client, INTENT, CONFIG, 3, review=False)
     assert not only.valid
+
+
+def test_known_behaviour_is_judged_over_whole_episodes_where_the_time_counts() -> None:
+    timed = TrainConfig(env_id="HalfCheetah-v5", observe_time=True)
+    assert shortened(timed).max_episode_steps == timed.max_episode_steps
+    assert shortened(TrainConfig(env_id="HalfCheetah-v5")).max_episode_steps == 300

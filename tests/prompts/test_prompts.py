@@ -14,6 +14,7 @@ import pytest
 
 from p2p.agents.intent_elicitor import in_a_line
 from p2p.agents.judging.episodes import SUMMARY_KEYS, trajectory_columns
+from p2p.agents.known_behaviour import unaided
 from p2p.agents.requests import (
     REQUESTS,
     AlternativeRequest,
@@ -51,15 +52,15 @@ from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {
     "environment_chooser": 1_000,
-    "intent_elicitor": 3_200,
-    "reward_author": 7_800,
-    "reward_reviewer": 9_300,
-    "judge_author": 5_200,
-    "judge_reviewer": 6_800,
+    "intent_elicitor": 4_000,
+    "reward_author": 8_000,
+    "reward_reviewer": 9_500,
+    "judge_author": 5_400,
+    "judge_reviewer": 7_000,
     "fix": 1_000,
     "alternative": 2_000,
     "visual_judge": 2_500,
-    "synthesiser": 5_500,
+    "synthesiser": 5_700,
     "revise_agent": 15_000,
     "session_analyzer": 9_000,
 }
@@ -259,6 +260,14 @@ def test_it_renders_within_its_budget(role: str, env_id: str) -> None:
     assert REQUESTS[role].model_validate_json(text) == request
 
 
+def test_what_is_measured_before_training_fits_beside_the_facts_of_the_largest_robot() -> None:
+    spec = get_env_spec("Humanoid-v5")
+    request = IntentRequest(prompt=PROMPT, env_id=spec.env_id)
+    facts = f"{body_facts(spec)}\n\n{unaided(spec.env_id)}"
+    length = sum(map(len, build("intent_elicitor", request, environment=facts)))
+    assert length / CHARACTERS_PER_TOKEN <= 1.2 * TOKEN_BUDGETS["intent_elicitor"]
+
+
 def test_every_prompt_file_has_a_budget_and_a_request() -> None:
     names = {p.name.removesuffix(".md") for p in files("p2p.prompts").iterdir() if ".md" in p.name}
     assert names == set(TOKEN_BUDGETS)
@@ -284,6 +293,14 @@ def test_places_and_sections_must_fit() -> None:
         build("intent_elicitor", request, environment="", more="")
     with pytest.raises(PromptError, match="no prompt"):
         build("poet", request)
+
+
+def test_an_author_reads_what_works_against_an_actuator() -> None:
+    facts = all_facts(get_env_spec("HalfCheetah-v5"))
+    # 120 N m hold the thigh half a radian off: a pose beyond that costs all the torque there is.
+    assert "spring 240 to 0, damping 6, armature 0.1; positive swings bthigh" in facts
+    assert "fluid" not in facts
+    assert "fluid: density 4000 kg/m^3" in all_facts(get_env_spec("Swimmer-v5"))
 
 
 def test_an_author_reads_shapes_anchors_masses_and_where_a_foot_is_lowest() -> None:

@@ -175,3 +175,15 @@ def test_unknown_environments_and_files_are_errors():
 
 def test_without_a_sandbox_it_runs_when_told_so():
     assert check(FUNCTION, unsafe_local=True).result is not None
+
+
+def test_a_reward_that_goes_by_the_time_is_tried_over_a_whole_episode():
+    code = (
+        "def reward_fn(obs, action, next_obs, info):\n"
+        "    late = np.where(next_obs[..., -1] > 0.5, next_obs[..., 3], 0.0)\n"
+        "    early = np.where(next_obs[..., -1] <= 0.5, next_obs[..., 3], 0.0)\n"
+        "    return late + early, {'late': late, 'early': early}\n"
+    )
+    report = check(code, "Swimmer-v5", observe_time=True)
+    assert report.ok
+    assert not [finding for finding in report.findings if finding.term]

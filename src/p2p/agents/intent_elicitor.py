@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from p2p.agents.known_behaviour import unaided
 from p2p.agents.requests import (
     EnvironmentChoice,
     EnvironmentChoices,
@@ -11,6 +12,7 @@ from p2p.agents.requests import (
 from p2p.config import TrainConfig
 from p2p.contracts import Intent
 from p2p.inference.llm_client import LLMClient
+from p2p.inference.providers import BUILTIN
 from p2p.inference.question import AskAgain, NotUnderstood
 from p2p.prompts import question
 from p2p.prompts.env_facts import body_facts
@@ -37,17 +39,26 @@ def choose_environment(client: LLMClient, prompt: str) -> EnvironmentChoice:
     return client.ask(asked).value
 
 
-def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
+def elicit(client: LLMClient, prompt: str, env_id: str, *, pictures: bool = False) -> Intent:
     """What the prompt means in this environment, as 5 to 10 criteria.
+
+    `pictures`: whether a judge will look, so that a criterion may be left to it.
 
     Raises:
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
         InferenceError: no answer came.
     """
     _not_empty(prompt)
-    request = IntentRequest(prompt=prompt, env_id=env_id)
-    sections = {"environment": body_facts(get_env_spec(env_id))}
-    asked = question("intent_elicitor", request, IntentProposal, sections, check=check_proposal)
+    request = IntentRequest(prompt=prompt, env_id=env_id, pictures=pictures)
+    facts = [body_facts(get_env_spec(env_id))]
+    if client.model != BUILTIN:  # which reads the request alone
+        facts.append(unaided(env_id))
+    sections = {"environment": "\n\n".join(facts)}
+
+    def check(proposal: IntentProposal) -> None:
+        check_proposal(proposal, pictures=pictures)
+
+    asked = question("intent_elicitor", request, IntentProposal, sections, check=check)
     answer = client.ask(asked)
     proposal = answer.value
     if proposal.refusal:
@@ -63,7 +74,7 @@ def elicit(client: LLMClient, prompt: str, env_id: str) -> Intent:
     )
 
 
-def check_proposal(proposal: IntentProposal) -> None:
+def check_proposal(proposal: IntentProposal, *, pictures: bool = False) -> None:
     """Raises AskAgain with all that is wrong with it; a refusal is right as it is."""
     if proposal.refusal:
         return
@@ -78,6 +89,8 @@ def check_proposal(proposal: IntentProposal) -> None:
     ):
         if twice := sorted({value for value in values if values.count(value) > 1}):
             wrong.append(f"several criteria have the same {name}: {'; '.join(twice)}")
+    if not pictures and any(criterion.visual for criterion in criteria):
+        wrong.append("`visual` is true, but nobody looks at pictures: measure a number instead")
     wrong += [f"training: {text}" for text in TrainConfig().tuning_problems(proposal.training)]
     if not any(criterion.category == "task" for criterion in criteria):
         wrong.append("no criterion has the category `task`; at least one must")

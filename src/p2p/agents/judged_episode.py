@@ -82,7 +82,7 @@ def pictures_of(view: SessionView, iteration: int, model: str) -> tuple[str | Me
     parts: list[str | Media] = [f"Episode {rollout.label} of the judged checkpoint:"]
     if drawn.motion_trail:
         parts += [MOTION_TRAIL, Media(drawn.motion_trail.read_bytes(), "image/png")]
-    for place in chosen:
+    for place in sorted(chosen, key=times.__getitem__):
         parts += [f"At {times[place]:.2f} s:", Media(frames[place], "image/jpeg")]
     return tuple(parts)
 

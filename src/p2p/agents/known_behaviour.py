@@ -7,22 +7,26 @@ for something else than what was asked.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.judging.verdicts import task_score
 from p2p.config import TrainConfig
-from p2p.contracts import Criterion, Record
+from p2p.contracts import Criterion, JudgeOpinion, Record
 from p2p.sandbox import Sandbox, UntrustedResultError, read_message, start
-from p2p.training.env_spec import get_env_spec
+from p2p.training.env_spec import EnvSpec, get_env_spec
 from p2p.training.envs.registry import own_folders
 from p2p.training.evaluation import evaluation_seed, record_episodes
 from p2p.training.policies.policy import Policy
+from p2p.training.trajectory import RecordedEpisode
 
 Behaviour = Literal["zero", "random", "previous_best"]
 IN_WORDS: Mapping[Behaviour, str] = {
@@ -39,6 +43,10 @@ SEED = evaluation_seed(4000)
 """Starts that neither training nor any judgement sees."""
 MARGIN = 0.15
 """Scores nearer to each other than this say nothing about which behaviour is better."""
+
+_STILL = 1e-6
+_FEW_BODIES = 8
+"""Heights are told of so many bodies; of a humanoid's, the first ones."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -67,6 +75,8 @@ class Judged(Record):
     score: float
     task: float
     """Over the `task` criteria only."""
+    criteria: dict[str, float] = Field(default_factory=dict)
+    """The mean score of each."""
 
 
 class RewardFailed(Exception):
@@ -74,9 +84,65 @@ class RewardFailed(Exception):
 
 
 def shortened(config: TrainConfig) -> TrainConfig:
-    """The configuration for short episodes."""
+    """The configuration for short episodes; whole ones where the criteria are about their time."""
+    if config.observe_time:
+        return config
     horizon = config.max_episode_steps or get_env_spec(config.env_id).max_episode_steps or STEPS
     return config.with_updates(max_episode_steps=min(STEPS, horizon))
+
+
+@cache
+def unaided(env_id: str) -> str:
+    """What can be measured before any training: a table for whoever chooses thresholds."""
+    config = shortened(TrainConfig(env_id=env_id))
+    acts: tuple[Literal["zero", "random"], ...] = ("zero", "random")
+    played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
+    lines = [
+        f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest)",
+        "quantity | zero actions | random actions",
+    ]
+    for label, pick in _measurable(get_env_spec(env_id)).items():
+        values = [np.concatenate([pick(each) for each in episodes]) for episodes in played]
+        if any(np.ptp(each) > _STILL for each in values):
+            lines.append(" | ".join((label, *(_spread(each) for each in values))))
+    steps = (f"{sum(each.length for each in episodes) / EPISODES:.0f}" for episodes in played)
+    lines.append(f"steps of {config.max_episode_steps} until the end | {' | '.join(steps)}")
+    return "\n".join(lines)
+
+
+def _measurable(spec: EnvSpec) -> dict[str, Callable[[RecordedEpisode], NDArray[np.float64]]]:
+    """The numbers of a step that thresholds are mostly about, by how a criterion writes them."""
+
+    def component(name: str, index: tuple[int, ...]) -> Callable[[RecordedEpisode], Any]:
+        return lambda episode: episode[name][(slice(None), *index)].astype(np.float64)
+
+    picks = {name: component(name, ()) for name in ("x_velocity", "y_velocity")}
+    picks = {name: pick for name, pick in picks.items() if name in spec.info_keys}
+    for name, entry in spec.quantities.items():
+        if name in ("foot_lowest_point", "foot_contact_force"):
+            continue  # as high as foot_height says; forces come and go within a step
+        unit = f" ({entry.unit})" if entry.unit else ""
+        for index in np.ndindex(*entry.shape):
+            place = dict(zip(entry.axes, index, strict=True))
+            # Of bodies the heights, and of many the root's: the rest follows from the pose.
+            if "bodies" in place and (
+                name not in ("body_position", "body_up")
+                or place["xyz"] != 2
+                or not 1 <= place["bodies"] <= (_FEW_BODIES if name == "body_position" else 1)
+            ):
+                continue
+            if name == "com" and place["xyz"] != 2:
+                continue
+            text = ", ".join("xyz"[i] if axis == "xyz" else str(i) for axis, i in place.items())
+            picks[f"{name}[{text}]{unit}" if text else f"{name}{unit}"] = component(name, index)
+    return picks
+
+
+def _spread(values: NDArray[np.float64]) -> str:
+    mean, low, high = (
+        round(float(each), 3) + 0.0 for each in (values.mean(), values.min(), values.max())
+    )
+    return f"{mean:.3g} ({low:.3g} to {high:.3g})"
 
 
 def pay(
@@ -157,8 +223,21 @@ def judge(
         tasks = [task_score(opinion.criteria, criteria) for opinion in group]
         judged = [task for task in tasks if task is not None]
         if len(scores) == EPISODES == len(judged):
-            results[name] = Judged(score=sum(scores) / EPISODES, task=sum(judged) / EPISODES)
+            results[name] = Judged(
+                score=sum(scores) / EPISODES,
+                task=sum(judged) / EPISODES,
+                criteria=_mean_scores(group),
+            )
     return results
+
+
+def _mean_scores(opinions: Sequence[JudgeOpinion]) -> dict[str, float]:
+    by_id: dict[str, list[float]] = {}
+    for opinion in opinions:
+        for each in opinion.criteria:
+            if each.score is not None:
+                by_id.setdefault(each.id, []).append(each.score)
+    return {name: sum(scores) / len(scores) for name, scores in by_id.items()}
 
 
 def mismatches(
@@ -182,9 +261,23 @@ def _mismatch(
     return (
         f"the reward puts the worse behaviour first: by the criteria {IN_WORDS[better]} score "
         f"{a.score:.2f} and {IN_WORDS[worse]} {b.score:.2f}, but the reward pays "
-        f"{paid[better].mean:.4g} and {paid[worse].mean:.4g} for an episode. "
+        f"{paid[better].mean:.4g} and {paid[worse].mean:.4g} for an episode of "
+        f"{_steps(paid[better])} and {_steps(paid[worse])} steps. "
+        f"Criteria: {_apart(a, b)}. "
         f"Terms: {_terms(paid[better])} against {_terms(paid[worse])}"
     )
+
+
+def _apart(a: Judged, b: Judged) -> str:
+    """The criteria that tell two behaviours apart, those that do it most first."""
+    both = {name: (score, b.criteria.get(name, 0.0)) for name, score in a.criteria.items()}
+    order = sorted(both, key=lambda name: -abs(both[name][0] - both[name][1]))
+    differ = [f"{n} {both[n][0]:.2f} against {both[n][1]:.2f}" for n in order[:4]]
+    return ", ".join(differ) or "none"
+
+
+def _steps(paid: Paid) -> str:
+    return f"{sum(paid.lengths) / len(paid.lengths):.0f}"
 
 
 def _early_end(paid: Mapping[Behaviour, Paid], horizon: int) -> str:
@@ -206,7 +299,6 @@ def _terms(paid: Paid) -> str:
 def in_words(paid: Mapping[Behaviour, Paid]) -> str:
     """What the reward pays, one line for each behaviour."""
     return "\n".join(
-        f"return under {IN_WORDS[name]}: {each.mean:.4g} over {sum(each.lengths) / EPISODES:.0f} "
-        f"steps ({_terms(each)})"
+        f"return under {IN_WORDS[name]}: {each.mean:.4g} over {_steps(each)} steps ({_terms(each)})"
         for name, each in paid.items()
     )

@@ -45,6 +45,8 @@ class IntentRequest(Record):
 
     prompt: str
     env_id: str
+    pictures: bool = False
+    """Whether a judge that looks at pictures will score the episodes, too."""
 
 
 class IntentProposal(Record):
@@ -71,6 +73,10 @@ class RewardRequest(Record):
     side_info: bool = False
     observe_time: bool = False
     """Whether the last number of the observation is the share of the episode that has passed."""
+    total_timesteps: int = 0
+    """Environment steps of training; 0: not settled."""
+    training_horizon: int | None = None
+    """Steps after which training, and nothing else, begins a new episode; None: the horizon."""
 
 
 class JudgeRequest(Record):

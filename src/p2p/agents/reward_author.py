@@ -78,6 +78,8 @@ class RewardAuthor(CodeAuthor):
             criteria=self.intent.criteria,
             side_info=self.config.side_info,
             observe_time=self.config.observe_time,
+            total_timesteps=self.config.total_timesteps,
+            training_horizon=self.config.training_horizon,
         )
 
     def write_alternative(self, written: Sequence[AuthoredCode], of: int) -> AuthoredCode:

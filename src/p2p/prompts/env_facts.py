@@ -22,13 +22,20 @@ def overview(spec: EnvSpec) -> str:
     lines = [
         f"{spec.env_id}. {spec.description}.",
         f"One step is {spec.dt:g} s; horizon {horizon} steps; the episode {spec.termination}.",
-        f"Gravity {spec.gravity[2]:g} m/s^2 along z; +z is up, +x is forward.",
+        f"Gravity {spec.gravity[2]:g} m/s^2 along z; +z is up, +x is forward.{_fluid(spec)}",
         "info after a step:",
         *(f"- {name}: {meaning}" for name, meaning in spec.info_keys.items()),
     ]
     if not spec.info_keys:
         lines[-1] = "info after a step is empty."
     return "\n".join(lines)
+
+
+def _fluid(spec: EnvSpec) -> str:
+    density, viscosity = spec.fluid
+    if not density and not viscosity:
+        return ""
+    return f" It moves in a fluid: density {density:g} kg/m^3, viscosity {viscosity:g} Pa s."
 
 
 def body_facts(spec: EnvSpec) -> str:

@@ -99,7 +99,7 @@ class SessionAgents:
     def elicit(self, prompt: str, env_id: str) -> Intent:
         from p2p.agents.intent_elicitor import elicit
 
-        return elicit(self.client, prompt, env_id)
+        return elicit(self.client, prompt, env_id, pictures=bool(self.loop.vlm_model))
 
     def write_reward(
         self,

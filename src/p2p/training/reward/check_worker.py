@@ -73,9 +73,12 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
 def _environment(payload: Mapping[str, Any]) -> BatchedEnv:
     """What the reward is tried on, with what it reads in info; raises RewardError and others."""
     source = parse_source(payload["code"], payload["engine"], name=payload["name"])
+    # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.
+    short = max(2, payload["steps"] // 10) if payload["observe_time"] else None
     env = make_batched_env(
         payload["env_id"],
         payload["num_envs"],
+        max_episode_steps=short,
         observe_time=payload["observe_time"],
         side_info=payload["side_info"] and source.reads_simulator,
         quantities=source.strings.intersection(QUANTITIES if payload["side_info"] else ()),

@@ -178,6 +178,7 @@ class ModelFacts:
             termination=termination,
             total_mass=float(model.body_mass.sum()),
             gravity=_vec3(model.opt.gravity),
+            fluid=(float(model.opt.density), float(model.opt.viscosity)),
             uses_quaternion_orientation=free is not None,
             z_height_qpos_idx=free.qpos_address + 2
             if free
@@ -292,6 +293,10 @@ def _read_joint(model: mujoco.MjModel, rest: mujoco.MjData, i: int) -> JointEntr
         sign=sign,
         rotation=turn(axis) if axis and kind == "hinge" else "",
         height_offset=height_offset,
+        stiffness=float(model.jnt_stiffness[i]),
+        spring_rest=float(model.qpos_spring[qpos]),
+        damping=float(model.dof_damping[qvel]),
+        armature=float(model.dof_armature[qvel]),
     )
 
 

@@ -78,6 +78,13 @@ class JointEntry(Record):
     """Hinges only: the axis and sense of a positive turn, in words."""
     height_offset: float | None = None
     """Vertical slides only: world height of the body minus this joint's qpos."""
+    stiffness: float = 0.0
+    """Of a spring that pulls it to `spring_rest`; N m/rad, slides N/m."""
+    spring_rest: float = 0.0
+    damping: float = 0.0
+    """Torque (slides: force) against each rad/s (m/s)."""
+    armature: float = 0.0
+    """Inertia of its drive: kg m^2, slides kg."""
 
 
 class BodyEntry(Record):
@@ -172,6 +179,8 @@ class EnvSpec(Record):
     """In words: what ends an episode early."""
     total_mass: float
     gravity: Vec3
+    fluid: tuple[float, float] = (0.0, 0.0)
+    """Density (kg/m^3) and viscosity (Pa s) of what it moves in; zeros: nothing."""
     uses_quaternion_orientation: bool
     z_height_qpos_idx: int | None
     """Where qpos holds the torso's height."""

@@ -197,7 +197,10 @@ def action_table(spec: EnvSpec) -> str:
 
 def joint_semantics(spec: EnvSpec) -> str:
     """One line for each joint: type, axis and a point on it, range, sign."""
-    lines = [f"Joints of {spec.env_id} (world coordinates, in the resting pose)"]
+    lines = [f"Joints of {spec.env_id} (world coordinates, in the resting pose"]
+    lines[0] += (
+        "; springs in N m/rad, damping in N m s/rad, armature in kg m^2, slides in N, m, kg)"
+    )
     for j in spec.joints:
         axis = f", axis {_numbers(j.axis)}" if j.axis else ""
         if j.type == "hinge":
@@ -206,8 +209,18 @@ def joint_semantics(spec: EnvSpec) -> str:
             f", range [{j.range[0]:.3g}, {j.range[1]:.3g}] {j.unit}" if j.range else ", unlimited"
         )
         turns = f"; turns {j.rotation}" if j.rotation and j.rotation not in j.sign else ""
-        lines.append(f"- {j.name}: {j.type}, {j.parent} -> {j.body}{axis}{limits}; {j.sign}{turns}")
+        drive = _drive(j)
+        lines.append(
+            f"- {j.name}: {j.type}, {j.parent} -> {j.body}{axis}{limits}{drive}; {j.sign}{turns}"
+        )
     return "\n".join(lines)
+
+
+def _drive(joint: JointEntry) -> str:
+    """What works against an actuator: a torque cannot be weighed without it."""
+    spring = f", spring {joint.stiffness:.3g} to {joint.spring_rest:.3g}" if joint.stiffness else ""
+    damping = f", damping {joint.damping:.3g}" if joint.damping else ""
+    return spring + damping + (f", armature {joint.armature:.3g}" if joint.armature else "")
 
 
 def body_info(spec: EnvSpec) -> str:
