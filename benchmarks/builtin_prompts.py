@@ -128,11 +128,14 @@ PROMPTS: dict[tuple[str, str], tuple[Measure, ...]] = {
 def play(env_id: str, policy_file: Path) -> list[Played]:
     """Deterministic episodes of a saved policy, in plain Gymnasium."""
     import gymnasium as gym
+    from gymnasium.wrappers import TimeAwareObservation
 
     from p2p.training.policies.policy import Policy
 
     policy = Policy.load(policy_file)
-    env = gym.make(env_id)
+    env: gym.Env[Any, Any] = gym.make(env_id)
+    if policy.observe_time:
+        env = TimeAwareObservation(env, normalize_time=True)
     horizon = env.spec.max_episode_steps if env.spec and env.spec.max_episode_steps else 1000
     episodes = []
     for seed in range(FIRST_SEED, FIRST_SEED + EPISODES):
