@@ -24,7 +24,12 @@ from p2p.inference.llm_client import LLMClient
 from p2p.settings import get_settings
 from p2p.utils.utils import tidy_code
 
-EXCHANGES = sorted((Path(__file__).parent / "exchanges").glob("*.json"))
+FOLDER = Path(__file__).parent / "exchanges"
+QUICK = "trace_a_figure_eight"
+EXCHANGES = [
+    pytest.param(file, id=file.stem, marks=() if file.stem == QUICK else pytest.mark.slow)
+    for file in sorted(FOLDER.glob("*.json"))
+]
 SPEAKERS = {"fix": "reward_author", "alternative": "reward_author"}
 """Whose conversation a later turn belongs to."""
 
@@ -54,7 +59,7 @@ def codes(recorded: dict[str, Any], *roles: str) -> set[str]:
     return {tidy_code(answer["code"]) for answer in given(recorded, *roles)} - {""}
 
 
-@pytest.mark.parametrize("file", EXCHANGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("file", EXCHANGES)
 def test_what_a_model_wrote_is_understood_run_and_reviewed_again(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

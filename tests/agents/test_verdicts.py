@@ -88,6 +88,17 @@ def test_an_episode_that_could_not_be_judged_is_no_zero() -> None:
     assert result.rollouts[1].score is None
 
 
+def test_what_two_episodes_say_alike_is_said_once() -> None:
+    first, second = episodes((0.5, 0.5), (1.0, 1.0))
+    assert first.code is not None
+    looked_at = first.code.model_copy(update={"diagnosis": "code says so. Eyes say more."})
+    assert second.code is not None
+    measured = second.code.model_copy(update={"diagnosis": "code says so."})
+    result = judged([episode(0, looked_at), episode(1, measured)])
+    assert result.diagnosis.count("code says so.") == 1
+    assert "Eyes say more." in result.diagnosis
+
+
 def test_when_nothing_was_judged_there_is_no_score() -> None:
     result = judged(episodes(None, None))
     assert result.intent_score is None

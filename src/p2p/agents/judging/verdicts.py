@@ -435,8 +435,10 @@ def _diagnosis(
         parts.append("Weakest: " + "; ".join(_shortfall(each, by_id[each.id]) for each in weak))
         parts[-1] += "."
     order = sorted(judged, key=lambda each: each.score or 0.0)
-    diagnoses = (order[0].diagnosis, order[len(order) // 2].diagnosis)
-    parts += dict.fromkeys(text for text in diagnoses if text)
+    texts = (order[0].diagnosis, order[len(order) // 2].diagnosis)
+    # Where only one of both was looked at, its text begins with what the other's program says.
+    longer, shorter = sorted(texts, key=len, reverse=True)
+    parts += [longer] if shorter in longer else texts
     return " ".join(parts)
 
 
