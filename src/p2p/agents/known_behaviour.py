@@ -113,10 +113,11 @@ def unaided(env_id: str) -> str:
 def _measurable(spec: EnvSpec) -> dict[str, Callable[[RecordedEpisode], NDArray[np.float64]]]:
     """The numbers of a step that thresholds are mostly about, by how a criterion writes them."""
 
-    def component(name: str, index: tuple[int, ...]) -> Callable[[RecordedEpisode], Any]:
-        return lambda episode: episode[name][(slice(None), *index)].astype(np.float64)
+    def component(name: str, *index: int) -> Callable[[RecordedEpisode], NDArray[np.float64]]:
+        at: tuple[Any, ...] = (slice(None), *index)
+        return lambda episode: np.asarray(episode[name][at], np.float64)
 
-    picks = {name: component(name, ()) for name in ("x_velocity", "y_velocity")}
+    picks = {name: component(name) for name in ("x_velocity", "y_velocity")}
     picks = {name: pick for name, pick in picks.items() if name in spec.info_keys}
     for name, entry in spec.quantities.items():
         if name in ("foot_lowest_point", "foot_contact_force"):
@@ -134,7 +135,7 @@ def _measurable(spec: EnvSpec) -> dict[str, Callable[[RecordedEpisode], NDArray[
             if name == "com" and place["xyz"] != 2:
                 continue
             text = ", ".join("xyz"[i] if axis == "xyz" else str(i) for axis, i in place.items())
-            picks[f"{name}[{text}]{unit}" if text else f"{name}{unit}"] = component(name, index)
+            picks[f"{name}[{text}]{unit}" if text else f"{name}{unit}"] = component(name, *index)
     return picks
 
 
