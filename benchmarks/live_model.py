@@ -58,22 +58,21 @@ def beats(e: Played) -> str:
 
 def moonwalk(e: Played) -> str:
     speed = -(e.qpos[-1, 0] - e.qpos[0, 0]) / e.seconds
-    # The foot's capsule runs 0.1 m over the origin of its frame, with a radius of 0.06 m.
-    lift = np.percentile(np.maximum(e.xpos[:, 4, 2], e.xpos[:, 7, 2]) + 0.04, 90)
     lead = e.xpos[:, 4, 0] - e.xpos[:, 7, 0]
     signs = np.sign(lead[np.abs(lead) > 0.05])
     passes = int(np.sum(signs[1:] != signs[:-1]))
     return (
-        f"{speed:.2f} m/s backward over {100 * e.lasted:.0f} % of the time, {passes} passes of the "
-        f"feet, the higher one under {lift:.2f} m"
+        f"{speed:.2f} m/s backward over {100 * e.lasted:.0f} % of the time, the feet pass each "
+        f"other {passes} times"
     )
 
 
 def halves(e: Played) -> str:
-    middle = len(e.qpos) // 2
+    """How far the middle of the body, between its two joints, moves in each half."""
+    middle = (e.xpos[:, 2, :2] + e.xpos[:, 3, :2]) / 2
+    half = len(middle) // 2
     first, second = (
-        float(np.linalg.norm(part[-1, :2] - part[0, :2]))
-        for part in (e.qpos[:middle], e.qpos[middle:])
+        float(np.linalg.norm(part[-1] - part[0])) for part in (middle[:half], middle[half:])
     )
     return f"{first:.2f} m in the first half, {second:.2f} m in the second"
 
@@ -98,7 +97,7 @@ TRUTH: dict[str, tuple[Callable[[Played], str], Callable[[Played], float], str]]
     "sit like a dog: rear on the floor, front raised, and stay there": (
         sitting,
         lambda e: float(np.median(e.xpos[40:, 2, 2])),
-        "",
+        "kneels with the front raised and stays; the rear end does not reach the floor",
     ),
     "drum on the floor with the front foot": (
         beats,
@@ -108,17 +107,17 @@ TRUTH: dict[str, tuple[Callable[[Played], str], Callable[[Played], float], str]]
     "moonwalk: glide backward while facing forward": (
         moonwalk,
         lambda e: float(e.qpos[-1, 0]),
-        "",
+        "glides backward on its heels, upright, the same foot in front",
     ),
     "play dead for the first half, then swim away": (
         halves,
         lambda e: float(np.linalg.norm(e.qpos[-1, :2])),
-        "",
+        "one push at the start, lies still, then swims away in waves",
     ),
     "bow: lower the front of the torso twice and come up again": (
         bows,
         lambda e: float(e.xpos[20:, 5, 2].min()),
-        "",
+        "BOW",
     ),
 }
 """By prompt: the measurement in words, what orders the episodes, and what the video shows."""
@@ -224,7 +223,7 @@ Anthropic's and Gemini's protocols), from the requests alone. No paid model answ
 
 `builtin` refuses {refused} of these {len(rows)} prompts; of the others it ignores words.
 {passed} of {len(rows)} passed; the median session took {calls:.0f} calls.
-"Looks": pictures or the video were judged, too. Two iterations at most, on two shared cores.
+"Looks": pictures or the video were judged, too. Two or three iterations at most, on two cores.
 
 {table(header, lines)}
 

@@ -308,6 +308,8 @@ def test_an_author_reads_shapes_anchors_masses_and_where_a_foot_is_lowest() -> N
     # The origin of the foot's frame lies below its shape: who measures there lifts the toes.
     assert "4 foot, 3.17 kg, at (0.2, 0, 0): capsule of radius 0.06 from (0, 0, 0.1) to" in facts
     assert "Foot 0: foot, body 4; its lowest point at rest is (0.2, 0, 0.04)" in facts
+    # Feet that rock from heel to toe "passed each other" 54 times without one step.
+    assert "it jumps between heel and toe as the foot tilts" in facts
     assert "- foot_height[..., f] (m): height of the foot's lowest point over the ground" in facts
     assert "axis (0, -1, 0) through (0, 0, 0.1), range" in facts
     assert "torque on foot_joint: 100 N m per 1.0" in facts

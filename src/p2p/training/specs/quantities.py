@@ -334,7 +334,8 @@ QUANTITIES: Mapping[str, NamedQuantity] = {
         "m", ("feet",), "height of the foot's lowest point over the ground; 0 where it stands",
         ("geom_xpos", "geom_xmat"), _foot_height, lambda robot: robot.feet),
     "foot_lowest_point": NamedQuantity(
-        "m", ("feet", "xyz"), "the foot's lowest point in the world",
+        "m", ("feet", "xyz"), "the foot's lowest point in the world; it jumps between "
+        "heel and toe as the foot tilts: where a foot is, body_com tells",
         ("geom_xpos", "geom_xmat"), _foot_lowest_point, lambda robot: robot.feet),
     "airborne": NamedQuantity(
         "", (), "whether no part of the robot touches the ground",
