@@ -41,7 +41,7 @@ def loops(e: Played) -> str:
 
 def sitting(e: Played) -> str:
     rear, front = np.median(e.xpos[40:, 2, 2]), np.median(e.xpos[40:, 5, 2])
-    return f"rear end {rear:.2f} m, front end {front:.2f} m high (standing: 0.60 and 0.54)"
+    return f"rear end {rear:.2f} m, front end {front:.2f} m high"
 
 
 def beats(e: Played) -> str:
@@ -85,7 +85,8 @@ def bows(e: Played) -> str:
             down = True
         elif down and height > 0.5:
             count, down = count + 1, False
-    return f"{count} bows, front end down to {depth:.2f} m"
+    times = f"{count} bow{'' if count == 1 else 's'}"
+    return f"{times}, front end down to {depth:.2f} m"
 
 
 TRUTH: dict[str, tuple[Callable[[Played], str], Callable[[Played], float], str]] = {
@@ -117,7 +118,7 @@ TRUTH: dict[str, tuple[Callable[[Played], str], Callable[[Played], float], str]]
     "bow: lower the front of the torso twice and come up again": (
         bows,
         lambda e: float(e.xpos[20:, 5, 2].min()),
-        "BOW",
+        "bows deeply, stays down, and comes up only at the end",
     ),
 }
 """By prompt: the measurement in words, what orders the episodes, and what the video shows."""
@@ -226,6 +227,14 @@ Anthropic's and Gemini's protocols), from the requests alone. No paid model answ
 "Looks": pictures or the video were judged, too. Two or three iterations at most, on two cores.
 
 {table(header, lines)}
+
+Where judges and simulator differ:
+
+- The moonwalk's judge told by the lowest point which foot is in front, and counted rocking feet as
+  steps. It was a criterion of the gait; the task, to glide backward, is met.
+- The swimmer's push at the start falls into the second that its criterion leaves out. It missed the
+  pass by a threshold that doing nothing misses, too: what zero actions give was not yet told.
+- The dog's hind legs are held by springs, of which its author was not yet told.
 
 Made by `python benchmarks/live_model.py SESSION... --write` from the folders of the sessions.
 """
