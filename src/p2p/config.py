@@ -60,6 +60,16 @@ ALGORITHM_FIELDS: dict[str, frozenset[str]] = {
 """What an algorithm alone uses; for the others it stays at its default."""
 
 
+ENGINE_PREFIXES = {"Mjlab-": "mjlab", "Isaac-": "isaaclab", "IsaacContrib-": "isaaclab"}
+"""How the ids of each engine begin that is installed apart; all others are Gymnasium's."""
+
+
+def engine_of(env_id: str) -> str:
+    """The engine that an id belongs to."""
+    return next((name for start, name in ENGINE_PREFIXES.items() if env_id.startswith(start)),
+                "mujoco")  # fmt: skip
+
+
 class ConfigurationError(ValueError):
     """The configuration asks for something that does not exist."""
 
@@ -71,20 +81,22 @@ class TrainConfig(BaseModel):
 
     # What is trained, and where.
     env_id: Annotated[str, Field(min_length=1)] = "HalfCheetah-v5"
-    engine: Literal["mujoco"] = "mujoco"
+    engine: Literal["mujoco", "mjlab", "isaaclab"] = "mujoco"
+    """The simulator; it follows from the id, so it may be left out."""
     iteration_id: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")] = ""
     """The name of its folder."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     algorithm: Literal["ppo", "sac"] = "ppo"
     """`sac` learns more from a step and takes longer over it."""
-    backend: Literal["auto", "fast", "sb3"] = "auto"
-    """`fast`: batched MuJoCo and JAX. `sb3`: Stable-Baselines3. `auto`: fast where it can."""
+    backend: Literal["auto", "fast", "sb3", "rsl_rl"] = "auto"
+    """`fast`: batched MuJoCo and JAX. `sb3`: Stable-Baselines3. `rsl_rl`: PPO on a GPU simulator.
+    `auto`: what the environment has, the fast one first."""
     device: str = "auto"
-    """Where Stable-Baselines3 trains (the fast backend is a CPU program)."""
+    """Where Stable-Baselines3 or a GPU simulator runs (the fast backend is a CPU program)."""
     torch_deterministic: bool = True
 
     # Environment.
-    num_envs: Annotated[int, Field(ge=1, le=4096)] = 8
+    num_envs: Annotated[int, Field(ge=1, le=65_536)] = 8
     num_threads: Annotated[int, Field(ge=0, le=256)] = 0
     """Simulation threads; 0 takes the cores this process may use."""
     max_episode_steps: Annotated[int, Field(ge=1)] | None = None
@@ -122,9 +134,10 @@ class TrainConfig(BaseModel):
     vf_coef: Annotated[float, Field(ge=0)] = 0.5
     max_grad_norm: Annotated[float, Field(gt=0)] = 0.5
     target_kl: Annotated[float, Field(gt=0)] | None = None
-    """Stop an update early when the KL divergence passes 1.5 times this."""
+    """Stop an update early when the KL divergence passes 1.5 times this; `rsl_rl` moves its
+    learning rate to stay near it."""
     net_arch: tuple[Annotated[int, Field(ge=1, le=4096)], ...] = (64, 64)
-    activation: Literal["tanh", "relu"] = "tanh"
+    activation: Literal["tanh", "relu", "elu"] = "tanh"
     ortho_init: bool = True
     log_std_init: float = 0.0
     normalize_obs: bool = True
@@ -145,6 +158,16 @@ class TrainConfig(BaseModel):
     """Episodes that the training returns and terms are averaged over."""
     trajectory_stride: Annotated[int, Field(ge=1)] = 1
     """Keep every n-th step of a recorded trajectory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_id_names_its_engine(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(env_id := values.get("env_id"), str):
+            known, engine = engine_of(env_id), values.get("engine", "mujoco")
+            if engine not in ("mujoco", known):
+                raise ValueError(f"engine {engine!r} has no {env_id}, which is of {known}")
+            return {**values, "engine": known}
+        return values
 
     @field_validator("*", mode="before")
     @classmethod

@@ -104,7 +104,7 @@ class TrainSummary(Record):
     env_id: str
     seed: int
     algorithm: str = "ppo"
-    backend: Literal["fast", "sb3"]
+    backend: Literal["fast", "sb3", "rsl_rl"]
     total_timesteps: int
     training_time_s: float
     total_episodes: int
@@ -731,7 +731,7 @@ class Started(Record):
     """Environment, reward and policy are ready; the first rollout begins."""
 
     type: Literal["started"] = "started"
-    backend: Literal["fast", "sb3"]
+    backend: Literal["fast", "sb3", "rsl_rl"]
     start_step: int
     total_timesteps: int
     reward: RewardSpec

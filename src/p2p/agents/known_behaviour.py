@@ -22,6 +22,7 @@ from p2p.agents.judging.verdicts import task_score
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, JudgeOpinion, Record
 from p2p.sandbox import Sandbox, UntrustedResultError, read_message, start
+from p2p.training.engines.facts import surroundings
 from p2p.training.env_spec import EnvSpec, get_env_spec
 from p2p.training.envs.registry import own_folders
 from p2p.training.evaluation import evaluation_seed, record_episodes
@@ -163,10 +164,14 @@ def pay(
             "episodes": EPISODES,
             "seed": SEED,
         }
+        engine = surroundings(config.engine, folder)
         sandbox = Sandbox(
             folder=folder,
-            wall_seconds=240,
-            stall_seconds=60,
+            python=engine.python,
+            readable=engine.readable,
+            env=engine.env,
+            wall_seconds=240 + engine.start_seconds,
+            stall_seconds=60 + engine.start_seconds,
             memory_bytes=4 << 30,
             disk_bytes=64 << 20,
             import_paths=own_folders(),

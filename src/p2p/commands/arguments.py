@@ -248,12 +248,19 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
 
 
 def check_environment(env_id: str) -> None:
-    """Raise UsageError, with near matches, for an environment that is not registered."""
+    """Raise UsageError, with near matches or what to install, for an id that is not there."""
+    from p2p.config import engine_of
+    from p2p.training.engines.table import EngineMissing, engine_environments, installed, is_engine
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
 
-    with refused("--env", UnknownEnvironmentError):
-        registered(env_id, list_env_ids())
+    with refused("--env", UnknownEnvironmentError, EngineMissing):
+        if not is_engine(engine := engine_of(env_id)):
+            registered(env_id, list_env_ids())
+        elif env_id not in engine_environments(engine):
+            raise UnknownEnvironmentError(env_id, engine_environments(engine))
+        else:
+            installed(engine)
 
 
 def read_prompt(prompt: str | None) -> str:

@@ -36,11 +36,18 @@ if TYPE_CHECKING:
     from p2p.training.env_spec import EnvSpec
     from p2p.training.reward.check import CheckResult
 
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Simulator: mujoco, or of `p2p engines list`.", show_default="mujoco"
+    ),
+]
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def envs(
     env_id: Annotated[str | None, typer.Argument(help="Show one environment in full.")] = None,
+    engine: EngineOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments, or describe one.
@@ -52,6 +59,7 @@ def envs(
 
       p2p envs
       p2p envs Ant-v5
+      p2p envs --engine mjlab
       p2p envs my_package.envs:MyRobot-v0 --json
     """
     from p2p.training.env_spec import get_env_spec, list_env_ids
@@ -62,6 +70,9 @@ def envs(
             print_json(spec.model_dump(mode="json"))
         else:
             _describe(spec)
+        return
+    if engine is not None and engine != "mujoco":
+        _list_engine(engine, as_json=as_json)
         return
     specs = [get_env_spec(known) for known in list_env_ids()]
     if as_json:
@@ -83,14 +94,39 @@ def envs(
 
 
 def _spec(env_id: str) -> EnvSpec:
+    from p2p.config import ConfigurationError
     from p2p.training.env_spec import (
         UnknownEnvironmentError,
         UnsupportedEnvironmentError,
         get_env_spec,
     )
 
-    with refused("", UnknownEnvironmentError, UnsupportedEnvironmentError, ImportError):
+    kinds = UnknownEnvironmentError, UnsupportedEnvironmentError, ConfigurationError, ImportError
+    with refused("", *kinds), err.status(f"reading {env_id}"):
         return get_env_spec(env_id)
+
+
+def _list_engine(engine: str, *, as_json: bool) -> None:
+    """The ids of an engine, without starting it."""
+    from p2p.config import ConfigurationError
+    from p2p.training.engines.table import engine_environments, find_installed
+
+    with refused("--engine", ConfigurationError):
+        known = engine_environments(engine)
+    if as_json:
+        print_json([entry.model_dump(mode="json") for entry in known.values()])
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("environment", "time step", "horizon", "needs"):
+        table.add_column(title, no_wrap=title != "needs")
+    for entry in known.values():
+        horizon = str(entry.max_episode_steps)
+        table.add_row(entry.env_id, f"{entry.dt:g} s", horizon, escape(entry.needs))
+    out.print(table)
+    if find_installed(engine) is None:
+        out.print(f"not installed yet: p2p engines install {engine}")
+    else:
+        out.print("p2p envs ID describes one; the first time, the engine starts for it")
 
 
 def _describe(spec: EnvSpec) -> None:

@@ -28,13 +28,15 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="rich
 EngineName = Annotated[str, typer.Argument(metavar="NAME", help="Of `p2p engines list`.")]
 FolderOption = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder of engines, instead of P2P_ENGINES_DIR."),
+    typer.Option(metavar="DIR", help="Folder of engines.", show_default="P2P_ENGINES_DIR"),
 ]
 
 
 @app.callback()
 def engines() -> None:
-    """Install GPU simulators, each with a Python environment of its own.
+    """Install and check GPU simulators.
+
+    Each has a Python environment of its own.
 
     [bold]Examples[/]
 
@@ -50,6 +52,7 @@ def list_engines(as_json: JsonFlag = False) -> None:
     [bold]Examples[/]
 
       p2p engines list
+      p2p engines list --json
     """
     from p2p.training.engines.table import ENGINES, engine_folder, find_installed
 
@@ -93,6 +96,7 @@ def install(
         typer.Option(
             metavar="PATH",
             help="Python to build on; one that has the engine already is used as it is.",
+            show_default="one on PATH that fits",
         ),
     ] = None,
     unsafe_local: UnsafeFlag = False,
@@ -145,6 +149,7 @@ def check(
     [bold]Examples[/]
 
       p2p engines check mjlab
+      p2p engines check mjlab --json
     """
     from p2p.training.engines import install as installing
     from p2p.training.engines.table import (

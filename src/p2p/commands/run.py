@@ -70,6 +70,15 @@ def run(
             rich_help_panel="Training",
         ),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Simulator; `p2p engines list`.",
+            show_default="by environment",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -103,6 +112,7 @@ def run(
         options,
         criteria=read_criteria(criteria),
         trainer=trainer,
+        engine=engine,
         unsafe_local=unsafe_local or None,
     )
     folder = runs_folder(runs_dir)

@@ -52,6 +52,14 @@ def train(
     context: typer.Context,
     reward: Annotated[str | None, REWARD] = None,
     env: EnvOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Simulator, one of `p2p engines list`.",
+            show_default="that of the environment",
+        ),
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -130,7 +138,10 @@ def train(
         record = IterationRecord(resume)
         chosen, code = _stored_run(record)
     else:
-        options = {"env_id": env, "total_timesteps": steps, "seed": seed, "settings": setting}
+        options = {
+            "env_id": env, "engine": engine, "total_timesteps": steps, "seed": seed,
+            "settings": setting,
+        }  # fmt: skip
         chosen, code = new_run(reward, options, config=config, preset=preset)
         base = runs_dir or get_settings().runs_dir
         record = IterationRecord(base / new_session_id() / "iter_1")
@@ -201,8 +212,9 @@ def new_run(
 
     A later source wins: defaults, the preset, the reward's own environment, the file, flags.
     """
-    from p2p.config import TrainConfig
+    from p2p.config import TrainConfig, engine_of
     from p2p.records.upstream import train_fields
+    from p2p.training.engines.table import is_engine
 
     if reward is None:
         raise UsageError("name a reward: a Python file, or one that `p2p rewards` lists")
@@ -213,13 +225,14 @@ def new_run(
     fields |= parse_settings(options.get("settings") or [], TrainConfig.model_fields)
     fields |= {
         name: value
-        for name in ("env_id", "total_timesteps", "seed")
+        for name in ("env_id", "total_timesteps", "seed", "engine")
         if (value := options.get(name)) is not None
     }
     fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
+    check_environment(fields["env_id"])
+    preset = preset or is_engine(engine_of(fields["env_id"]))
     with usage_errors(where=f"--config {config}" if config else "configuration"):
         chosen = _with_preset(fields) if preset else TrainConfig.model_validate(fields)
-    check_environment(chosen.env_id)
     return chosen, file.code
 
 

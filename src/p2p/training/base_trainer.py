@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -32,6 +32,7 @@ from p2p.contracts import (
     WorkerMessage,
 )
 from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.episodes import EpisodeLog
 from p2p.training.evaluation import evaluate, evaluation_seed
@@ -40,7 +41,6 @@ from p2p.training.reward.runner import RewardRunner, decide_batched
 from p2p.training.reward_loader import parse_source
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
-from p2p.training.vec_env import make_batched_env
 
 Phase = Literal["setup", "compile", "rollout", "update", "eval"]
 
@@ -150,6 +150,13 @@ def make_environment(
     """
     source = parse_source(code, config.engine)
     quantities = source.strings.intersection(QUANTITIES if config.side_info else ())
+    if is_engine(config.engine):
+        from p2p.training.engines.engine_env import make_engine_env
+
+        chosen = frozenset(QUANTITIES if recorded else quantities)
+        return make_engine_env(config, num_envs, training=training, quantities=chosen)
+    from p2p.training.vec_env import make_batched_env
+
     return make_batched_env(
         config.env_id,
         num_envs,
@@ -174,7 +181,7 @@ def make_reward(config: TrainConfig, code: str, env: BatchedEnv, *, batched: boo
 class BaseTrainer:
     """One run inside the sandbox, with its environments, reward, episodes and progress."""
 
-    backend: ClassVar[Literal["fast", "sb3"]]
+    backend: ClassVar[Literal["fast", "sb3", "rsl_rl"]]
     env_backend: ClassVar[Literal["auto", "gym"]]
 
     def __init__(self, ctx: TrainContext) -> None:
@@ -182,9 +189,12 @@ class BaseTrainer:
         config = ctx.config
         self.alive = Heartbeat(ctx.send)
         self.alive("setup")
-        self.env = make_environment(
-            config, config.num_envs, ctx.reward_code, self.env_backend, training=True
-        )
+        with self.alive.during("compile") if is_engine(config.engine) else nullcontext():
+            self.env = make_environment(
+                config, config.num_envs, ctx.reward_code, self.env_backend, training=True
+            )
+            if is_engine(config.engine):
+                self.env.reset_batch(0)  # kernels are compiled when they are first used
         self.saved = load_state(ctx.folder)
         if self.saved is None:
             batched, self.note = decide_batched(
@@ -300,7 +310,8 @@ class BaseTrainer:
         config = self.config
         if self._evaluation is None:
             code, batched = self.ctx.reward_code, self.reward.batched
-            env = make_environment(config, config.eval_envs, code, recorded=True)
+            with self.alive.during("compile") if is_engine(config.engine) else nullcontext():
+                env = make_environment(config, config.eval_envs, code, recorded=True)
             self._evaluation = env, make_reward(config, code, env, batched=batched)
         evaluation = evaluate(
             *self._evaluation,

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from p2p import files
-from p2p.config import TrainConfig
+from p2p.config import TrainConfig, engine_of
 from p2p.contracts import ROLLOUT_LABELS, EvalReady
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import UntrustedResultError, read_arrays, read_result
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import make_single
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import MAX_FILE_BYTES, Policy, PolicyFileError
@@ -93,6 +94,11 @@ def _check_shapes(
 @cache
 def environment_widths(env_id: str, *, observe_time: bool = False) -> tuple[int, int]:
     """Numbers of an observation and of an action."""
+    if is_engine(engine_of(env_id)):
+        from p2p.training.env_spec import get_env_spec
+
+        spec = get_env_spec(env_id)
+        return spec.obs_dim + observe_time, spec.action_dim
     # Some have no time limit of their own.
     env = make_single(env_id, max_episode_steps=1, observe_time=observe_time)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 
-from p2p.config import TrainConfig
+from p2p.config import TrainConfig, engine_of
 from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError, registered
 from p2p.training.simulator import UnsupportedEnvironmentError, get_simulator
@@ -63,7 +63,7 @@ def list_env_ids() -> tuple[str, ...]:
 
 
 @cache
-def get_env_spec(env_id: str, engine: str = "mujoco") -> EnvSpec:
+def get_env_spec(env_id: str, engine: str | None = None) -> EnvSpec:
     """The environment's facts, read once per process.
 
     Raises UnknownEnvironmentError for an id that is not registered, and
@@ -71,6 +71,7 @@ def get_env_spec(env_id: str, engine: str = "mujoco") -> EnvSpec:
     engine that is installed beside this package starts for the first reading, which takes minutes;
     EngineMissing says how to install it.
     """
+    engine = engine or engine_of(env_id)
     if not is_engine(engine):
         registered(env_id, list_env_ids())
     return get_simulator(engine).read_spec(env_id)

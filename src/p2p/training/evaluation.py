@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.contracts import ROLLOUT_LABELS, EvalResult
+from p2p.training.engines.table import is_engine
+from p2p.training.envs.batched_env import trial_range
 from p2p.training.reward.calls import Transition
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import (
@@ -115,24 +117,43 @@ def play_episodes(
     config: TrainConfig, act: Policy | Behaviour, *, episodes: int, seed: int
 ) -> Iterator[RecordedEpisode]:
     """As `record_episodes`, but with only a few of them in memory at a time."""
+    rows = min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS
+    if is_engine(config.engine):
+        from p2p.training.engines.playing import play_in_engine
+
+        yield from play_in_engine(config, act, rows=rows, episodes=episodes, seed=seed)
+        return
     from p2p.training.vec_env import make_batched_env
 
     env = make_batched_env(
         config.env_id,
-        min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS,
+        rows,
         max_episode_steps=config.max_episode_steps,
         terminate_when_unhealthy=config.terminate_when_unhealthy,
         observe_time=config.observe_time,
         quantities=QUANTITIES,
     )
     try:
-        for first in range(0, episodes, env.num_envs):
-            begin = seed + first
-            played = _play(env, acting(act, env, begin), begin, _Recorder(env, stride=1))
-            for row in range(min(env.num_envs, episodes - first)):
-                yield played.trajectory(row)
+        yield from play_rounds(env, act, episodes=episodes, seed=seed)
     finally:
         env.close()
+
+
+def play_rounds(
+    env: BatchedEnv,
+    act: Policy | Behaviour,
+    *,
+    episodes: int,
+    seed: int,
+    alive: Callable[[], None] = lambda: None,
+) -> Iterator[RecordedEpisode]:
+    """Episodes of these environments, as many at once as there are rows."""
+    for first in range(0, episodes, env.num_envs):
+        begin = seed + first
+        recorder = _Recorder(env, stride=1)
+        played = _play(env, acting(act, env, begin), begin, recorder, beat=_Beat(alive))
+        for row in range(min(env.num_envs, episodes - first)):
+            yield played.trajectory(row)
 
 
 def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int) -> Act:
@@ -144,7 +165,7 @@ def acting(act: Policy | Behaviour, env: BatchedEnv, seed: int) -> Act:
     if act == "zero":
         still = np.clip(np.zeros(shape), space.low, space.high).astype(np.float32)
         return lambda _: still
-    low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+    low, high = trial_range(space)
     generators = [np.random.default_rng(seed + row) for row in range(env.num_envs)]
     return lambda _: np.stack([g.uniform(low, high) for g in generators]).astype(np.float32)
 

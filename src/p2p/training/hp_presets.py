@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from p2p.config import TUNABLE_BOUNDS, TrainConfig
+from p2p.config import TUNABLE_BOUNDS, TrainConfig, engine_of
 from p2p.contracts import field_error
+from p2p.training.engines.facts import engine_preset
+from p2p.training.engines.table import is_engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,8 +97,24 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 def preset_for(env_id: str) -> dict[str, Any]:
-    """Fields of TrainConfig for this environment; none where nothing is tuned."""
+    """Fields of TrainConfig for this environment; none where nothing is tuned.
+
+    Those of an engine are its own; the engine may have to start to tell them.
+    """
+    if is_engine(engine := engine_of(env_id)):
+        return {"num_envs": ENGINE_ENVS, **engine_preset(engine, env_id)}
     return dict(PRESETS.get(env_id.rpartition("-v")[0] or env_id, {}))
+
+
+ENGINE_ENVS, ENGINE_STEPS = 64, 300_000
+"""Of a run on an engine. The sandbox closes GPUs: this is what a core steps in minutes."""
+
+
+def _engine_config(fields: dict[str, Any]) -> TrainConfig:
+    """The engine's own settings; minibatches follow the number of environments."""
+    batch = int(fields["num_envs"]) * int(fields["num_steps"])
+    fields["num_minibatches"] = _largest_divisor(batch, int(fields["num_minibatches"]))
+    return TrainConfig.model_validate(fields)
 
 
 def _largest_divisor(number: int, limit: int) -> int:
@@ -143,6 +161,8 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
         return TrainConfig.model_validate({"env_id": env_id, **_sac(1_000_000), **overrides})
     # Faults of the given values first: fitting a preset to them would stumble over them.
     TrainConfig.model_validate({**overrides, "env_id": env_id, "num_minibatches": 1})
+    if is_engine(engine_of(env_id)):
+        return _engine_config({"env_id": env_id, **preset_for(env_id), **overrides})
     base = TrainConfig.model_validate({"env_id": env_id, **preset_for(env_id)})
     fitted: dict[str, Any] = {}
     if overrides.get("num_envs", base.num_envs) != base.num_envs:
@@ -231,6 +251,9 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
 
     They depend on environment and algorithm alone. For long runs, see `config_from_preset`.
     """
+    if is_engine(engine_of(env_id)):
+        quick = {**preset_for(env_id), "total_timesteps": ENGINE_STEPS, **EVALUATION}
+        return _engine_config({"env_id": env_id, **quick, **overrides})
     row = QUICK.get(env_id.rpartition("-v")[0] or env_id, _QUICK_OTHERS["ppo"])
     algorithm = overrides.get("algorithm", row["algorithm"])
     if algorithm != row["algorithm"]:

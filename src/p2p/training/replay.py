@@ -12,6 +12,7 @@ from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import Sandbox, SandboxedProcess, UntrustedResultError, read_arrays
 from p2p.sandbox import start as start_sandbox
 from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
+from p2p.training.engines.facts import surroundings
 from p2p.training.envs.registry import own_folders
 from p2p.training.runner import (
     WORKER_ENVIRONMENT,
@@ -82,11 +83,14 @@ def replay(
             "folder": name,
             "replay": {"episodes": episodes, "seed": seed, "step": step},
         }
+        engine = surroundings(config.engine, folder)
         sandbox = Sandbox(
             folder=folder,
-            stall_seconds=120,
+            stall_seconds=120 + engine.start_seconds,
+            python=engine.python,
+            readable=engine.readable,
             import_paths=own_folders(),
-            env=WORKER_ENVIRONMENT,
+            env={**WORKER_ENVIRONMENT, **engine.env},
             unsafe_local=unsafe_local,
         )
         try:

@@ -47,6 +47,8 @@ from p2p.training.checkpoints import (
     published_bytes,
 )
 from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
+from p2p.training.engines.facts import read_facts, surroundings
+from p2p.training.engines.table import EngineMissing, is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.metrics import RunMetrics
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
@@ -257,7 +259,7 @@ class _Run:
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
-        except (SandboxUnavailable, MissingExtraError) as error:
+        except (SandboxUnavailable, MissingExtraError, EngineMissing) as error:
             raise TrainingFailed("config", str(error)) from error
         except OSError as error:  # a full disk, a folder that went away
             raise TrainingFailed("environment", f"{self.record.path}: {error}") from error
@@ -270,16 +272,24 @@ class _Run:
 
     def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
+        engine = surroundings(self.config.engine, folder)
+        if is_engine(self.config.engine):
+            read_facts(self.config.engine, self.config.env_id)  # its kernels are compiled by it
         compiled = _compiled(self.config)
         sandbox = Sandbox(
             folder=folder,
             memory_bytes=self.options.memory_bytes,
             disk_bytes=self.options.disk_bytes,
             stall_seconds=self.options.stall_seconds,
-            wall_seconds=longest_training_s(self.config),
-            readable=() if compiled is None else (compiled,),
+            wall_seconds=longest_training_s(self.config) + engine.start_seconds,
+            python=engine.python,
+            readable=engine.readable if compiled is None else (compiled,),
             import_paths=own_folders(),
-            env=WORKER_ENVIRONMENT | ({} if compiled is None else reading(compiled)),
+            env={
+                **WORKER_ENVIRONMENT,
+                **({} if compiled is None else reading(compiled)),
+                **engine.env,
+            },
             unsafe_local=self.options.unsafe_local,
         )
         payload = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import Alive, Failed, WorkerMessage
+from p2p.training.engines.table import is_engine
 
 if TYPE_CHECKING:
     from p2p.training.base_trainer import TrainContext
@@ -22,6 +23,7 @@ BACKENDS: dict[str, str] = {
     "fast": "p2p.training.fast_trainer",
     "sb3": "p2p.training.sb3_trainer",
     "sac": "p2p.training.sac_trainer",
+    "rsl_rl": "p2p.training.rsl_rl_trainer",
 }
 """Name of a trainer to the module whose `train(context)` does it."""
 
@@ -81,6 +83,14 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
 
 def choose_backend(config: TrainConfig) -> str:
     """The trainer, of BACKENDS; `auto` is the fast one for environments it knows exactly."""
+    if is_engine(config.engine):
+        if config.algorithm != "ppo" or config.backend not in ("auto", "rsl_rl"):
+            raise ConfigurationError(
+                f"{config.engine} trains with algorithm 'ppo' of backend 'rsl_rl'; leave both out"
+            )
+        return "rsl_rl"
+    if config.backend == "rsl_rl":
+        raise ConfigurationError("backend 'rsl_rl' is for GPU simulators; use 'auto'")
     from p2p.training.vec_env import is_fast
 
     if config.backend == "fast" and not is_fast(config.env_id):

@@ -15,6 +15,8 @@ import numpy as np
 from p2p.agents.builtin.goals import Parsed
 from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import ARM_WORDS, OBJECT_WORDS, TARGET_WORDS
+from p2p.config import engine_of
+from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import get_env_spec
 from p2p.training.specs.spec_text import TERMINATION_RULES
 
@@ -235,6 +237,8 @@ class Morphology:
     @cached_property
     def may_end_early(self) -> bool:
         spec = self.spec
+        if is_engine(spec.engine):
+            return spec.terminate_when_unhealthy is True
         documented = spec.terminate_when_unhealthy is not None or spec.name in TERMINATION_RULES
         return documented or ends_early(spec.env_id)
 
@@ -330,6 +334,8 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
 
     from p2p.training.envs.registry import quiet_loading
 
+    if is_engine(engine_of(env_id)):
+        return _first_pose(env_id)
     with quiet_loading():
         env = gym.make(env_id)
     try:
@@ -348,6 +354,20 @@ def usual_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
         return data.xpos.copy(), data.xquat.copy()
     finally:
         env.close()
+
+
+def _first_pose(env_id: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The pose in which an engine's episodes begin, by the model that it left."""
+    import mujoco
+
+    from p2p.training.video.scene import open_model
+
+    model, _ = open_model(env_id)
+    data = mujoco.MjData(model)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_kinematics(model, data)
+    return data.xpos.copy(), data.xquat.copy()
 
 
 @cache

@@ -38,6 +38,11 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     threading.Thread(target=report, daemon=True).start()
     from p2p.training.engines.engine_env import EngineOptions, default_device, get_adapter
 
+    if "play" in payload:
+        _play(Path(payload["folder"]), **payload["play"])
+        over.set()
+        tell(done={})
+        return
     adapter = get_adapter(payload["engine"])
     if payload.get("registry"):
         tell(done={"environments": adapter.environments()})
@@ -77,6 +82,24 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
             "seconds_to_start": ready - began,
         }
     )
+
+
+def _play(
+    folder: Path, config: dict[str, Any], act: str | None, rows: int, episodes: int, seed: int
+) -> None:
+    """Leave recorded episodes of the folder's policy, or of a behaviour, in the folder."""
+    from p2p.config import TrainConfig
+    from p2p.training.engines.engine_env import make_engine_env
+    from p2p.training.evaluation import play_rounds
+    from p2p.training.policies.policy import Policy
+    from p2p.training.specs.quantities import QUANTITIES
+
+    chosen: Any = act or Policy.load(folder / "policy.safetensors")
+    env = make_engine_env(
+        TrainConfig.model_validate(config), rows, training=False, quantities=frozenset(QUANTITIES)
+    )
+    for i, episode in enumerate(play_rounds(env, chosen, episodes=episodes, seed=seed)):
+        episode.save(folder / f"episode_{i}.npz")
 
 
 def _versions() -> dict[str, str]:

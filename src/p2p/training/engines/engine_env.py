@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import mujoco
@@ -26,7 +27,8 @@ from p2p.training.trajectory import ENGINE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+
+    from p2p.config import TrainConfig
 
 Groups = dict[str, torch.Tensor]
 """Observations by group, (N, ...) each: `actor`, and `critic` where the engine has another."""
@@ -86,12 +88,42 @@ class Adapter(Protocol):
 
 
 def get_adapter(name: str) -> Adapter:
+    """The engine's module; in the engine's own Python only."""
+    _let_warp_write()
     return cast("Adapter", import_module(get_engine(name).adapter))
+
+
+def make_engine_env(
+    config: TrainConfig, num_envs: int, *, training: bool, quantities: frozenset[str]
+) -> EngineEnv:
+    """The environments of a configuration; in training, with its horizon and the engine's noise."""
+    options = EngineOptions(
+        device=default_device() if config.device == "auto" else config.device,
+        seed=config.seed,
+        max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
+        terminate_when_unhealthy=config.terminate_when_unhealthy,
+        noise=training,
+        observe_time=config.observe_time,
+        quantities=quantities,
+    )
+    return get_adapter(config.engine).make(config.env_id, num_envs, options)
 
 
 def default_device() -> str:
     """The GPU where there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _let_warp_write() -> None:
+    """Copy compiled kernels into their place: in the sandbox no folder can be renamed."""
+    from warp._src import build
+
+    def copy(source: str, target: str, *_: object) -> None:
+        Path(target).mkdir(parents=True, exist_ok=True)
+        for file in Path(source).iterdir():  # and no file's mode can be set, as shutil does
+            (Path(target) / file.name).write_bytes(file.read_bytes())
+
+    build.safe_rename = copy
 
 
 class EngineEnv(ABC):
@@ -117,6 +149,8 @@ class EngineEnv(ABC):
     action_terms: tuple[Term, ...]
     terminations: tuple[str, ...]
     """What ends an episode early, by the engine's names."""
+    single_observation_space: Box
+    single_action_space: Box
 
     @abstractmethod
     def begin(self, rows: torch.Tensor | None, seed: int | None) -> Groups:
@@ -159,14 +193,18 @@ class EngineEnv(ABC):
         self._elapsed = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         self._groups: Groups = {}
         self._fields: dict[str, Array] = {}
+        self._moved_on = False
+        """Whether rows have been started anew since the states that `_fields` are of."""
         self._scratch = mujoco.MjData(self.model)
 
     # --- with tensors -------------------------------------------------------------------------
 
     def reset_tensors(self, seed: int | None = None) -> Groups:
         self._elapsed.zero_()
+        if seed is not None and seed >= 2**31:  # engines take 31 bits
+            seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._groups = self._timed(self.begin(None, seed))
-        self._fields = {}
+        self._fields, self._moved_on = {}, False
         return self._groups
 
     def step_tensors(self, action: torch.Tensor) -> Reached:
@@ -174,7 +212,7 @@ class EngineEnv(ABC):
         reached = self.advance(action)
         self._elapsed += 1
         self._groups = self._timed(reached.groups)
-        self._fields = {}
+        self._fields, self._moved_on = {}, False
         return replace(reached, groups=self._groups)
 
     def restart_tensors(self, rows: torch.Tensor) -> Groups:
@@ -182,6 +220,9 @@ class EngineEnv(ABC):
         ids = rows.nonzero().squeeze(-1)
         if not len(ids):
             return self._groups
+        for name in ("qpos", "qvel", "ctrl"):
+            self.batch_field(name)  # of these all others can be computed
+        self._moved_on = True
         self._elapsed[ids] = 0
         begun = self._timed(self.begin(ids, None))
         self._groups = {
@@ -210,7 +251,6 @@ class EngineEnv(ABC):
         )
         next_obs = _numpy(reached.groups["actor"])
         info = self.batch_info()
-        self._keep_reached()
         obs = self.restart_tensors(reached.terminated | reached.truncated)
         return StepBatch(
             next_obs,
@@ -231,9 +271,9 @@ class EngineEnv(ABC):
         return self._meter.info(reported, self.batch_field)
 
     def batch_field(self, name: str) -> Array:
-        """A field of the states just reached, (N, ...), as NumPy."""
+        """A field of the states just reached, before any restart: (N, ...), as NumPy."""
         if name not in self._fields:
-            values = self.field(name)
+            values = None if self._moved_on else self.field(name)
             if values is None:
                 self._compute_fields(name)
             else:
@@ -256,11 +296,6 @@ class EngineEnv(ABC):
         mujoco.mj_forward(self.model, data)
         mujoco.mj_rnePostConstraint(self.model, data)
         return data
-
-    def _keep_reached(self) -> None:
-        """Rows that end are about to be written over: keep what side information may ask for."""
-        for name in ENGINE_COLUMNS:
-            self.batch_field(name)
 
     def side_info(self) -> dict[str, Any]:
         return {"mj_model": self.model, "mj_data": BatchData(self.model, self.batch_field)}

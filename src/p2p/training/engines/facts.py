@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from p2p.sandbox import SandboxExit
 
 CHILD = "p2p.training.engines.child"
-START_SECONDS = 1800.0
+START_SECONDS = 900.0
 """To import an engine and to compile its kernels on a busy machine."""
 FACTS_ENVS = 4
+_BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 
 
 class EngineFailed(Exception):
@@ -47,7 +49,9 @@ class Surroundings:
 
     python: Path | None = None
     readable: tuple[Path, ...] = ()
-    env: Mapping[str, str] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    start_seconds: float = 0.0
+    """To be granted before its first word, besides what the work itself may take."""
 
 
 def surroundings(engine: str, folder: Path) -> Surroundings:
@@ -69,7 +73,7 @@ def _surroundings(engine: str, found: Installed, home: Path, folder: Path) -> Su
         if not link.is_symlink():
             link.symlink_to(module)
     env = {"WARP_CACHE_PATH": str(kernels), **get_engine(engine).env}
-    return Surroundings(found.python, (home / "kernels",), env)
+    return Surroundings(found.python, (home / "kernels",), env, START_SECONDS)
 
 
 def run_child(
@@ -77,6 +81,7 @@ def run_child(
     *,
     found: Installed | None = None,
     home: Path | None = None,
+    prepare: Callable[[Path], None] = lambda _: None,
     keep: Callable[[Path], None] = lambda _: None,
     on_progress: Callable[[str, float], None] = lambda *_: None,
     unsafe_local: bool = False,
@@ -84,18 +89,20 @@ def run_child(
 ) -> dict[str, Any]:
     """Run the engine's own side and return its answer; kernels that it compiled are kept.
 
-    `keep` is called with the folder that it wrote to, before that goes. Raises EngineFailed.
+    `prepare` and `keep` are called with the folder that it may write to, before and after it runs.
+    Raises EngineFailed.
     """
     home = home or engine_folder(engine)
     (home / "kernels").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="p2p-engine-") as name:
         folder = Path(name)
+        prepare(folder)
         around = _surroundings(engine, found or installed(engine), home, folder)
         sandbox = Sandbox(
             folder=folder,
             python=around.python,
             readable=around.readable,
-            env=around.env or {},
+            env=around.env,
             wall_seconds=START_SECONDS,
             unsafe_local=unsafe_local,
         )
@@ -117,7 +124,8 @@ def run_child(
 def _reason(end: SandboxExit) -> str:
     lines = [line for line in end.output_tail.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else ""
-    return end.message if last in end.message else f"{end.message}; {last}"
+    reason = end.message if last in end.message else f"{end.message}; {last}"
+    return reason[:500]
 
 
 def _keep_kernels(source: Path, target: Path) -> None:
@@ -125,6 +133,8 @@ def _keep_kernels(source: Path, target: Path) -> None:
     for module in source.glob("*/*"):
         place = target / module.parent.name / module.name
         if module.is_symlink() or place.exists() or not module.is_dir():
+            continue
+        if _BUILDING.search(module.name):  # what a compiler left
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_name(f".{place.name}.partial")

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 SAMPLED_STEPS = 40
 SAMPLED_ROWS = 4
+SAME, MOVES = 1e-5, 1e-3
+"""Spread of a number that stays as it is, and of one that does not."""
 
 
 def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
     """Everything that a reward author has to know."""
     facts = ModelFacts(env.robot)
     samples, keys = _samples(env, facts.library)
-    layout = read_layout(None, samples, facts.library)
+    layout = tuple(
+        _offset(entry, samples, facts) for entry in read_layout(None, samples, facts.library)
+    )
     ends = ", ".join(env.terminations)
     return facts.spec(
         env_id=env.env_id,
@@ -59,6 +63,27 @@ def _samples(env: EngineEnv, library: StateLibrary) -> tuple[Samples, dict[str, 
     return Samples(np.stack(observations), library.values(np.stack(snapshots))), keys
 
 
+def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
+    """A position that is observed from the pose in which episodes begin, as engines do."""
+    if entry.source is not None:
+        return entry
+    positions = samples.values[:, : facts.robot.model.nq]
+    gaps = samples.observations[:, entry.index, None] - positions
+    constant = (np.ptp(gaps, axis=0) < SAME) & (np.ptp(positions, axis=0) > MOVES)
+    if not constant.any():
+        return entry
+    column = int(np.argmax(constant))
+    offset = -float(gaps[:, column].mean())
+    quantity = facts.library.quantities[column]
+    return ObservationEntry(
+        index=entry.index,
+        name=f"{quantity.name}_from_start",
+        source=f"{quantity.source} - {offset:.6g}",
+        unit=quantity.unit,
+        description=f"{quantity.description}; less {offset:.4g}, where episodes begin",
+    )
+
+
 def _named(layout: Sequence[ObservationEntry], terms: Sequence[Term]) -> list[ObservationEntry]:
     """What experiments found, and the engine's own name for it."""
     labels = [(term, part) for term in terms for part in term.parts]
@@ -80,7 +105,7 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
     model = env.model
     by_joint = {int(model.actuator_trnid[i, 0]): i for i in range(model.nu)}
     ids = {joint.name: joint.id for joint in facts.joints}
-    entries = []
+    entries: list[ActionEntry] = []
     for term in env.action_terms:
         for part in term.parts:
             index = len(entries)

@@ -42,9 +42,9 @@ def environments() -> list[dict[str, Any]]:
         steps = math.ceil(cfg.episode_length_s / dt)
         needs = ""
         if "Tracking" in env_id:
-            needs = "a motion file of your own, which this package does not pass on"
+            needs = "a motion file: not supported"
         elif env_id.endswith(("-Rgb", "-Depth")) or "-Seg-" in env_id:
-            needs = "observations that are images, which training here does not take"
+            needs = "images as observations: not supported"
         entries.append({"env_id": env_id, "dt": dt, "max_episode_steps": steps, "needs": needs})
     return entries
 
@@ -121,8 +121,8 @@ class MjlabEnv(EngineEnv):
     def field(self, name: str) -> torch.Tensor | None:
         if name not in UP_TO_DATE:
             return None
-        values = getattr(self.env.sim.data, name)
-        return values[:]
+        values: torch.Tensor = getattr(self.env.sim.data, name)[:]
+        return values
 
     def reported(self) -> dict[str, torch.Tensor]:
         manager = self.env.command_manager
@@ -148,8 +148,10 @@ class MjlabEnv(EngineEnv):
             if len(shape) != 1:
                 raise ConfigurationError(f"{self.env_id}: {name} is an image, not a vector")
             cfg = manager.get_term_cfg("actor", name)
-            text = inspect.getdoc(cfg.func) or ""
-            terms.append(Term(name, self._parts(cfg.params, shape[0]), text.partition("\n")[0]))
+            text = (inspect.getdoc(cfg.func) or cfg.func.__name__).partition("\n")[0]
+            said = [f"{key} {value}" for key, value in cfg.params.items() if isinstance(value, str)]
+            text = f"{text} {', '.join(said)}" if said else text
+            terms.append(Term(name, self._parts(cfg.params, shape[0]), text))
         return terms
 
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:

@@ -157,8 +157,3 @@ def engine_environments(name: str) -> Mapping[str, EngineEnvironment]:
     path = resources.files("p2p.training.engines").joinpath(f"{get_engine(name).name}.json")
     entries: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
     return {entry["env_id"]: EngineEnvironment.model_validate(entry) for entry in entries}
-
-
-def engine_of(env_id: str) -> str | None:
-    """The engine that has this id, if one does."""
-    return next((name for name in ENGINES if env_id in engine_environments(name)), None)

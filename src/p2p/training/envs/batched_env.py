@@ -73,6 +73,15 @@ class BatchedEnv(Protocol):
         """Free what is held."""
 
 
+def trial_range(space: Box) -> tuple[Array, Array]:
+    """Between what random actions are drawn: within bounds, and of size 1 where there are none."""
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    return (
+        np.where(np.isfinite(low), np.maximum(low, -1e3), -1.0),
+        np.where(np.isfinite(high), np.minimum(high, 1e3), 1.0),
+    )
+
+
 def generator_to_array(rng: np.random.Generator) -> NDArray[np.uint64]:
     """A PCG64 generator's state as six words."""
     state = rng.bit_generator.state

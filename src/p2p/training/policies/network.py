@@ -32,13 +32,16 @@ class NetworkShape:
     obs_dim: int
     action_dim: int
     net_arch: tuple[int, ...] = (64, 64)
-    activation: Literal["tanh", "relu"] = "tanh"
+    activation: Literal["tanh", "relu", "elu"] = "tanh"
+    critic: bool = True
+    """Whether the value network is kept: one that sees more than the policy does is not."""
 
     @classmethod
     def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> NetworkShape:
         if config.algorithm == "sac":  # its squashed mean is one more layer
             return cls(obs_dim, action_dim, (*config.net_arch, action_dim), "tanh")
-        return cls(obs_dim, action_dim, config.net_arch, config.activation)
+        critic = config.engine == "mujoco"
+        return cls(obs_dim, action_dim, config.net_arch, config.activation, critic)
 
     def hidden(self, net: Literal["policy_net", "value_net"]) -> list[str]:
         """Names of the hidden layers; SB3 counts the activations between them, too."""
@@ -48,11 +51,12 @@ class NetworkShape:
         """Every parameter with its shape, in the order of SB3's state_dict."""
         widths = (self.obs_dim, *self.net_arch)
         shapes: dict[str, tuple[int, ...]] = {"log_std": (self.action_dim,)}
-        for net in ("policy_net", "value_net"):
+        for net in ("policy_net", "value_net") if self.critic else ("policy_net",):
             for i, name in enumerate(self.hidden(net)):
                 shapes |= {f"{name}.weight": (widths[i + 1], widths[i])}
                 shapes |= {f"{name}.bias": (widths[i + 1],)}
-        for name, out in (("action_net", self.action_dim), ("value_net", 1)):
+        outputs = {"action_net": self.action_dim} | ({"value_net": 1} if self.critic else {})
+        for name, out in outputs.items():
             shapes |= {f"{name}.weight": (out, widths[-1]), f"{name}.bias": (out,)}
         return shapes
 
@@ -92,8 +96,16 @@ def _mlp(
     for i, name in enumerate(layers):
         x = x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
         if i + 1 < len(layers):
-            x = xp.tanh(x) if activation == "tanh" else xp.maximum(x, 0)
+            x = _activate(activation, x, xp)
     return x
+
+
+def _activate(activation: str, x: Any, xp: ModuleType) -> Any:
+    if activation == "tanh":
+        return xp.tanh(x)
+    # Below zero only: the exponential of what is large has no use, and overflows.
+    positive = xp.maximum(x, 0)
+    return positive if activation == "relu" else positive + xp.expm1(xp.minimum(x, 0))
 
 
 def initial_parameters(

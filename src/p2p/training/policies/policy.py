@@ -40,7 +40,8 @@ class _Metadata(BaseModel):
     obs_dim: _Width
     action_dim: _Width
     net_arch: Annotated[tuple[_Width, ...], Field(max_length=64)]
-    activation: Literal["tanh", "relu"]
+    activation: Literal["tanh", "relu", "elu"]
+    critic: bool = True
     normalize_obs: bool
     obs_clip: Annotated[float, Field(gt=0)]
     obs_epsilon: Annotated[float, Field(ge=0)]
@@ -110,7 +111,11 @@ class Policy:
         """As `load`, for a file that has been read already; `name` stands in the messages."""
         metadata = _read_metadata(data, name)
         shape = NetworkShape(
-            metadata.obs_dim, metadata.action_dim, metadata.net_arch, metadata.activation
+            metadata.obs_dim,
+            metadata.action_dim,
+            metadata.net_arch,
+            metadata.activation,
+            metadata.critic,
         )
         arrays = _read_arrays(data, name, shape)
         if np.any(arrays["obs_var"] < 0):

@@ -15,6 +15,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from p2p.training.policies.policy import Policy
+from p2p.training.policies.sb3_export import network_kwargs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ class _TorchPolicy(torch.nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        activation = torch.nn.Tanh if policy.shape.activation == "tanh" else torch.nn.ReLU
+        activation = network_kwargs(policy.shape)["activation_fn"]
         layers: list[torch.nn.Module] = []
         for name in _layers(policy):
             weight = torch.from_numpy(np.array(policy.tensors[f"{name}.weight"]))
@@ -80,7 +81,7 @@ def save_onnx(policy: Policy, path: Path) -> None:
         )
         value = name
         if name != layers[-1]:
-            operation = "Tanh" if policy.shape.activation == "tanh" else "Relu"
+            operation = {"tanh": "Tanh", "relu": "Relu", "elu": "Elu"}[policy.shape.activation]
             value = f"{name}.{operation.lower()}"
             nodes.append(helper.make_node(operation, [name], [value]))
     # Clip of ONNX has one bound for all actions, ours have one each.

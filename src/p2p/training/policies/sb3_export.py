@@ -66,10 +66,10 @@ def fold(policy: Policy) -> Tensors:
     # same, it would be noise.
     scale[policy.obs_var <= (1e-6 * policy.obs_mean) ** 2] = 0
     hidden = policy.shape.hidden
-    for first in {
-        [*hidden("policy_net"), "action_net"][0],
-        [*hidden("value_net"), "value_net"][0],
-    }:
+    firsts = {[*hidden("policy_net"), "action_net"][0]}
+    if policy.shape.critic:
+        firsts.add([*hidden("value_net"), "value_net"][0])
+    for first in firsts:
         weight = tensors[f"{first}.weight"].astype(np.float64) * scale
         bias = tensors[f"{first}.bias"] - weight @ policy.obs_mean
         tensors[f"{first}.weight"] = weight.astype(np.float32)
@@ -148,7 +148,9 @@ def network_kwargs(shape: NetworkShape | TrainConfig) -> dict[str, Any]:
 
     return {
         "net_arch": {"pi": list(shape.net_arch), "vf": list(shape.net_arch)},
-        "activation_fn": torch.nn.Tanh if shape.activation == "tanh" else torch.nn.ReLU,
+        "activation_fn": {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "elu": torch.nn.ELU}[
+            shape.activation
+        ],
     }
 
 

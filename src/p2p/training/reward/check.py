@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from p2p.config import engine_of
 from p2p.contracts import Record, RewardSpec
 from p2p.sandbox import (
     Sandbox,
@@ -25,6 +26,7 @@ from p2p.sandbox import (
     read_message,
     start,
 )
+from p2p.training.engines.facts import surroundings
 from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
@@ -101,7 +103,7 @@ def check_reward(
     seed: int = 0,
     seconds: float = 30.0,
     memory_bytes: int = 4 * GIB,
-    engine: str = "mujoco",
+    engine: str | None = None,
 ) -> CheckReport:
     """Check a reward file, or source text, on `env_id`.
 
@@ -110,6 +112,7 @@ def check_reward(
     `unsafe_local` is not given.
     """
     began = time.monotonic()
+    engine = engine or engine_of(env_id)
     findings: list[CheckFinding] = []
     name = DEFAULT_NAME if _is_code(reward) else str(reward)
     result = None
@@ -129,13 +132,16 @@ def check_reward(
             "observe_time": observe_time,
         }  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="p2p-check-") as folder:
+            around = surroundings(engine, Path(folder))
             sandbox = Sandbox(
                 folder=Path(folder),
+                python=around.python,
+                readable=around.readable,
                 memory_bytes=memory_bytes,
                 disk_bytes=GIB // 16,
-                wall_seconds=SETUP_SECONDS + seconds,
+                wall_seconds=SETUP_SECONDS + seconds + around.start_seconds,
                 import_paths=own_folders(),
-                env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **around.env},
                 unsafe_local=unsafe_local,
             )
             with start(WORKER, payload, sandbox) as process:

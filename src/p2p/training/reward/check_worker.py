@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from p2p.config import TrainConfig
+from p2p.training.base_trainer import make_environment
 from p2p.training.reward.calls import Floats, Transition
 from p2p.training.reward.check import CheckFinding, CheckResult, TermRange
 from p2p.training.reward.runner import RewardRunner, decide_batched, trial_transitions
 from p2p.training.reward_function import RewardError, RewardLoadError
 from p2p.training.reward_loader import parse_source
-from p2p.training.specs.quantities import QUANTITIES
-from p2p.training.vec_env import make_batched_env
 
 if TYPE_CHECKING:
     from p2p.training.envs.batched_env import BatchedEnv
@@ -72,17 +72,17 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
 
 def _environment(payload: Mapping[str, Any]) -> BatchedEnv:
     """What the reward is tried on, with what it reads in info; raises RewardError and others."""
-    source = parse_source(payload["code"], payload["engine"], name=payload["name"])
+    parse_source(payload["code"], payload["engine"], name=payload["name"])
     # Of a reward that goes by the time, every part is to be seen within the few steps of a trial.
     short = max(2, payload["steps"] // 10) if payload["observe_time"] else None
-    env = make_batched_env(
-        payload["env_id"],
-        payload["num_envs"],
+    config = TrainConfig(
+        env_id=payload["env_id"],
         max_episode_steps=short,
+        side_info=payload["side_info"],
         observe_time=payload["observe_time"],
-        side_info=payload["side_info"] and source.reads_simulator,
-        quantities=source.strings.intersection(QUANTITIES if payload["side_info"] else ()),
+        num_threads=1,
     )
+    env = make_environment(config, payload["num_envs"], payload["code"])
     env.reset_batch(payload["seed"])
     return env
 

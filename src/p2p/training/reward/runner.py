@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from p2p.training.envs.batched_env import trial_range
 from p2p.training.reward.calls import CheckedReward, Floats, Transition
 from p2p.training.reward_function import RewardError, Rows, spec_of
 from p2p.training.reward_loader import DEFAULT_NAME, parse_source
@@ -198,7 +199,7 @@ def trial_transitions(env: BatchedEnv, steps: int, seed: int = 0) -> Iterator[Tr
     """
     rng = np.random.default_rng(seed)
     space = env.single_action_space
-    low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+    low, high = trial_range(space)
     shape = (env.num_envs, *(space.shape or ()))
     obs = env.reset_batch(seed)
     start = np.ones(env.num_envs, np.bool_)

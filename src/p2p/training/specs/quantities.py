@@ -175,17 +175,25 @@ class Robot:
     def ground(self) -> int | None:
         """The level plane to stand on, a geom; None: there is none, or nothing collides with it."""
         model = self.model
+        fixed = [body for body in range(model.nbody) if model.body_weldid[body] == 0]
         planes = [
             geom
-            for geom in _colliding(model, 0)
+            for body in fixed
+            for geom in _colliding(model, body)
             if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE
-            and np.allclose(model.geom_quat[geom], (1.0, 0.0, 0.0, 0.0))
+            and np.allclose(self._at_rest.geom_xmat[geom], np.eye(3).ravel())
         ]
-        return max(planes, key=lambda geom: float(model.geom_pos[geom, 2]), default=None)
+        return max(planes, key=lambda geom: float(self._at_rest.geom_xpos[geom, 2]), default=None)
+
+    @cached_property
+    def _at_rest(self) -> mujoco.MjData:
+        data = mujoco.MjData(self.model)
+        mujoco.mj_kinematics(self.model, data)
+        return data
 
     @cached_property
     def ground_height(self) -> float:
-        return 0.0 if self.ground is None else float(self.model.geom_pos[self.ground, 2])
+        return 0.0 if self.ground is None else float(self._at_rest.geom_xpos[self.ground, 2])
 
     @cached_property
     def feet(self) -> tuple[int, ...]:

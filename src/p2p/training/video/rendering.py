@@ -24,6 +24,7 @@ from pydantic import Field, TypeAdapter
 
 from p2p.contracts import ROLLOUT_LABELS, Record
 from p2p.records.iteration_record import IterationRecord
+from p2p.settings import get_settings
 from p2p.training.envs.registry import own_folders
 from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
@@ -93,7 +94,11 @@ class RenderProcess:
     def _start(self, backend: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             python_command("p2p.training.video.rendering", str(self._limit)),
-            env=drawing_environment(backend, os.environ) | {"PYTHONPATH": _import_path()},
+            env={
+                **drawing_environment(backend, os.environ),
+                "PYTHONPATH": _import_path(),
+                "P2P_ENGINES_DIR": str(get_settings().engines_dir),  # where their models lie
+            },
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._errors,

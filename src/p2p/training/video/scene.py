@@ -10,6 +10,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from p2p.config import engine_of
+from p2p.training.engines.facts import facts_folder
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import quiet_loading
 
 if TYPE_CHECKING:
@@ -210,6 +213,12 @@ def open_model(env_id: str) -> tuple[mujoco.MjModel, dict[str, Any]]:
     """The environment's model and its camera settings; NotRenderableError if there is no model."""
     import gymnasium
 
+    if is_engine(engine := engine_of(env_id)):
+        scene = facts_folder(engine, env_id) / "model" / "scene.xml"
+        if not scene.exists():
+            raise NotRenderableError(f"{env_id}: its model has not been read yet (`p2p envs ID`)")
+        with quiet_loading():
+            return mujoco.MjModel.from_xml_path(str(scene)), {}
     with quiet_loading():
         env = gymnasium.make(env_id)
     try:

@@ -1,0 +1,117 @@
+"""A reward called on tensors, where they lie: the same file that takes NumPy arrays.
+
+`torch._numpy` is NumPy's interface over tensors. The reward's module finds it under the name of
+NumPy, and its arguments are arrays of it. What it returns is checked as on NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from p2p.training.reward.calls import unpack
+from p2p.training.reward_loader import EPISODE_START, FunctionReward, parse_source
+from p2p.training.specs.quantities import QUANTITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from p2p.training.engines.engine_env import EngineEnv
+    from p2p.training.reward.runner import RewardRunner
+
+tensor_numpy: Any = import_module("torch._numpy")  # by its name: it has no types
+COMPARED_STEPS = 8
+TOLERANCE = 1e-4
+"""Of a value's largest: tensors are float32, and so are the sums over them."""
+
+TensorRewards = tuple[torch.Tensor, dict[str, torch.Tensor]]
+
+
+class TensorReward:
+    """Rewards and terms of N transitions, all on one device."""
+
+    def __init__(self, code: str, engine: str) -> None:
+        reward = parse_source(code, engine).build()
+        function = reward.function if isinstance(reward, FunctionReward) else type(reward).compute
+        namespace: dict[str, Any] = function.__globals__
+        namespace.update({name: tensor_numpy for name, v in namespace.items() if v is np})
+        self._compute = reward.compute
+
+    def __call__(
+        self,
+        obs: torch.Tensor,
+        action: torch.Tensor,
+        next_obs: torch.Tensor,
+        info: Mapping[str, torch.Tensor],
+        start: torch.Tensor,
+    ) -> TensorRewards:
+        def own(tensor: torch.Tensor) -> Any:
+            """A copy: a reward must not change what the policy learns from."""
+            return tensor_numpy.asarray(tensor.clone())
+
+        known = {name: own(value) for name, value in info.items()}
+        known[EPISODE_START] = own(start)
+        total, terms = unpack(self._compute(own(obs), own(action), own(next_obs), known))
+        return _rows(total, start), {name: _rows(value, start) for name, value in terms.items()}
+
+
+def _rows(value: Any, like: torch.Tensor) -> torch.Tensor:
+    tensor = value.tensor if isinstance(value, tensor_numpy.ndarray) else value
+    values = torch.as_tensor(tensor, device=like.device).to(torch.float32)
+    if values.shape not in ((), like.shape):
+        raise ValueError(f"a value of shape {tuple(values.shape)}")
+    return values.expand(like.shape)
+
+
+def decide_tensors(
+    code: str, env: EngineEnv, runner: RewardRunner, *, engine: str
+) -> tuple[TensorReward | None, str]:
+    """The reward on tensors, if it gives what it gives on NumPy arrays; if not, why."""
+    from p2p.training.reward.calls import Transition
+
+    source = parse_source(code, engine)
+    if not runner.batched:
+        return None, "it is called once per environment"
+    if runner.stateful or runner.ends_episodes:
+        return None, "it keeps state or ends episodes"
+    if source.reads_simulator or not source.strings.isdisjoint(QUANTITIES):
+        return None, "it reads quantities or the simulator's state, which are NumPy's"
+    generator = torch.Generator().manual_seed(0)
+    groups = env.reset_tensors(0)
+    start = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+    try:
+        reward = TensorReward(code, engine)
+        for _ in range(COMPARED_STEPS):
+            shape = env.num_envs, env.single_action_space.shape[0]
+            action = (2 * torch.rand(shape, generator=generator) - 1).to(env.device)
+            reached = env.step_tensors(action)
+            arguments = groups["actor"], action, reached.groups["actor"]
+            total, terms = reward(*arguments, env.reported(), start)
+            before, after = (
+                value.cpu().numpy().astype(np.float64) for value in (arguments[0], arguments[2])
+            )
+            known = env.batch_info(), start.cpu().numpy()
+            expected = runner(Transition(before, action.cpu().numpy(), after, *known))
+            if problem := _difference((total, terms), expected):
+                return None, problem
+            start = reached.terminated | reached.truncated
+            groups = env.restart_tensors(start)
+    # Whatever a reward's code may raise on arrays that it was not written for.
+    except Exception as error:  # noqa: BLE001
+        return None, f"on tensors: {type(error).__name__}: {error}"[:300]
+    return reward, ""
+
+
+def _difference(found: TensorRewards, expected: tuple[Any, Mapping[str, Any]]) -> str:
+    if list(found[1]) != list(expected[1]):
+        return "its terms differ on tensors"
+    pairs = [("the total", found[0], expected[0])]
+    pairs += [(name, found[1][name], expected[1][name]) for name in expected[1]]
+    for name, tensor, array in pairs:
+        gap = np.abs(tensor.cpu().numpy() - array).max()
+        if not gap <= TOLERANCE * (np.abs(array).max() + 1e-3):
+            return f"{name} differs by {gap:.3g} on tensors"
+    return ""

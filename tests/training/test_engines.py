@@ -1,0 +1,455 @@
+"""Engines: simulators with Python environments of their own.
+
+Tests that are marked slow run on the real engine, where `p2p engines install mjlab` was done.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from p2p.cli import app
+from p2p.config import ConfigurationError, TrainConfig
+from p2p.records.iteration_record import IterationRecord
+from p2p.settings import get_settings
+from p2p.training.engines import facts, install
+from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
+from p2p.training.engines.table import (
+    ENGINES,
+    EngineMissing,
+    engine_environments,
+    engine_folder,
+    find_installed,
+    installed,
+)
+from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
+from p2p.training.policies.policy import Policy
+from p2p.training.reward.runner import RewardRunner
+from p2p.training.reward.tensors import decide_tensors
+from p2p.training.runner import RunOptions, TrainingFailed, run_training
+from p2p.training.trajectory import RecordedEpisode
+from p2p.training.worker import choose_backend
+
+TRIAL = "Mjlab-Cartpole-Balance"
+REWARD = '''
+import numpy as np
+
+
+def reward_fn(obs, action, next_obs, info):
+    """Balance."""
+    upright = next_obs[..., 1]
+    centred = -0.1 * np.square(next_obs[..., 0])
+    effort = -0.01 * np.sum(action**2, axis=-1)
+    return upright + centred + effort, {"upright": upright, "centred": centred, "effort": effort}
+'''
+
+
+@pytest.fixture
+def no_engines(tmp_path, monkeypatch):
+    """A machine without any engine."""
+    monkeypatch.setenv("P2P_ENGINES_DIR", str(tmp_path / "engines"))
+    get_settings.cache_clear()
+    yield tmp_path / "engines"
+    get_settings.cache_clear()
+
+
+# --- what needs no engine -------------------------------------------------------------------------
+
+
+def test_an_id_names_its_engine():
+    assert TrainConfig(env_id=TRIAL).engine == "mjlab"
+    assert TrainConfig(env_id="Ant-v5").engine == "mujoco"
+    assert TrainConfig().with_updates(env_id=TRIAL).engine == "mjlab"
+    with pytest.raises(ValueError, match="engine 'mjlab' has no Ant-v5"):
+        TrainConfig(env_id="Ant-v5", engine="mjlab")
+
+
+def test_an_engine_trains_with_its_own_backend_only():
+    assert choose_backend(TrainConfig(env_id=TRIAL)) == "rsl_rl"
+    with pytest.raises(ConfigurationError, match="rsl_rl"):
+        choose_backend(TrainConfig(env_id=TRIAL, backend="sb3"))
+    with pytest.raises(ConfigurationError, match="GPU simulators"):
+        choose_backend(TrainConfig(backend="rsl_rl"))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_list_of_an_engine_has_the_environment_that_is_tried(name):
+    assert ENGINES[name].trial in engine_environments(name)
+    assert all(TrainConfig(env_id=known).engine == name for known in engine_environments(name))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "REWARD", "--env", TRIAL],
+        ["run", "keep the pole up", "--env", TRIAL, "--model", "builtin"],
+        ["envs", TRIAL],
+        ["check", "REWARD", "--env", TRIAL],
+        ["engines", "check", "mjlab"],
+    ],
+)
+def test_a_command_says_how_to_install_what_is_missing(no_engines, tmp_path, command):
+    reward = tmp_path / "reward.py"
+    reward.write_text(REWARD)
+    words = [str(reward) if word == "REWARD" else word for word in command]
+    result = CliRunner().invoke(app, words)
+    told = f"{result.output} {result.exception}"
+    assert result.exit_code
+    assert "p2p engines install mjlab" in " ".join(told.split())
+
+
+def test_a_run_says_how_to_install_what_is_missing(no_engines, tmp_path):
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    with pytest.raises(TrainingFailed, match="p2p engines install mjlab") as failed:
+        run_training(TrainConfig(env_id=TRIAL), REWARD, record)
+    assert failed.value.kind == "config"
+
+
+def test_pins_that_an_interpreter_does_not_meet_are_found():
+    missing = install.missing(ENGINES["mjlab"], Path(sys.executable))
+    assert "mjlab==1.6.0" in missing
+    assert not [name for name in missing if name.startswith("pydantic")]
+
+
+def test_a_python_that_the_engine_does_not_take_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"needs Python 3\.11 or"):
+        install.find_python(ENGINES["mjlab"], str(tmp_path / "none"))
+
+
+def test_an_installation_counts_once_it_is_complete_and_of_this_version(no_engines):
+    home = no_engines / "mjlab"
+    home.mkdir(parents=True)
+    assert find_installed("mjlab") is None
+    record = {"engine": "mjlab", "version": "0.1", "python": sys.executable, "versions": {}}
+    (home / "engine.json").write_text(json.dumps(record))
+    with pytest.raises(EngineMissing):
+        installed("mjlab")
+    (home / "engine.json").write_text(json.dumps({**record, "version": "1.6.0"}))
+    assert installed("mjlab").python == Path(sys.executable)
+
+
+def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(no_engines):
+    home, run = no_engines / "mjlab", no_engines / "run"
+    for name in ("wp_a_1", "wp_b_2_p12_t34"):
+        (run / "kernels" / "1.0" / name).mkdir(parents=True)
+        (run / "kernels" / "1.0" / name / "a.o").write_bytes(b"code")
+    facts._keep_kernels(run / "kernels", home / "kernels")
+    assert [path.name for path in (home / "kernels" / "1.0").iterdir()] == ["wp_a_1"]
+    record = {"engine": "mjlab", "version": "1.6.0", "python": sys.executable, "versions": {}}
+    (home / "engine.json").write_text(json.dumps(record))
+    around = facts.surroundings("mjlab", no_engines / "next")
+    link = no_engines / "next" / "kernels" / "1.0" / "wp_a_1"
+    assert link.is_symlink()
+    assert (link / "a.o").read_bytes() == b"code"
+    assert around.env["WARP_CACHE_PATH"] == str(no_engines / "next" / "kernels")
+    assert around.readable == (home / "kernels",)
+
+
+def test_elu_is_what_torch_computes():
+    shape = NetworkShape(3, 2, (5,), "elu", critic=False)
+    tensors = initial_parameters(
+        shape, np.random.default_rng(0), ortho_init=False, log_std_init=0.0
+    )
+    obs = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32) * 100
+    hidden, last = shape.hidden("policy_net")[0], "action_net"
+    layer = {name: torch.from_numpy(value) for name, value in tensors.items()}
+    inner = torch.nn.functional.elu(
+        torch.from_numpy(obs) @ layer[f"{hidden}.weight"].T + layer[f"{hidden}.bias"]
+    )
+    expected = inner @ layer[f"{last}.weight"].T + layer[f"{last}.bias"]
+    np.testing.assert_allclose(action_mean(shape, tensors, obs, np), expected, atol=1e-5)
+
+
+def test_a_policy_without_its_critic_acts_alike_in_every_file(tmp_path):
+    import onnx.reference
+
+    from p2p.training.policies.portable import save_onnx, save_torchscript
+    from p2p.training.policies.sb3_export import save_sb3_zip
+
+    shape = NetworkShape(3, 2, (8, 8), "elu", critic=False)
+    unbounded = np.full(2, np.inf, np.float32)
+    policy = Policy(
+        shape=shape,
+        tensors=initial_parameters(
+            shape, np.random.default_rng(0), ortho_init=False, log_std_init=0.0
+        ),
+        obs_mean=np.array([0.1, -0.2, 0.3]),
+        obs_var=np.array([1.0, 4.0, 0.25]),
+        action_low=-unbounded,
+        action_high=unbounded,
+        obs_clip=1e6,
+        obs_epsilon=0.0,
+    )
+    obs = np.random.default_rng(1).normal(size=(6, 3))
+    acted = policy.act(obs)
+    policy.save(tmp_path / "policy.safetensors")
+    np.testing.assert_array_equal(Policy.load(tmp_path / "policy.safetensors").act(obs), acted)
+    save_torchscript(policy, tmp_path / "policy.pt")
+    script = torch.jit.load(tmp_path / "policy.pt")
+    single = obs.astype(np.float32)
+    np.testing.assert_allclose(script(torch.from_numpy(single)), acted, atol=1e-5)
+    save_onnx(policy, tmp_path / "policy.onnx")
+    session = onnx.reference.ReferenceEvaluator(str(tmp_path / "policy.onnx"))
+    np.testing.assert_allclose(session.run(None, {"observation": single})[0], acted, atol=1e-5)
+    from stable_baselines3 import PPO
+
+    config = TrainConfig(env_id=TRIAL, activation="elu", net_arch=(8, 8))
+    save_sb3_zip(policy, config, tmp_path / "policy.zip", obs)
+    loaded = PPO.load(tmp_path / "policy.zip", device="cpu")
+    np.testing.assert_allclose(loaded.predict(obs, deterministic=True)[0], acted, atol=1e-5)
+
+
+PENDULUM = """
+<mujoco><option timestep="0.01"/><worldbody><body name="pole" pos="0 0 1">
+<joint name="hinge" type="hinge" axis="0 1 0"/>
+<geom type="capsule" fromto="0 0 0 0 0 .5" size=".05"/>
+</body></worldbody><actuator><motor name="motor" joint="hinge" gear="2"/></actuator></mujoco>
+"""
+
+
+class PendulumEnv(EngineEnv):
+    """The least that an engine can be: MuJoCo's own steps behind tensors."""
+
+    def __init__(self, num_envs: int, options: EngineOptions) -> None:
+        self.env_id, self.num_envs, self.device = "Mjlab-Pendulum", num_envs, "cpu"
+        self.dt, self.frame_skip, self.max_episode_steps = 0.01, 1, 5
+        self.model = mujoco.MjModel.from_xml_string(PENDULUM)
+        self.start_qpos = self.model.qpos0
+        self.observation_terms = (Term("angle", ("",)), Term("speed", ("",)))
+        self.action_terms = (Term("effort", ("hinge",)),)
+        self.terminations = ()
+        self.rows = [mujoco.MjData(self.model) for _ in range(num_envs)]
+        self.count = torch.zeros(num_envs, dtype=torch.long)
+        super().__init__(options)
+
+    def begin(self, rows: torch.Tensor | None, seed: int | None) -> Groups:
+        for i in range(self.num_envs) if rows is None else rows.tolist():
+            mujoco.mj_resetData(self.model, self.rows[i])
+            self.rows[i].qpos[:] = 0.1 * (i + 1)
+            self.count[i] = 0
+        return self._seen()
+
+    def advance(self, action: torch.Tensor) -> Reached:
+        for data, effort in zip(self.rows, action, strict=True):
+            data.ctrl[:] = effort.numpy()
+            mujoco.mj_step(self.model, data)
+        self.count += 1
+        over = self.count >= self.max_episode_steps
+        return Reached(self._seen(), torch.ones(self.num_envs), torch.zeros_like(over), over)
+
+    def _seen(self) -> Groups:
+        state = torch.tensor([[*data.qpos, *data.qvel] for data in self.rows])
+        return {"actor": state, "critic": state}
+
+    def field(self, name: str) -> torch.Tensor | None:
+        if name not in ("qpos", "qvel", "ctrl"):
+            return None
+        return torch.tensor(np.array([getattr(data, name) for data in self.rows]))
+
+    def write_model(self, folder: Path) -> None:
+        (folder / "scene.xml").write_text(PENDULUM)
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_last_state_of_an_episode_is_seen_before_the_next_begins():
+    env = PendulumEnv(2, EngineOptions(quantities=frozenset({"body_up", "energy"})))
+    first = env.reset_batch(0)
+    for _ in range(env.max_episode_steps):
+        step = env.step_batch(np.ones((2, 1)))
+    assert step.truncated.all()
+    np.testing.assert_allclose(step.obs, first)
+    assert (step.next_obs[:, 0] > step.obs[:, 0]).all()
+    angle = step.next_obs[:, 0]
+    np.testing.assert_allclose(env.trajectory_fields()["qpos"][:, 0], angle)
+    np.testing.assert_allclose(step.info["body_up"][:, 1, 0], np.sin(angle), atol=1e-6)
+    np.testing.assert_allclose(env.side_info()["mj_data"].joint("hinge").qpos[:, 0], angle)
+    assert env.row_side_info(1)["mj_data"].qpos[0] == pytest.approx(angle[1])
+
+
+def test_the_share_of_the_episode_stands_last_where_the_policy_observes_it():
+    env = PendulumEnv(2, EngineOptions(observe_time=True))
+    assert env.reset_batch(0)[:, -1].tolist() == [0.0, 0.0]
+    assert env.step_batch(np.zeros((2, 1))).obs[:, -1].tolist() == pytest.approx([0.2, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("np.exp(-np.square(next_obs[..., 0])) + np.sum(action, axis=-1)", ""),
+        ("np.where(next_obs[..., 0] > 0.2, 1.0, np.clip(obs[..., 1], -1, 1))", ""),
+        ("np.linalg.norm(next_obs, axis=-1)", ""),
+        ("np.interp(next_obs[..., 0], [0, 1], [0, 1])", "on tensors"),
+        ('info["body_up"][..., 1, 2]', "quantities"),
+    ],
+)
+def test_a_reward_takes_tensors_where_it_gives_what_it_gives_on_arrays(body, reason):
+    code = (
+        f"import numpy as np\n\ndef reward_fn(obs, action, next_obs, info):\n    value = {body}\n"
+    )
+    code += "    return value, {'value': value}\n"
+    env = PendulumEnv(3, EngineOptions(quantities=frozenset({"body_up"})))
+    runner = RewardRunner(code, 3, batched=True, engine="mjlab")
+    reward, why = decide_tensors(code, env, runner, engine="mjlab")
+    assert (reward is None) == bool(reason)
+    assert reason in why
+
+
+# --- on the real engine ---------------------------------------------------------------------------
+
+needs_mjlab = pytest.mark.skipif(
+    find_installed("mjlab") is None, reason="mjlab is not installed: p2p engines install mjlab"
+)
+
+
+def small_run(**changes) -> TrainConfig:
+    fields = {
+        "num_envs": 8,
+        "num_steps": 16,
+        "num_minibatches": 2,
+        "update_epochs": 2,
+        "total_timesteps": 512,
+        "max_episode_steps": 20,
+        "num_evals": 2,
+        "num_eval_envs": 4,
+        "num_eval_rounds": 1,
+        "checkpoint_interval": 128,
+        "activation": "elu",
+        "target_kl": 0.01,
+    }
+    return TrainConfig(env_id=TRIAL, **{**fields, **changes})
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_a_run_on_mjlab_leaves_what_a_run_on_mujoco_leaves(tmp_path):
+    from stable_baselines3 import PPO
+
+    from p2p.training.replay import replay
+
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    notes = []
+    summary = run_training(
+        small_run(), REWARD, record, on_message=lambda m: notes.append(getattr(m, "note", ""))
+    )
+    assert summary.backend == "rsl_rl"
+    assert summary.selected_step == 512
+    assert not any(notes), "the reward takes tensors"
+    assert len(list(record.videos_dir.glob("*.mp4"))) == 4
+    episode = RecordedEpisode.load(record.trajectory_file(512, "median"))
+    np.testing.assert_allclose(episode["next_obs"][:, 0], episode["qpos"][:, 0], atol=1e-6)
+    np.testing.assert_allclose(episode["next_obs"][:, 1], np.cos(episode["qpos"][:, 1]), atol=1e-5)
+    folder = record.checkpoints_dir / "step_512"
+    acted = Policy.load(folder / "policy.safetensors").act(episode["obs"].astype(np.float64))
+    np.testing.assert_allclose(acted, episode["action"], atol=1e-4)
+    loaded = PPO.load(folder / "policy.zip", device="cpu")
+    predicted = loaded.predict(episode["obs"].astype(np.float64), deterministic=True)[0]
+    np.testing.assert_allclose(predicted, acted, atol=1e-4)
+    again = [
+        replay(record, small_run(), step=512, episodes=4, seed=5).result.all_returns
+        for _ in range(2)
+    ]
+    assert again[0] == again[1]
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_a_paused_run_on_mjlab_resumes_where_it_stood(tmp_path):
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    half = RunOptions(videos=False, until=256, pause=True)
+    run_training(small_run(), REWARD, record, options=half)
+    starts = []
+    run_training(
+        small_run(),
+        REWARD,
+        record,
+        options=RunOptions(videos=False),
+        on_message=lambda m: starts.append(getattr(m, "start_step", None)),
+    )
+    assert 256 in starts
+    steps = [line["global_step"] for line in record.parse_scalars()[0]]
+    assert steps == [128, 256, 384, 512]
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_a_reward_on_mjlab_has_no_files_no_network_and_no_processes(tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    code = f'''
+import socket
+import subprocess
+
+import numpy as np
+
+
+def tried(action):
+    try:
+        action()
+    except (OSError, RuntimeError):
+        return 0.0
+    return 1.0
+
+
+TRIES = {{
+    "read": lambda: open({str(secret)!r}).read(),
+    "passwords": lambda: open("/etc/passwd").read(),
+    "write": lambda: open({str(tmp_path / "left.txt")!r}, "w").write("x"),
+    "kernels": lambda: open({str(engine_folder("mjlab") / "kernels" / "planted")!r}, "w").close(),
+    "connect": lambda: socket.create_connection(("127.0.0.1", 9), timeout=1),
+    "start": lambda: subprocess.run(["/bin/true"], check=True),
+}}
+DONE = {{name: tried(action) for name, action in TRIES.items()}}
+
+
+def reward_fn(obs, action, next_obs, info):
+    """Breaks out."""
+    zero = np.zeros(np.shape(action)[:-1])
+    terms = {{name: zero + value for name, value in DONE.items()}}
+    return sum(terms.values()), terms
+'''
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    options = RunOptions(videos=False)
+    run_training(small_run(total_timesteps=128, num_evals=1), code, record, options=options)
+    result = record.parse_scalars()[1][0]
+    assert result["mean_return"] == 0.0
+    assert not (tmp_path / "left.txt").exists()
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_a_reward_on_mjlab_that_is_no_number_ends_the_run_and_is_named(tmp_path):
+    code = """
+import numpy as np
+
+
+def reward_fn(obs, action, next_obs, info):
+    late = np.where(np.abs(next_obs[..., 0]) >= 0, np.nan, 0.0)
+    return late, {"late": late}
+"""
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    with pytest.raises(TrainingFailed, match="'late' is nan") as failed:
+        run_training(small_run(), code, record, options=RunOptions(videos=False))
+    assert failed.value.kind == "reward"
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_a_session_on_mjlab_runs_from_the_prompt_to_a_verdict(tmp_path):
+    words = [
+        "run", "keep the pole upright", "--env", TRIAL, "--model", "builtin", "--steps", "1000",
+        "--iterations", "1", "--candidates", "1", "--judge-episodes", "2",
+        "--confirm-episodes", "2", "--no-videos", "--set", "num_envs=8", "--set", "num_evals=1",
+        "--set", "max_episode_steps=40", "--runs-dir", str(tmp_path), "--json",
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, words)
+    iteration = next(tmp_path.glob("session_*/iter_1"))
+    assert (iteration / "judgment.json").exists() or "score" in result.output, result.output
