@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import mjlab.tasks  # noqa: F401 - registers them
 import numpy as np
@@ -14,9 +16,6 @@ from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
 
 from p2p.config import ConfigurationError
 from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "act", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos",
@@ -130,6 +129,17 @@ class MjlabEnv(EngineEnv):
 
     def write_model(self, folder: Path) -> None:
         self.env.scene.write(folder)
+        # It leaves out the meshes that a robot's own file names.
+        places = [
+            Path(entity.spec.modelfiledir) / entity.spec.meshdir
+            for entity in self.env.scene.entities.values()
+        ]
+        for name in re.findall(r' file="([^"]+)"', (folder / "scene.xml").read_text()):
+            mesh = next((place / name for place in places if (place / name).is_file()), None)
+            target = folder / "assets" / name
+            if mesh is not None and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(mesh.read_bytes())
 
     def close(self) -> None:
         self.env.close()
