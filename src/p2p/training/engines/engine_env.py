@@ -151,6 +151,8 @@ class EngineEnv(ABC):
     """What ends an episode early, by the engine's names."""
     single_observation_space: Box
     single_action_space: Box
+    state_fields: tuple[str, ...] = ("qpos", "qvel", "ctrl")
+    """The fields of MjData that all others follow from."""
 
     @abstractmethod
     def begin(self, rows: torch.Tensor | None, seed: int | None) -> Groups:
@@ -165,9 +167,9 @@ class EngineEnv(ABC):
 
     @abstractmethod
     def field(self, name: str) -> torch.Tensor | None:
-        """A field of MjData, (N, ...), of the present states; `qpos`, `qvel` and `ctrl` always.
+        """A field of MjData, (N, ...), of the present states; those of `state_fields` always.
 
-        None: the engine does not have it; it then follows from these three, by MuJoCo itself.
+        None: the engine does not have it; it then follows from these, by MuJoCo itself.
         """
 
     @abstractmethod
@@ -283,16 +285,13 @@ class EngineEnv(ABC):
 
     def _compute_fields(self, name: str) -> None:
         """Let MuJoCo compute what the engine does not tell, row by row."""
-        states = [self.batch_field(field) for field in ("qpos", "qvel", "ctrl")]
-        rows = []
-        for qpos, qvel, ctrl in zip(*states, strict=True):
-            data = self._place(qpos, qvel, ctrl)
-            rows.append(np.array(getattr(data, name)))
+        rows = [np.array(getattr(self._place(row), name)) for row in range(self.num_envs)]
         self._fields[name] = np.stack(rows)
 
-    def _place(self, qpos: Array, qvel: Array, ctrl: Array) -> mujoco.MjData:
+    def _place(self, row: int) -> mujoco.MjData:
         data = self._scratch
-        data.qpos[:], data.qvel[:], data.ctrl[:] = qpos, qvel, ctrl
+        for name in self.state_fields:
+            getattr(data, name)[:] = self.batch_field(name)[row]
         mujoco.mj_forward(self.model, data)
         mujoco.mj_rnePostConstraint(self.model, data)
         return data
@@ -301,8 +300,7 @@ class EngineEnv(ABC):
         return {"mj_model": self.model, "mj_data": BatchData(self.model, self.batch_field)}
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        state = (self.batch_field(name)[i] for name in ("qpos", "qvel", "ctrl"))
-        return {"mj_model": self.model, "mj_data": self._place(*state)}
+        return {"mj_model": self.model, "mj_data": self._place(i)}
 
     def trajectory_fields(self) -> dict[str, Array]:
         return {name: self.batch_field(name) for name in ENGINE_COLUMNS}

@@ -72,8 +72,10 @@ def _surroundings(engine: str, found: Installed, home: Path, folder: Path) -> Su
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(module)
-    env = {"WARP_CACHE_PATH": str(kernels), **get_engine(engine).env}
-    return Surroundings(found.python, (home / "kernels",), env, START_SECONDS)
+    variables = {name: value.format(home=home) for name, value in get_engine(engine).env.items()}
+    env = {"WARP_CACHE_PATH": str(kernels), **variables}
+    readable = tuple(path for name in ("kernels", "assets") if (path := home / name).exists())
+    return Surroundings(found.python, readable, env, START_SECONDS)
 
 
 def run_child(

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,9 @@ def install(
             if chosen is venv:
                 _check_space(engine, home)
                 _build(engine, base, home, on_progress)
+            if engine.prepare:
+                module, _, function = engine.prepare.partition(":")
+                getattr(import_module(module), function)(home, chosen)
             versions = package_versions(chosen, engine.requirements)
             known = Installed(engine=name, version=engine.version, python=chosen, versions=versions)
         check(name, found=known, folder=home, on_progress=on_progress, unsafe_local=unsafe_local)

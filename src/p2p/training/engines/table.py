@@ -46,7 +46,9 @@ class Engine:
     trial: str
     """The environment that a check steps: the smallest."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables of its processes."""
+    """Variables of its processes; `{home}` is the engine's folder."""
+    prepare: str = ""
+    """A function of its folder and its Python, as module:name: writes `assets` there."""
     notes: str = ""
     """What a person is told before it is installed."""
 
@@ -84,6 +86,32 @@ ENGINES: Mapping[str, Engine] = {
             # It looks for these two programs when it is imported; nothing here calls them.
             env={"IMAGEIO_FFMPEG_EXE": "/bin/false", "GIT_PYTHON_REFRESH": "quiet"},
             notes="with CUDA's wheels, which pip takes on x86-64, about 6 GB more",
+        ),
+        Engine(
+            name="isaaclab",
+            title="Isaac Lab on MuJoCo Warp, without Isaac Sim: cart-pole, ant, humanoid",
+            requirements=(
+                "isaaclab==3.0.0",
+                "mujoco==3.12.0",
+                "mujoco-warp==3.12.0",
+                "newton==1.6.1",
+                "rsl-rl-lib==5.5.1",
+                "stable-baselines3==2.9.2",
+                "torch==2.11.0",
+                "torchvision==0.26.0",
+                "warp-lang==1.17.0",
+            ),
+            python=("3.12",),
+            disk_gb=8.0,
+            minutes=25,
+            trial="Isaac-Cartpole",
+            env={
+                "ISAACSIM_ASSET_ROOT": "{home}/assets",
+                "GIT_PYTHON_REFRESH": "quiet",
+                "USER": "p2p",  # asked for by name, and the sandbox has no list of users
+            },
+            prepare="p2p.training.engines.isaaclab_assets:prepare",
+            notes="with CUDA's wheels and omniverseclient, which are proprietary",
         ),
     )
 }

@@ -1,0 +1,392 @@
+"""Isaac Lab's environments on MuJoCo Warp: its manager-based tasks, without Isaac Sim.
+
+A process can have one simulation of Isaac Lab, and a trainer has two kinds of environments: those
+that it steps and those that it evaluates in. They share the simulation. The later ones are its
+first rows, and whoever was reset last has it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import gymnasium as gym
+import isaaclab_tasks  # noqa: F401 - registers them
+import mujoco
+import numpy as np
+import torch
+import warp as wp
+from isaaclab.app.sim_launcher import launch_simulation
+from isaaclab.envs import ManagerBasedRLEnv, ManagerBasedRLEnvCfg
+from isaaclab.managers import SceneEntityCfg
+from isaaclab.sensors import CameraCfg
+from isaaclab.utils.assets import NUCLEUS_ASSET_ROOT_DIR
+from isaaclab_newton.physics import MJWarpSolverCfg, NewtonCfg
+from isaaclab_newton.physics.newton_manager import NewtonManager
+from isaaclab_tasks.utils import resolve_task_config
+
+from p2p.config import ConfigurationError
+from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
+
+UP_TO_DATE = frozenset({
+    "qpos", "qvel", "ctrl", "qfrc_applied", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat",
+    "geom_xpos", "geom_xmat", "subtree_com", "cvel", "cinert", "actuator_force",
+    "actuator_velocity", "actuator_length", "qfrc_actuator", "qfrc_constraint",
+})  # fmt: skip
+"""Fields that MuJoCo Warp has after a step; of the others (cfrc_ext) it has zeros."""
+GROUP = "policy"
+"""What Isaac Lab calls the observations of the policy."""
+AXES = ("x", "y", "z")
+WRENCH = ("fx", "fy", "fz", "tx", "ty", "tz")
+MODEL_FILE = "scene.xml"
+LOOKS = (".mdl", ".hdr")
+"""Files that physics does without."""
+ROOT_JOINT = "root"
+REFERENCES = {"body1": "body", "body2": "body", "joint": "joint", "joint1": "joint",
+              "joint2": "joint", "geom1": "geom", "geom2": "geom"}  # fmt: skip
+"""Attributes of a model's file that name another part, and its kind."""
+
+
+class UnendingEnv(ManagerBasedRLEnv):  # type: ignore[misc]
+    """Leaves rows that end in their last state, until they are reset."""
+
+    _stepping = False
+
+    def step(self, action: torch.Tensor) -> Any:
+        self._stepping = True
+        try:
+            return super().step(action)
+        finally:
+            self._stepping = False
+
+    def _reset_idx(self, env_ids: Any) -> None:
+        if not self._stepping:
+            super()._reset_idx(env_ids)
+
+
+class Simulation:
+    """The one simulation of this process."""
+
+    live: Simulation | None = None
+
+    def __init__(self, env_id: str, num_envs: int, options: EngineOptions) -> None:
+        self.env_id, self.num_envs, self.device = env_id, num_envs, options.device
+        self.user: IsaacLabEnv | None = None
+        self.users = 0
+        with ExitStack() as opened:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+            self.cfg = cfg = configuration(env_id)
+            cfg.scene.num_envs, cfg.seed, cfg.sim.device = num_envs, options.seed, options.device
+            if getattr(getattr(cfg.scene, "terrain", None), "terrain_type", "plane") == "plane":
+                cfg.scene.env_spacing = 0.0  # worlds are apart anyway: all start at the origin
+            cfg.sim.physics.solver_cfg.save_to_mjcf = str(folder / MODEL_FILE)
+            launcher = {"device": options.device, "visualizer": "none"}
+            opened.enter_context(launch_simulation(cfg, launcher))
+            self.env = UnendingEnv(cfg=cfg)
+            opened.callback(self.env.close)
+            self.env.reset()  # joint limits are zero before, and would clip what is drawn
+            robots = self.env.scene.articulations.values()
+            self.model_text = with_short_names(
+                (folder / MODEL_FILE).read_text("utf-8"),
+                {name for robot in robots for name in robot.body_names},
+                {name for robot in robots for name in robot.joint_names},
+            )
+            self._opened = opened.pop_all()
+        self.registered_steps = int(self.env.max_episode_length)
+        self._noise = [(term, term.noise) for terms in self.observed().values() for term in terms]
+        Simulation.live = self
+
+    def observed(self) -> dict[str, list[Any]]:
+        """The configurations of the observations' terms, by group."""
+        terms: dict[str, list[Any]] = self.env.observation_manager._group_obs_term_cfgs  # noqa: SLF001
+        return terms
+
+    def hand_to(self, user: IsaacLabEnv) -> None:
+        """From now on it runs as this user's options say."""
+        self.user = user
+        self.cfg.episode_length_s = user.max_episode_steps * user.dt
+        for term, noise in self._noise:
+            term.noise = noise if user.noise else None
+
+    def field(self, name: str) -> torch.Tensor:
+        data = NewtonManager._solver.mjw_data  # noqa: SLF001
+        values: torch.Tensor = wp.to_torch(getattr(data, name))
+        return values
+
+    def close(self) -> None:
+        Simulation.live = None
+        self._opened.close()
+
+
+def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
+    simulation = Simulation.live or Simulation(env_id, num_envs, options)
+    if env_id != simulation.env_id:
+        raise ConfigurationError(f"Isaac Lab runs {simulation.env_id} in this process already")
+    if num_envs > simulation.num_envs:
+        raise ConfigurationError(
+            f"Isaac Lab has one simulation in a process, of {simulation.num_envs} environments: "
+            f"num_eval_envs={num_envs} must not be more than num_envs"
+        )
+    return IsaacLabEnv(simulation, num_envs, options)
+
+
+class IsaacLabEnv(EngineEnv):
+    """A task of Isaac Lab; its own reward is kept beside ours, for comparison."""
+
+    # Efforts do not pass through MuJoCo's actuators here, which have the damping alone.
+    state_fields = ("qpos", "qvel", "ctrl", "qfrc_applied")
+
+    def __init__(self, simulation: Simulation, num_envs: int, options: EngineOptions) -> None:
+        self.simulation, self.env, cfg = simulation, simulation.env, simulation.cfg
+        self.env_id, self.num_envs, self.device = simulation.env_id, num_envs, simulation.device
+        self.dt, self.frame_skip = float(self.env.step_dt), int(cfg.decimation)
+        self.max_episode_steps = options.max_episode_steps or simulation.registered_steps
+        self.noise = options.noise
+        self.model = mujoco.MjModel.from_xml_string(simulation.model_text)
+        self.model.opt.timestep = self.env.physics_dt
+        self._driven = self.model.jnt_dofadr[self.model.actuator_trnid[:, 0]].tolist()
+        self.start_qpos = self._start_pose()
+        self.observation_terms = tuple(self._observation_terms())
+        self.action_terms = tuple(map(self._action_term, self.env.action_manager.active_terms))
+        manager = self.env.termination_manager
+        early = [name for name in manager.active_terms if not manager.get_term_cfg(name).time_out]
+        self.terminations = () if options.terminate_when_unhealthy is False else tuple(early)
+        simulation.users += 1
+        super().__init__(options)
+
+    def begin(self, rows: torch.Tensor | None, seed: int | None) -> Groups:
+        if rows is None:
+            self.simulation.hand_to(self)
+        self._check_turn()
+        groups, _ = self.env.reset(env_ids=rows, seed=None if seed is None else seed % 2**31)
+        return self._groups_of(groups)
+
+    def advance(self, action: torch.Tensor) -> Reached:
+        self._check_turn()
+        idle = self.simulation.num_envs - self.num_envs
+        if idle:
+            action = torch.cat([action, action.new_zeros(idle, action.shape[1])])
+        groups, reward, terminated, truncated, _ = self.env.step(action)
+        first = slice(self.num_envs)
+        ends = terminated[first] if self.terminations else torch.zeros_like(terminated[first])
+        # The engine multiplies by its time step; the terms of a task mean a rate.
+        own = reward[first] / self.dt
+        return Reached(self._groups_of(groups), own, ends.clone(), truncated[first].clone())
+
+    def field(self, name: str) -> torch.Tensor | None:
+        if name not in UP_TO_DATE:
+            return None
+        values = self.simulation.field(name)[: self.num_envs]
+        if name == "actuator_force":
+            values = values + self.simulation.field("qfrc_applied")[: self.num_envs, self._driven]
+        return values
+
+    def reported(self) -> dict[str, torch.Tensor]:
+        manager = self.env.command_manager
+        return {
+            f"command_{name}": manager.get_command(name)[: self.num_envs]
+            for name in manager.active_terms
+        }
+
+    def write_model(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MODEL_FILE).write_text(self.simulation.model_text, "utf-8")
+
+    def close(self) -> None:
+        self.simulation.users -= 1
+        if not self.simulation.users:
+            self.simulation.close()
+
+    def _check_turn(self) -> None:
+        if self.simulation.user is not self:
+            raise RuntimeError("other environments have the simulation: reset these first")
+
+    def _groups_of(self, groups: dict[str, Any]) -> Groups:
+        actor = groups[GROUP][: self.num_envs]
+        critic = groups["critic"][: self.num_envs] if "critic" in groups else actor
+        return {"actor": actor, "critic": critic}
+
+    def _start_pose(self) -> Any:
+        """Isaac Lab's default pose, in MuJoCo's order."""
+        model = self.model
+        qpos = np.array(model.qpos0)
+        free = [j for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
+        for robot in self.env.scene.articulations.values():
+            positions = robot.data.default_joint_pos.torch[0].tolist()
+            for name, position in zip(robot.joint_names, positions, strict=True):
+                qpos[model.joint(name).qposadr[0]] = position
+            if len(free) == 1:
+                x, y, z, qx, qy, qz, qw = robot.data.default_root_pose.torch[0].tolist()
+                qpos[model.jnt_qposadr[free[0]] :][:7] = (x, y, z, qw, qx, qy, qz)
+        return qpos
+
+    def _observation_terms(self) -> list[Term]:
+        manager = self.env.observation_manager
+        names = manager.active_terms.get(GROUP)
+        if names is None or not manager.group_obs_concatenate[GROUP]:
+            raise ConfigurationError(f"{self.env_id} has no vector of observations")
+        shapes, configs = manager.group_obs_term_dim, self.simulation.observed()
+        terms = []
+        for name, shape, cfg in zip(names, shapes[GROUP], configs[GROUP], strict=True):
+            if len(shape) != 1:
+                raise ConfigurationError(f"{self.env_id}: {name} is an image, not a vector")
+            if cfg.history_length:
+                raise ConfigurationError(f"{self.env_id}: {name} has a history, not one state")
+            text = (inspect.getdoc(cfg.func) or "").partition("\n")[0]
+            scale = "" if cfg.scale is None else f"; times {torch.as_tensor(cfg.scale).tolist()}"
+            terms.append(Term(name, self._parts(cfg.params, shape[0]), f"{text}{scale}"))
+        return terms
+
+    def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
+        """The joints or bodies that a term has numbers for, axes, or plain numbers."""
+        chosen = next((v for v in params.values() if isinstance(v, SceneEntityCfg)), None)
+        if width == 1:
+            return ("",)
+        if chosen is not None and chosen.body_names and not width % len(chosen.body_names):
+            bodies, each = list(chosen.body_names), width // len(chosen.body_names)
+            # Bodies come in the robot's order, forces and torques of each beside each other.
+            axes = WRENCH if each == len(WRENCH) else tuple(map(str, range(each)))
+            return tuple(f"{body}_{axis}" for body in bodies for axis in axes)
+        robot = self.env.scene[chosen.name] if chosen is not None else None
+        robots = [robot] if robot is not None else self.env.scene.articulations.values()
+        for robot in robots:
+            if len(getattr(robot, "joint_names", ())) == width:
+                return tuple(robot.joint_names)
+        return AXES if width == len(AXES) else tuple(map(str, range(width)))
+
+    def _action_term(self, name: str) -> Term:
+        term = self.env.action_manager.get_term(name)
+        parts = tuple(getattr(term, "_joint_names", ())) or tuple(map(str, range(term.action_dim)))
+        scale = getattr(term, "_scale", None)
+        if isinstance(scale, torch.Tensor):
+            values = scale.reshape(-1, len(parts))[0].tolist()
+            scale = values[0] if len(set(values)) == 1 else None
+        text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
+        return Term(name, parts, text, scale=scale)
+
+
+def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) -> str:
+    """A model whose parts are called as Isaac Lab calls them, not by their paths in the scene.
+
+    Where that would give two parts one name, they keep their own.
+    """
+    root = ET.fromstring(text)  # noqa: S314 - the engine wrote it just now
+    known = {"body": set(bodies), "joint": set(joints), "geom": set[str]()}
+    short: dict[tuple[str, str], str] = {}
+    for kind, names in known.items():
+        parts = [part.get("name", "") for part in root.iter(kind)]
+        if kind == "joint":
+            parts += [part.get("name", "") for part in root.iter("freejoint")]
+        candidates = {part: _short(part, names) for part in parts if part}
+        taken = list(candidates.values())
+        short |= {(kind, p): c for p, c in candidates.items() if taken.count(c) == 1}
+    for part in root.iter():
+        kind = "joint" if part.tag == "freejoint" else part.tag
+        for attribute, value in part.attrib.items():
+            key = (kind if attribute == "name" else REFERENCES.get(attribute, ""), value)
+            part.set(attribute, short.get(key, value))
+    return ET.tostring(root, encoding="unicode")
+
+
+def _short(path: str, names: set[str]) -> str:
+    """The longest of these names that a path ends with; without one, the path's last part."""
+    ends = [name for name in names if path == name or path.endswith((f"_{name}", f"/{name}"))]
+    if ends:
+        return max(ends, key=len)
+    if path.endswith("_free_joint"):
+        return ROOT_JOINT
+    last = path.rpartition("/")[2]
+    stem, _, number = last.rpartition("_")
+    return stem if stem and number.isdigit() else last
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
+def configuration(env_id: str) -> ManagerBasedRLEnvCfg:
+    """The engine's own, if it can run here; ConfigurationError otherwise."""
+    if env_id not in gym.registry:
+        raise ConfigurationError(f"Isaac Lab has no {env_id!r}: see p2p envs --engine isaaclab")
+    cfg, _ = resolve_task_config(env_id, "", overrides=[])
+    if needs := needs_of(cfg):
+        raise ConfigurationError(f"{env_id} needs {needs}")
+    return cfg
+
+
+def needs_of(cfg: Any) -> str:
+    """What a task needs that there is not here; empty: nothing."""
+    if not isinstance(cfg, ManagerBasedRLEnvCfg):
+        return "a task with managers; this one is written in the direct way"
+    physics = getattr(cfg.sim, "physics", None)
+    if not isinstance(physics, NewtonCfg) or not isinstance(physics.solver_cfg, MJWarpSolverCfg):
+        return "PhysX, which comes with Isaac Sim"
+    if any(isinstance(part, CameraCfg) for part in vars(cfg.scene).values()):
+        return "observations that are images, which training here does not take"
+    files = {path for path in asset_paths(cfg, set()) if not Path(path).exists()}
+    names = sorted(
+        path.removeprefix(f"{NUCLEUS_ASSET_ROOT_DIR}/")
+        for path in files
+        if not path.endswith(LOOKS) and "/UIElements/" not in path
+    )
+    return f"a download of {', '.join(names)}" if names else ""
+
+
+def asset_paths(node: Any, seen: set[int]) -> Iterator[str]:
+    """Every file that a configuration names."""
+    if id(node) in seen or inspect.isroutine(node) or isinstance(node, type):
+        return
+    seen.add(id(node))
+    if isinstance(node, dict):
+        parts = list(node.items())
+    elif isinstance(node, list | tuple):
+        parts = list(enumerate(node))
+    else:
+        parts = list(getattr(node, "__dict__", {}).items())
+    for name, value in parts:
+        if not isinstance(value, str):
+            yield from asset_paths(value, seen)
+        elif str(name).endswith("usd_path") or value.startswith(NUCLEUS_ASSET_ROOT_DIR):
+            yield value
+
+
+def environments() -> list[dict[str, Any]]:
+    entries = []
+    for env_id, spec in sorted(gym.registry.items()):
+        if "env_cfg_entry_point" in (spec.kwargs or {}):
+            cfg, _ = resolve_task_config(env_id, "", overrides=[])
+            dt = cfg.sim.dt * cfg.decimation
+            steps = math.ceil(cfg.episode_length_s / dt)
+            needs = needs_of(cfg)
+            entries.append({"env_id": env_id, "dt": dt, "max_episode_steps": steps, "needs": needs})
+    return entries
+
+
+def preset(env_id: str) -> dict[str, Any]:
+    _, rl = resolve_task_config(env_id, "rsl_rl_cfg_entry_point", overrides=[])
+    algorithm, actor = rl.algorithm, rl.actor
+    adaptive = algorithm.schedule == "adaptive"
+    return {
+        "num_steps": rl.num_steps_per_env,
+        "num_minibatches": algorithm.num_mini_batches,
+        "update_epochs": algorithm.num_learning_epochs,
+        "learning_rate": algorithm.learning_rate,
+        "gamma": algorithm.gamma,
+        "gae_lambda": algorithm.lam,
+        "clip_coef": algorithm.clip_param,
+        "clip_vloss": algorithm.use_clipped_value_loss,
+        "ent_coef": algorithm.entropy_coef,
+        "vf_coef": algorithm.value_loss_coef,
+        "max_grad_norm": algorithm.max_grad_norm,
+        "target_kl": algorithm.desired_kl if adaptive else None,
+        "net_arch": list(actor.hidden_dims),
+        "activation": actor.activation,
+        "log_std_init": math.log(actor.distribution_cfg.init_std),
+        "normalize_obs": actor.obs_normalization,
+        "normalize_reward": False,
+    }
