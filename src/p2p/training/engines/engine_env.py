@@ -72,6 +72,8 @@ class Term:
     unit: str = ""
     scale: float | None = None
     """Of an action: what 1.0 of it adds to the target."""
+    is_effort: bool = False
+    """Of an action: it is the force or torque itself, whatever the model's actuators are."""
 
 
 class Adapter(Protocol):
@@ -151,6 +153,8 @@ class EngineEnv(ABC):
     """What ends an episode early, by the engine's names."""
     single_observation_space: Box
     single_action_space: Box
+    shares_simulation: bool = False
+    """Whether environments that are made later take the place of these, until these are reset."""
     state_fields: tuple[str, ...] = ("qpos", "qvel", "ctrl")
     """The fields of MjData that all others follow from."""
 

@@ -24,6 +24,7 @@ import torch
 import warp as wp
 from isaaclab.app.sim_launcher import launch_simulation
 from isaaclab.envs import ManagerBasedRLEnv, ManagerBasedRLEnvCfg
+from isaaclab.envs.mdp import JointEffortAction
 from isaaclab.managers import SceneEntityCfg
 from isaaclab.sensors import CameraCfg
 from isaaclab.utils.assets import NUCLEUS_ASSET_ROOT_DIR
@@ -139,6 +140,7 @@ def make(env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
 class IsaacLabEnv(EngineEnv):
     """A task of Isaac Lab; its own reward is kept beside ours, for comparison."""
 
+    shares_simulation = True
     # Efforts do not pass through MuJoCo's actuators here, which have the damping alone.
     state_fields = ("qpos", "qvel", "ctrl", "qfrc_applied")
 
@@ -268,7 +270,8 @@ class IsaacLabEnv(EngineEnv):
             values = scale.reshape(-1, len(parts))[0].tolist()
             scale = values[0] if len(set(values)) == 1 else None
         text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
-        return Term(name, parts, text, scale=scale)
+        is_effort = isinstance(term, JointEffortAction)
+        return Term(name, parts, text, scale=scale, is_effort=is_effort)
 
 
 def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) -> str:

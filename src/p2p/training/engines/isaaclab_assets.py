@@ -19,8 +19,6 @@ from p2p.files import write_text
 Vec = tuple[float, float, float]
 
 _HEADER = '#usda 1.0\n(\n    defaultPrim = "{root}"\n    metersPerUnit = 1\n    upAxis = "Z"\n)\n\n'
-_ALONG_Y = "(0.70710678, 0, 0, 0.70710678)"
-"""The quaternion (w, x, y, z) that turns the x axis of a joint to y."""
 _ANT_DENSITY = 5
 """kg/m³: with it the ant weighs what MuJoCo's does, 0.91 kg."""
 _HUMANOID_JOINTS: Mapping[str, str] = {
@@ -92,7 +90,7 @@ def _box(box: Box) -> str:
         double3 xformOp:translate = {_vec(box.at)}
         uniform token[] xformOpOrder = ["xformOp:translate"]
 
-        def Cube "box" (
+        def Cube "{box.name}_box" (
             prepend apiSchemas = ["PhysicsCollisionAPI"]
         )
         {{
@@ -108,20 +106,19 @@ def _box(box: Box) -> str:
 
 def _joint(joint: Joint, root: str, offset: Vec) -> str:
     kind = "Prismatic" if joint.slides else "Revolute"
-    turn = _ALONG_Y if joint.slides else "(1, 0, 0, 0)"
     limits = ""
     if joint.slides:
         limits = "\n        float physics:lowerLimit = -4\n        float physics:upperLimit = 4"
     return f"""
     def Physics{kind}Joint "{joint.name}"
     {{
-        uniform token physics:axis = "X"
+        uniform token physics:axis = "{"Y" if joint.slides else "X"}"
         rel physics:body0 = </{root}/{joint.parent}>
         rel physics:body1 = </{root}/{joint.child}>
         point3f physics:localPos0 = {_vec(offset)}
         point3f physics:localPos1 = (0, 0, 0)
-        quatf physics:localRot0 = {turn}
-        quatf physics:localRot1 = {turn}{limits}
+        quatf physics:localRot0 = (1, 0, 0, 0)
+        quatf physics:localRot1 = (1, 0, 0, 0){limits}
     }}
 """
 

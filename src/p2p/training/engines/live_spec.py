@@ -8,7 +8,7 @@ import numpy as np
 
 from p2p.training.specs.mujoco_backend import ModelFacts, read_action
 from p2p.training.specs.observation_layout import Samples, StateLibrary, read_layout
-from p2p.training.specs.records import ActionEntry, EnvSpec, ObservationEntry
+from p2p.training.specs.records import ActionEntry, EnvSpec, JointEntry, ObservationEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,9 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
             index = len(entries)
             joint = next((ids[name] for name in ids if name.rpartition("/")[2] == part), None)
             actuator = None if joint is None else by_joint.get(joint)
-            if actuator is None:
+            if term.is_effort and joint is not None:
+                entry = _effort(term, facts.joints[joint])
+            elif actuator is None:
                 entry = ActionEntry(
                     index=index, name=f"{term.name}_{part}", joint=None, kind=term.name,
                     low=None, high=None, gear=1.0, unit="", description=term.description,
@@ -119,8 +121,16 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
             else:
                 entry = read_action(model, actuator, facts.joints, (None, None))
                 scale = "" if term.scale is None else f"; 1.0 is {term.scale:g} of it"
-                entry = entry.model_copy(
-                    update={"index": index, "description": f"{entry.description}{scale}"}
-                )
-            entries.append(entry)
+                entry = entry.model_copy(update={"description": f"{entry.description}{scale}"})
+            entries.append(entry.model_copy(update={"index": index}))
     return entries
+
+
+def _effort(term: Term, joint: JointEntry) -> ActionEntry:
+    kind, unit = ("force", "N") if joint.type == "slide" else ("torque", "N m")
+    scale = 1.0 if term.scale is None else term.scale
+    text = f"{kind} on {joint.name}: {scale:g} {unit} per 1.0, in its positive direction"
+    return ActionEntry(
+        index=0, name=joint.name, joint=joint.name, kind=kind, low=None, high=None, gear=scale,
+        unit=unit, description=f"{text}; {joint.sign}",
+    )  # fmt: skip

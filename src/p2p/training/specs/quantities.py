@@ -39,6 +39,8 @@ _STRAIGHT_SIZES: Mapping[int, tuple[int | None, int | None, int | None]] = {
 """Which are the half-lengths of the straight part that the round one is swept along."""
 _FAR_DOWN = 0.75
 """A limb's end is a foot if it reaches this share of how far the farthest one reaches."""
+_ROUNDING = 1e-6
+"""Metres: a model that passed through single precision has its limbs that much apart."""
 _NEXT_TO_NOTHING = 1e-12
 
 
@@ -216,7 +218,9 @@ class Robot:
             down = np.eye(3)[side] * np.sign(middle[side])
         far = from_root @ down
         return tuple(
-            end for end, reach in zip(ends, far, strict=True) if reach >= _FAR_DOWN * max(far)
+            end
+            for end, reach in zip(ends, far, strict=True)
+            if reach >= _FAR_DOWN * max(far) - _ROUNDING
         )
 
     @cached_property
