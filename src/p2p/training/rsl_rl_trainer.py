@@ -258,6 +258,11 @@ class RslRlTrainer(BaseTrainer):
         random.setstate(states[2])
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
+        if self.env.shares_simulation:  # between two rollouts, so that no episode goes on falsely
+            self.groups = self.env.reset_tensors()
+            self.start = torch.ones_like(self.start)
+            self.scale.returns.zero_()
+            self.episodes.restart()
 
     def state(self) -> dict[str, NDArray[Any]]:
         algorithm = self.algorithm

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -32,6 +33,7 @@ from p2p.training.base_trainer import (
     part,
     prefixed,
 )
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.batched_env import BatchedEnv
 from p2p.training.policies.network import gaussian_shift
 from p2p.training.policies.policy import Policy
@@ -51,6 +53,8 @@ LOGGED = {
     "explained_variance": "train/explained_variance",
 }
 """Our names of what Stable-Baselines3 logs."""
+ACTION_BOUND = 100.0
+"""Far beyond what an engine's own terms clip."""
 Step = tuple[NDArray[np.float64], Terms, NDArray[np.bool_]]
 """Rewards, terms and ended rows of one step."""
 
@@ -72,8 +76,9 @@ class SB3Trainer(BaseTrainer):
         self.began = time.perf_counter()
         seed = self.later_seed() if self.iteration else config.seed
         self.steps: list[Step] = []
+        kind = IsaacLabRewardVecWrapper if is_engine(config.engine) else RewardedVecEnv
         self.normalize = VecNormalize(
-            RewardedVecEnv(self.env, self.reward, seed, self.steps.append),
+            kind(self.env, self.reward, seed, self.steps.append),
             norm_obs=config.normalize_obs,
             norm_reward=config.normalize_reward,
             clip_obs=config.obs_clip,
@@ -103,6 +108,12 @@ class SB3Trainer(BaseTrainer):
         spent = time.perf_counter() - self.began
         self.finish_iteration(metrics, ended, spent - train_time, train_time)
         self.began = time.perf_counter()
+
+    def _evaluate(self, policy: Policy) -> None:
+        super()._evaluate(policy)
+        if getattr(self.env, "shares_simulation", False):
+            self.model.begin_episodes()
+            self.episodes.restart()
 
     def policy(self) -> Policy:
         statistics = self.normalize.obs_rms if self.config.normalize_obs else None
@@ -188,6 +199,17 @@ class RewardedVecEnv(VecEnv):
         return [indices] if isinstance(indices, int) else list(indices)
 
 
+class IsaacLabRewardVecWrapper(RewardedVecEnv):
+    """The environments of a GPU simulator, whose actions have no bounds, which PPO asks for."""
+
+    def __init__(
+        self, env: BatchedEnv, reward: RewardRunner, seed: int, on_step: Callable[[Step], None]
+    ) -> None:
+        super().__init__(env, reward, seed, on_step)
+        shape = env.single_action_space.shape
+        self.action_space = Box(-ACTION_BOUND, ACTION_BOUND, shape, np.float32)
+
+
 class _Beats(BaseCallback):
     """The heartbeat of rollouts."""
 
@@ -204,7 +226,7 @@ def make_model(
     config: TrainConfig,
     env: VecNormalize,
     after_update: Callable[[dict[str, float], float], None] = lambda *_: None,
-) -> PPO:
+) -> MeasuredPPO:
     model = MeasuredPPO(
         "MlpPolicy",
         env,
@@ -271,6 +293,12 @@ class MeasuredPPO(PPO):
         metrics["learning_rate"] = float(logged["train/learning_rate"])
         metrics["grad_norm"] = float(np.mean(self._grad_norms)) if self._grad_norms else 0.0
         self._after_update(metrics, time.perf_counter() - began)
+
+    def begin_episodes(self) -> None:
+        """Start every environment anew; between two rollouts only."""
+        assert self.env is not None
+        self._last_obs = self.env.reset()  # type: ignore[assignment]
+        self._last_episode_starts = np.ones(self.n_envs, bool)
 
     @torch.no_grad()
     def _gaussian(self, observations: torch.Tensor) -> tuple[Array, Array]:

@@ -84,11 +84,14 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
 def choose_backend(config: TrainConfig) -> str:
     """The trainer, of BACKENDS; `auto` is the fast one for environments it knows exactly."""
     if is_engine(config.engine):
-        if config.algorithm != "ppo" or config.backend not in ("auto", "rsl_rl"):
+        backends = {"auto": "rsl_rl", "rsl_rl": "rsl_rl"}
+        if config.engine == "isaaclab":
+            backends["sb3"] = "sb3"
+        if config.algorithm != "ppo" or config.backend not in backends:
             raise ConfigurationError(
                 f"{config.engine} trains with algorithm 'ppo' of backend 'rsl_rl'; leave both out"
             )
-        return "rsl_rl"
+        return backends[config.backend]
     if config.backend == "rsl_rl":
         raise ConfigurationError("backend 'rsl_rl' is for GPU simulators; use 'auto'")
     from p2p.training.vec_env import is_fast

@@ -226,7 +226,7 @@ class EngineEnv(ABC):
         ids = rows.nonzero().squeeze(-1)
         if not len(ids):
             return self._groups
-        for name in ("qpos", "qvel", "ctrl"):
+        for name in self.state_fields:
             self.batch_field(name)  # of these all others can be computed
         self._moved_on = True
         self._elapsed[ids] = 0

@@ -81,7 +81,7 @@ class Simulation:
         self.user: IsaacLabEnv | None = None
         self.users = 0
         with ExitStack() as opened:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+            folder = Path(tempfile.mkdtemp())  # stays: the sandbox removes no folders
             self.cfg = cfg = configuration(env_id)
             cfg.scene.num_envs, cfg.seed, cfg.sim.device = num_envs, options.seed, options.device
             if getattr(getattr(cfg.scene, "terrain", None), "terrain_type", "plane") == "plane":
@@ -166,7 +166,7 @@ class IsaacLabEnv(EngineEnv):
         if rows is None:
             self.simulation.hand_to(self)
         self._check_turn()
-        groups, _ = self.env.reset(env_ids=rows, seed=None if seed is None else seed % 2**31)
+        groups, _ = self.env.reset(env_ids=rows, seed=seed)
         return self._groups_of(groups)
 
     def advance(self, action: torch.Tensor) -> Reached:
