@@ -15,7 +15,7 @@ LAYERS = (
         "utils",
     },
     {"records", "sandbox", "analysis", "inference"},
-    {"training", "rewards"},
+    {"training", "rewards", "evaluator_isaaclab"},
     {"prompts", "agents"},
     {"session"},
     {"scheduler", "benchmark"},

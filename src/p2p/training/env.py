@@ -1,4 +1,4 @@
-"""A single Gymnasium environment that is rewarded by a RewardFunction."""
+"""Environments that are rewarded by a RewardFunction: a single Gymnasium one, or an engine's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from p2p.training.envs.registry import make_single
 from p2p.training.reward.calls import CheckedReward
 from p2p.training.reward_function import RewardFunction, parse_docstring
 from p2p.training.reward_loader import Compute, FunctionReward
+from p2p.training.sb3_trainer import IsaacLabRewardVecWrapper
 from p2p.training.simulator import get_simulator
 from p2p.training.specs.quantities import Robot, of_state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+__all__ = ["REWARD_TERMS", "CustomRewardWrapper", "IsaacLabRewardVecWrapper", "make_env"]
 
 REWARD_TERMS = "reward_terms"
 

@@ -38,20 +38,23 @@ class SimulatorBackend(Protocol):
         """The engine's own modules, which reward code may use without importing them."""
 
 
-ENGINES: Mapping[str, str] = {"mujoco": "p2p.training.specs.mujoco_backend:MujocoBackend"}
-"""Engine to the class of its backend, imported when it is asked for. Those that are installed
+ENGINES: Mapping[str, str] = {
+    "mujoco": "p2p.training.specs.mujoco_backend:MujocoBackend",
+    "isaaclab": "p2p.training.isaaclab_backend:IsaacLabBackend",
+}
+"""Engine to the class of its backend, imported when it is asked for. The others that are installed
 beside this package (training/engines) share one class."""
 
 
 @cache
 def get_simulator(engine: str = "mujoco") -> SimulatorBackend:
     """The backend of an engine, one per process; ValueError for an unknown one."""
-    if is_engine(engine):
+    if is_engine(engine) and engine not in ENGINES:
         from p2p.training.engines.facts import EngineBackend
 
         return EngineBackend(engine)
     if engine not in ENGINES:
-        known = ", ".join(sorted([*ENGINES, *INSTALLED_APART]))
+        known = ", ".join(sorted({*ENGINES, *INSTALLED_APART}))
         raise ValueError(f"unknown engine {engine!r}; known: {known}")
     module, _, name = ENGINES[engine].partition(":")
     backend: SimulatorBackend = getattr(import_module(module), name)()

@@ -46,6 +46,8 @@ GROUP = "policy"
 AXES = ("x", "y", "z")
 WRENCH = ("fx", "fy", "fz", "tx", "ty", "tz")
 MODEL_FILE = "scene.xml"
+AGENT = "rsl_rl_cfg_entry_point"
+DOWNLOAD = "a download of"
 LOOKS = (".mdl", ".hdr")
 """Files that physics does without."""
 ROOT_JOINT = "root"
@@ -337,7 +339,7 @@ def needs_of(cfg: Any) -> str:
         for path in files
         if not path.endswith(LOOKS) and "/UIElements/" not in path
     )
-    return f"a download of {', '.join(names)}" if names else ""
+    return f"{DOWNLOAD} {', '.join(names)}" if names else ""
 
 
 def asset_paths(node: Any, seen: set[int]) -> Iterator[str]:
@@ -361,17 +363,24 @@ def asset_paths(node: Any, seen: set[int]) -> Iterator[str]:
 def environments() -> list[dict[str, Any]]:
     entries = []
     for env_id, spec in sorted(gym.registry.items()):
-        if "env_cfg_entry_point" in (spec.kwargs or {}):
-            cfg, _ = resolve_task_config(env_id, "", overrides=[])
-            dt = cfg.sim.dt * cfg.decimation
-            steps = math.ceil(cfg.episode_length_s / dt)
-            needs = needs_of(cfg)
-            entries.append({"env_id": env_id, "dt": dt, "max_episode_steps": steps, "needs": needs})
+        if "env_cfg_entry_point" not in spec.kwargs:
+            continue
+        cfg, _ = resolve_task_config(env_id, "", overrides=[])
+        dt, needs = cfg.sim.dt * cfg.decimation, needs_of(cfg)
+        entry = {
+            "env_id": env_id,
+            "dt": dt,
+            "max_episode_steps": math.ceil(cfg.episode_length_s / dt),
+            "needs": needs,
+        }
+        if AGENT in spec.kwargs and (not needs or needs.startswith(DOWNLOAD)):
+            entry["preset"] = preset(env_id)
+        entries.append(entry)
     return entries
 
 
 def preset(env_id: str) -> dict[str, Any]:
-    _, rl = resolve_task_config(env_id, "rsl_rl_cfg_entry_point", overrides=[])
+    _, rl = resolve_task_config(env_id, AGENT, overrides=[])
     algorithm, actor = rl.algorithm, rl.actor
     adaptive = algorithm.schedule == "adaptive"
     return {

@@ -140,6 +140,8 @@ class EngineEnvironment(Record):
     max_episode_steps: int
     needs: str = ""
     """What it needs besides the engine: a download, another physics engine."""
+    preset: dict[str, Any] | None = None
+    """The engine's own training configuration, where the list has it."""
 
 
 def is_engine(name: str) -> bool:
