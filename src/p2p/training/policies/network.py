@@ -40,7 +40,7 @@ class NetworkShape:
     def from_config(cls, config: TrainConfig, obs_dim: int, action_dim: int) -> NetworkShape:
         if config.algorithm == "sac":  # its squashed mean is one more layer
             return cls(obs_dim, action_dim, (*config.net_arch, action_dim), "tanh")
-        critic = config.engine == "mujoco"
+        critic = config.engine == "mujoco" or config.backend == "sb3"
         return cls(obs_dim, action_dim, config.net_arch, config.activation, critic)
 
     def hidden(self, net: Literal["policy_net", "value_net"]) -> list[str]:
