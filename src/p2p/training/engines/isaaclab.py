@@ -301,7 +301,9 @@ def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) ->
 
 def _short(path: str, names: set[str]) -> str:
     """The longest of these names that a path ends with; without one, the path's last part."""
-    ends = [name for name in names if path == name or path.endswith((f"_{name}", f"/{name}"))]
+    # One axis of a joint with several is NAME:0 there, and NAME_ang0 in the model.
+    parts = {name: name.replace(":", "_ang") for name in names}
+    ends = [name for name, part in parts.items() if path == part or path.endswith(f"_{part}")]
     if ends:
         return max(ends, key=len)
     if path.endswith("_free_joint"):
