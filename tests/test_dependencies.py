@@ -9,14 +9,21 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
+from p2p.training.engines.table import ENGINES
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 IMPORT_NAMES = {
     "PIL": "pillow",
+    "isaaclab_newton": "isaaclab",
+    "isaaclab_tasks": "isaaclab",
     "openai": "pydantic_ai_slim",  # its extra of that name
     "pydantic_ai": "pydantic_ai_slim",
     "pydantic_core": "pydantic",
+    "rsl_rl": "rsl_rl_lib",
+    "tensordict": "rsl_rl_lib",
+    "warp": "warp_lang",
     "triton": "torch",  # torch for CUDA pins it; kernels are used only where it is there
 }
 """Where a distribution is not called as it is imported, or comes with another one."""
@@ -51,6 +58,9 @@ def test_everything_imported_is_declared() -> None:
             declared |= importable(EXTRAS["selfplay"]) | importable(EXTRAS["vllm"])
         if "scheduler" in path.parts:
             declared |= importable(EXTRAS["cluster"])
+        if "training/engines/" in path.as_posix() or path.name == "rsl_rl_trainer.py":
+            for engine in ENGINES.values():  # these run in the engine's own Python
+                declared |= importable(list(engine.requirements))
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]

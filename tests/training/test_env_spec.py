@@ -281,7 +281,7 @@ BACKEND: SimulatorBackend = get_simulator("mujoco")
 
 
 def test_an_unknown_engine_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'warp'; known: mujoco"):
+    with pytest.raises(ValueError, match=r"'warp'; known: isaaclab, mjlab, mujoco"):
         get_simulator("warp")
 
 
