@@ -454,6 +454,8 @@ class Revision(Record):
     reward_code: str
     hp_changes: dict[str, Any] = Field(default_factory=dict)
     """Against the configuration of `based_on`."""
+    warm_start: bool = False
+    """Train on from the policy of `based_on`, and not from the start."""
     lessons: tuple[Lesson, ...] = ()
     """All lessons as they stand after this revision."""
     remarks_taken_up: str = ""

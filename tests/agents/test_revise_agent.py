@@ -109,6 +109,13 @@ def test_the_same_again_is_refused_however_it_is_written(folder):
     assert client.complaints == ["iteration 1 had the same reward and hyperparameters"]
 
 
+def test_the_same_again_may_be_trained_on(folder):
+    client = Scripted([proposal(reward_code=reward(1), warm_start=True)])
+    revision = revise(client, folder.view(), 1)
+    assert (revision.reward_code, revision.warm_start) == (reward(1), True)
+    assert client.complaints == []
+
+
 def test_the_same_reward_with_another_hyperparameter_is_new(folder):
     client = Scripted([proposal(reward_code=reward(1), hp_changes={"gamma": 0.9})])
     revision = revise(client, folder.view(), 1)

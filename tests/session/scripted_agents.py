@@ -185,6 +185,7 @@ class ScriptedAgents(SessionAgents):
             changes=f"weight {iteration + 1}",
             reward_code=reward(iteration + 1.0),
             hp_changes=self.script.get("hp_changes", {}),
+            warm_start=self.script.get("warm_start", False),
             remarks_taken_up=taken_up,
             notes=tuple(self.script.get("notes", ())),
             author="script",

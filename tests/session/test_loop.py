@@ -352,6 +352,39 @@ def test_the_first_iteration_trains_as_the_task_needs_it_unless_the_user_says_ho
     assert any("gamma is fixed" in note for note in plan.notes)
 
 
+def test_a_warm_start_lays_the_judged_policy_into_the_next_runs(session: Made, run: Run) -> None:
+    made = session(max_iterations=2, seeds=(1, 2))
+    run(made, warm_start=True)
+    plan = made.iteration(2).plan.read()
+    best = made.iteration(1).best_run.read()
+    assert plan is not None
+    assert best is not None
+    source = made.path / plan.start_policy
+    assert source.parent.name == f"step_{best.step}"
+    assert f"iter_1/{best.run_id}/" in plan.start_policy
+    for each in made.iteration(2).runs():
+        assert each.start_policy_path.read_bytes() == source.read_bytes()
+    assert not any(each.start_policy_path.exists() for each in made.iteration(1).runs())
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "why"),
+    [
+        ({}, {"hp_changes": {"net_arch": (8,)}}, "its network or its observation is another one"),
+        ({"algorithm": "sac"}, {}, "only PPO of the fast backend"),
+    ],
+)
+def test_a_warm_start_that_cannot_be_is_noted_and_training_starts_anew(
+    session: Made, run: Run, options: dict[str, Any], script: dict[str, Any], why: str
+) -> None:
+    made = session(max_iterations=2, **options)
+    run(made, warm_start=True, **script)
+    plan = made.iteration(2).plan.read()
+    assert plan is not None
+    assert plan.start_policy == ""
+    assert any(why in note for note in plan.notes)
+
+
 def test_a_users_own_criteria_are_trained_for_as_the_prompt_needs_it(
     tmp_path: Path, run: Run
 ) -> None:

@@ -311,6 +311,8 @@ class RevisionProposal(Record):
     """The built-in author's name for this kind of change; others leave it empty."""
     reward_code: str
     hp_changes: dict[str, Any] = Field(default_factory=dict)
+    warm_start: bool = False
+    """Train on from the judged policy of `based_on`, and not from the start."""
     lesson_updates: tuple[LessonUpdate, ...] = ()
     remarks_taken_up: str = ""
 

@@ -90,6 +90,7 @@ def revise(client: LLMClient, view: SessionView, iteration: int) -> Revision:
         rule=proposal.rule,
         reward_code=proposal.reward_code,
         hp_changes=outcome.hp_changes,
+        warm_start=proposal.warm_start,
         lessons=outcome.lessons,
         remarks_taken_up=proposal.remarks_taken_up,
         notes=outcome.notes,

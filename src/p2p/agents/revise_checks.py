@@ -66,11 +66,14 @@ def weigh(
         after = tunables(_changed(view, base.config, proposal.hp_changes, fixed, notes))
         changes = {name: value for name, value in after.items() if value != before[name]}
         digest = reward_digest(proposal.reward_code)
-        for number, earlier in iterations.items():
-            if tunables(earlier.config) == after and reward_digest(earlier.reward_code) == digest:
-                same = f"iteration {number} had the same reward and hyperparameters"
-                problems.append("; ".join([same, *notes]))
-                break
+        alike = [
+            number
+            for number, each in iterations.items()
+            if tunables(each.config) == after and reward_digest(each.reward_code) == digest
+        ]
+        if alike and not proposal.warm_start:  # a policy that is trained on is another one
+            same = f"iteration {alike[0]} had the same reward and hyperparameters"
+            problems.append("; ".join([same, *notes]))
         movable = {name: value for name, value in after.items() if name not in fixed}
         problems += violations(lineage.active_lessons, proposal.reward_code, movable)
     return Weighed(tuple(problems), changes, lesson, taught.data.lessons, tuple(notes))

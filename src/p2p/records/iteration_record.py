@@ -103,6 +103,8 @@ class IterationRecord(Folder):
     checkpoints_dir = FolderPath("checkpoints")
     """With step_<step>/ for each evaluated step."""
     work_dir = FolderPath("work")
+    start_policy_path = FolderPath("start_policy.safetensors")
+    """What training starts from, where it does not start from nothing."""
     """The only folder that the sandboxed trainer may write to: do not trust it."""
     judgment = RecordFile("judgment.json", JudgmentResult)
     judgment_path = FolderPath("judgment.json")

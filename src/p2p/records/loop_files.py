@@ -25,6 +25,8 @@ class IterationPlan(Record):
     seeds: Annotated[tuple[int, ...], Field(min_length=1)]
     candidates: Annotated[int, Field(ge=1)] = 1
     """Rewards to write and choose from."""
+    start_policy: str = ""
+    """The policy that training starts from, a file below the session's folder; empty: from none."""
     hp_changes: dict[str, Any] = Field(default_factory=dict)
     """Against the parent, as they were taken over."""
     notes: tuple[str, ...] = ()

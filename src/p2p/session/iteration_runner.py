@@ -11,7 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p2p.contracts import ROLLOUT_LABELS, IterationAggregation, JudgmentResult
+from p2p.contracts import (
+    ROLLOUT_LABELS,
+    IterationAggregation,
+    JudgmentResult,
+    RunConfigEntry,
+)
 from p2p.event_log import emit, span
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
@@ -20,14 +25,16 @@ from p2p.session.context import SessionContext, load_or_run, local_trainer
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
 from p2p.session.phases import amendments, make_plan, publish_reward
 from p2p.session.search import CandidateSearch
+from p2p.session.warm_start import place_start_policy
 from p2p.training.checkpoints import checkpoint_steps
-from p2p.training.trainer import final_return
+from p2p.training.trainer import final_return, plan_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from p2p.contracts import AuthoredCode, Intent
+    from p2p.records.loop_files import IterationPlan
 
 JUDGING_BLOCK = 1
 FIRST_CONFIRMATION_BLOCK = 2
@@ -72,6 +79,7 @@ class IterationRunner:
         def produce() -> IterationAggregation:
             if self.judge is not None and self.judge.valid and record.candidates.exists():
                 return self._search()
+            self._warm_start(plan, plan.configs)
             trainer = context.trainer(context.loop, context.switch)
             with (
                 context.switch.polled(),
@@ -101,10 +109,14 @@ class IterationRunner:
         """Train the candidates, the best ones longer; the best of all stands for the iteration."""
         context, record, judge = self.context, self.record, self.judge
         assert judge is not None
+        plan = make_plan(context, self.number)
+        # The first candidate is the revision; the others do it another way.
+        first = RunConfigEntry(config_id="c1", params=plan.configs[0].params)
+        self._warm_start(plan, (first,))
         search = CandidateSearch(
             context=context,
             record=record,
-            plan=make_plan(context, self.number),
+            plan=plan,
             trainer=local_trainer(context.loop, context.switch),
             judge_early=lambda run, step: _judge_one(context, run, self.intent, judge.code, step),
             judge=lambda run, step: self._ask_judges(run, step, run.path / "judged"),
@@ -117,6 +129,12 @@ class IterationRunner:
             publish_reward(record, winner.code)
         _check_trained(aggregation)
         return aggregation
+
+    def _warm_start(self, plan: IterationPlan, configs: Sequence[RunConfigEntry]) -> None:
+        if plan.start_policy:
+            configurations, _ = plan_runs(configs, plan.seeds, plan.train)
+            runs = [(IterationRecord(self.record.path / c.iteration_id), c) for c in configurations]
+            place_start_policy(self.context, plan.start_policy, runs)
 
     def _would_hold(self, run: IterationRecord, step: int) -> bool:
         """Whether a pass will be confirmed, as far as code can tell without the held-out seeds."""

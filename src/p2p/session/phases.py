@@ -27,6 +27,7 @@ from p2p.session.endings import NoEnvironment, SessionPaused
 from p2p.session.request import with_environment
 from p2p.session.search import candidate_count, screened
 from p2p.session.steering import asks_to_pause, merge, not_taken, taking
+from p2p.session.warm_start import start_policy
 from p2p.training.hp_presets import quick_config
 from p2p.training.reward_function import best_docstring, parse_docstring
 
@@ -319,6 +320,12 @@ def _planned(context: SessionContext, number: int) -> IterationPlan:
     base, notes = before.apply_updates({k: v for k, v in wanted.items() if k not in fixed})
     notes += [f"{name} is fixed" for name in wanted if name in fixed]
     base, more = _with_requested(base, requested_hyperparameters(context, number))
+    start = ""
+    if revision is not None and revision.warm_start:
+        try:
+            start = start_policy(context, revision.based_on, base)
+        except ValueError as error:
+            notes.append(f"warm_start: {error}")
     changed = {
         name: value
         for name, value in base.model_dump(mode="json").items()
@@ -331,6 +338,7 @@ def _planned(context: SessionContext, number: int) -> IterationPlan:
         configs=loop.configs,
         seeds=loop.seeds,
         candidates=1 if _is_own_reward(context, number) else candidate_count(loop, base),
+        start_policy=start,
         hp_changes=changed,
         notes=(*notes, *more),
     )

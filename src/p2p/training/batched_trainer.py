@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2p.training.base_trainer import BaseTrainer, TrainContext, part, prefixed
+from p2p.training.checkpoints import START_POLICY
 from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import NetworkShape, Tensors
 from p2p.training.policies.policy import Policy
@@ -114,6 +115,11 @@ class BatchedTrainer(BaseTrainer):
             self.rng = generator_from_array(arrays["rng"])
             self.saved = None  # a replay takes much memory
         self.use_parameters()
+
+    def start_policy(self) -> Policy | None:
+        """What training starts from, where it does not start from nothing."""
+        path = self.ctx.folder / START_POLICY
+        return Policy.load(path) if path.is_file() else None
 
     def learn(self) -> None:
         while self.iteration < self.last_iteration:

@@ -155,6 +155,8 @@ def _checkpoint_folders(record: IterationRecord) -> dict[int, Path]:
 
 
 FILE_NAME = "resume.safetensors"
+START_POLICY = "start_policy.safetensors"
+"""In the sandbox's folder: the policy that training starts from, where there is one."""
 
 
 class ResumeError(ValueError):

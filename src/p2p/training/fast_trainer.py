@@ -39,6 +39,10 @@ def train(ctx: TrainContext) -> None:
     FastTrainer(ctx).run()
 
 
+START_ROLLOUTS = 10
+"""What the statistics of a policy that training starts from weigh against those of new rollouts."""
+
+
 class FastTrainer(BatchedTrainer):
     def __init__(self, ctx: TrainContext) -> None:
         super().__init__(ctx)
@@ -50,10 +54,17 @@ class FastTrainer(BatchedTrainer):
         self.begin()
 
     def initialize(self, rng: np.random.Generator) -> None:
-        config = self.config
+        config, start = self.config, self.start_policy()
         tensors = initial_parameters(
             self.shape, rng, ortho_init=config.ortho_init, log_std_init=config.log_std_init
         )
+        if start is not None:
+            tensors = start.tensors
+            self.observations.statistics.load_state_dict({
+                "mean": start.obs_mean,
+                "var": start.obs_var,
+                "count": np.array([START_ROLLOUTS * config.batch_size]),
+            })  # fmt: skip
         self.learner = LearnerState.begin(flatten(self.shape, tensors))
 
     def start_episodes(self, seed: int) -> None:

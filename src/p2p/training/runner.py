@@ -38,6 +38,7 @@ from p2p.sandbox import (
 from p2p.sandbox import start as start_sandbox
 from p2p.settings import get_settings
 from p2p.training.checkpoints import (
+    START_POLICY,
     adopt_state,
     checkpoint_steps,
     environment_widths,
@@ -275,6 +276,9 @@ class _Run:
         engine = surroundings(self.config.engine, folder)
         if is_engine(self.config.engine):
             read_facts(self.config.engine, self.config.env_id)  # its kernels are compiled by it
+        start = self.record.start_policy_path
+        if start.is_file():
+            shutil.copyfile(start, folder / START_POLICY)
         compiled = _compiled(self.config)
         sandbox = Sandbox(
             folder=folder,

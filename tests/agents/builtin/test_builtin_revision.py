@@ -105,6 +105,7 @@ def test_what_went_wrong_decides_what_is_changed(situation) -> None:
     before, after = weights(CODE), weights(proposal.reward_code)
     assert proposal.rule == rule
     assert set(proposal.hp_changes) == changed
+    assert proposal.warm_start == (rule == "train_longer")
     assert heavier <= {name for name in before if after[name] > before[name]}
     assert lighter <= {name for name in before if after[name] < before[name]}
     for name in {"forward_speed", "tilt"} - heavier - lighter:

@@ -255,6 +255,7 @@ class Rule(NamedTuple):
     """The most promising first."""
 
 
+LONGER = "train_longer"
 RULES: tuple[Rule, ...] = (
     Rule(
         "simplify",
@@ -281,8 +282,8 @@ RULES: tuple[Rule, ...] = (
         (Try("costs", 0.5, (_WIDER_TRIES, _LONGER)), Try("costs", 0.25, (_ENTROPY, _LONGER))),
     ),
     Rule(
-        "train_longer",
-        "more training, because the return was still rising",
+        LONGER,
+        "more training of the same policy, because the return was still rising",
         lambda case: bool(case.request.still_improving) and case.request.score is not None,
         (Try("unmet task", 1.5, (_LONGER,)), Try(settings=(_LONGER,))),
     ),
@@ -359,6 +360,7 @@ def revise(request: ReviseRequest, refusals: int = 0) -> RevisionProposal:
         changes=_in_words(case, chosen, followed),
         reward_code=chosen.code,
         hp_changes=dict(chosen.plan.settings),
+        warm_start=chosen.rule == LONGER,
         lesson_updates=tuple(
             LessonUpdate(index=index, tier="STRONG", reason=unheeded)
             for index in chosen.broken_lessons
