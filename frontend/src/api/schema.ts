@@ -3614,6 +3614,11 @@ export interface components {
                 [key: string]: unknown;
             };
             /**
+             * Warm Start
+             * @default false
+             */
+            warm_start: boolean;
+            /**
              * Lessons
              * @default []
              */
