@@ -1,9 +1,10 @@
 import { useState } from "react";
 import type { Iteration } from "../../api/types";
 import { lineDiff } from "../../lib/diff";
+import { score, sentence, short } from "../../lib/format";
 import { Code, CodeLines } from "../../ui/Code";
 import { Formula } from "../../ui/Formula";
-import { Empty } from "../../ui/basics";
+import { Empty, Scroll } from "../../ui/basics";
 import { Choice } from "../../ui/fields";
 
 /** The reward: as a formula, in words, and as code, with what changed against its parent. */
@@ -20,6 +21,7 @@ export function Reward({ iterations, current }: { iterations: readonly Iteration
           <b>Changed:</b> {current.changes}
         </p>
       )}
+      {current.candidates.length > 1 && <Candidates current={current} />}
       {spec.latex && <Formula tex={spec.latex} />}
       {Object.keys(spec.terms).length > 0 && (
         <dl className="terms">
@@ -54,5 +56,49 @@ export function Reward({ iterations, current }: { iterations: readonly Iteration
         </ol>
       </details>
     </div>
+  );
+}
+
+/** The rewards that were tried, how each scored on the way, and which was chosen. */
+function Candidates({ current }: { current: Iteration }) {
+  const rows = current.candidates;
+  const steps = [...new Set(rows.flatMap((row) => Object.keys(row.scores).map(Number)))].sort((a, b) => a - b);
+  return (
+    <section aria-label="Candidates">
+      {current.choice && <p className="prose">{sentence(current.choice)}</p>}
+      <Scroll label="Candidates">
+        <table className="fit">
+          <thead>
+            <tr>
+              <th>Candidate</th>
+              {steps.map((step) => (
+                <th key={step} className="numeric">
+                  at {short(step)}
+                </th>
+              ))}
+              <th>What it is</th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((row) => (
+              <tr key={row.name} className={row.won ? "" : "muted"}>
+                <th scope="row">
+                  {row.name} {row.won && <span className="badge good">chosen</span>}
+                </th>
+                {steps.map((step) => (
+                  <td key={step} className="numeric">
+                    {score(row.scores[step])}
+                  </td>
+                ))}
+                <td>
+                  {row.explanation}
+                  {row.problems.length > 0 && <span className="muted"> Not good: {row.problems.join("; ")}</span>}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
+    </section>
   );
 }
