@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { Iteration } from "../../api/types";
 import { lineDiff } from "../../lib/diff";
-import { score, sentence, short } from "../../lib/format";
+import { score, short } from "../../lib/format";
 import { Code, CodeLines } from "../../ui/Code";
 import { Formula } from "../../ui/Formula";
 import { Empty, Scroll } from "../../ui/basics";
@@ -65,7 +65,7 @@ function Candidates({ current }: { current: Iteration }) {
   const steps = [...new Set(rows.flatMap((row) => Object.keys(row.scores).map(Number)))].sort((a, b) => a - b);
   return (
     <section aria-label="Candidates">
-      {current.choice && <p className="prose">{sentence(current.choice)}</p>}
+      {current.choice && <p className="prose">{current.choice}</p>}
       <Scroll label="Candidates">
         <table className="fit">
           <thead>
