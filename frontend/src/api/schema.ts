@@ -4691,9 +4691,9 @@ export interface components {
             /**
              * Engine
              * @default mujoco
-             * @constant
+             * @enum {string}
              */
-            engine: "mujoco";
+            engine: "mujoco" | "mjlab" | "isaaclab";
             /**
              * Iteration Id
              * @default
@@ -4715,7 +4715,7 @@ export interface components {
              * @default auto
              * @enum {string}
              */
-            backend: "auto" | "fast" | "sb3";
+            backend: "auto" | "fast" | "sb3" | "rsl_rl";
             /**
              * Device
              * @default auto
@@ -4847,7 +4847,7 @@ export interface components {
              * @default tanh
              * @enum {string}
              */
-            activation: "tanh" | "relu";
+            activation: "tanh" | "relu" | "elu";
             /**
              * Ortho Init
              * @default true
@@ -4933,7 +4933,7 @@ export interface components {
              * Backend
              * @enum {string}
              */
-            backend: "fast" | "sb3";
+            backend: "fast" | "sb3" | "rsl_rl";
             /** Total Timesteps */
             total_timesteps: number;
             /** Training Time S */
