@@ -103,7 +103,7 @@ def test_a_cartpole_learns_to_stand_and_is_recorded_and_filmed(tmp_path: Path) -
     assert [action.kind for action in spec.actions] == ["force"]
     episode = RecordedEpisode.load(next(record.path.glob("trajectory_*_median.npz")))
     np.testing.assert_allclose(episode["next_obs"][:, :2], episode["qpos"], atol=1e-5)
-    assert len(list((record.path / "videos").glob("*.mp4"))) == 6
+    assert (record.path / "videos" / "eval_24576_median.mp4").is_file()
 
 
 def rewarded(robot: Robot, states: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Values:
