@@ -14,7 +14,7 @@ from p2p.inference.question import BudgetExhausted, ProviderUnavailable, RetryPo
 from p2p.settings import get_settings
 
 FINE = Answer(HELLO)
-HASTY = RetryPolicy(first_s=0.01, timeout_s=1.0)
+HASTY = RetryPolicy(first_s=0.01, timeout_s=1.0, local_timeout_s=1.0)
 PER_TOKEN = 10e-6
 """What the model asks for an answer's token."""
 

@@ -82,7 +82,7 @@ def test_a_broken_reward_ends_the_step():
 def test_unknown_names_are_errors_that_name_the_known_ones():
     with pytest.raises(UnknownEnvironmentError, match="HalfCheetah-v5"):
         make_env("HalfCheeta-v5", function("return 1.0, {}"))
-    with pytest.raises(ValueError, match=r"'warp'; known: mujoco"):
+    with pytest.raises(ValueError, match=r"'warp'; known: isaaclab, mjlab, mujoco"):
         make_env("HalfCheetah-v5", function("return 1.0, {}"), engine="warp")
-    with pytest.raises(ValueError, match=r"'warp'; known: mujoco"):
+    with pytest.raises(ValueError, match=r"'warp'; known: isaaclab, mjlab, mujoco"):
         load_from_code("def reward_fn(obs, action, next_obs, info):\n    return 0.0, {}", "warp")
