@@ -199,8 +199,8 @@ class EngineEnv(ABC):
         self._elapsed = torch.zeros(self.num_envs, dtype=torch.long, device=self.device)
         self._groups: Groups = {}
         self._fields: dict[str, Array] = {}
-        self._moved_on = False
-        """Whether rows have been started anew since the states that `_fields` are of."""
+        self._reached_states: dict[str, torch.Tensor] = {}
+        """`state_fields` of the states that `_fields` are of, once rows have been started anew."""
         self._scratch = mujoco.MjData(self.model)
 
     # --- with tensors -------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class EngineEnv(ABC):
         if seed is not None and seed >= 2**31:  # engines take 31 bits
             seed = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 1)
         self._groups = self._timed(self.begin(None, seed))
-        self._fields, self._moved_on = {}, False
+        self._fields, self._reached_states = {}, {}
         return self._groups
 
     def step_tensors(self, action: torch.Tensor) -> Reached:
@@ -218,7 +218,7 @@ class EngineEnv(ABC):
         reached = self.advance(action)
         self._elapsed += 1
         self._groups = self._timed(reached.groups)
-        self._fields, self._moved_on = {}, False
+        self._fields, self._reached_states = {}, {}
         return replace(reached, groups=self._groups)
 
     def restart_tensors(self, rows: torch.Tensor) -> Groups:
@@ -226,9 +226,9 @@ class EngineEnv(ABC):
         ids = rows.nonzero().squeeze(-1)
         if not len(ids):
             return self._groups
-        for name in self.state_fields:
-            self.batch_field(name)  # of these all others can be computed
-        self._moved_on = True
+        if not self._reached_states:
+            # Of these all others can be computed. They stay on the device: few ask for them.
+            self._reached_states = {name: self._state_field(name) for name in self.state_fields}
         self._elapsed[ids] = 0
         begun = self._timed(self.begin(ids, None))
         self._groups = {
@@ -279,13 +279,19 @@ class EngineEnv(ABC):
     def batch_field(self, name: str) -> Array:
         """A field of the states just reached, before any restart: (N, ...), as NumPy."""
         if name not in self._fields:
-            values = None if self._moved_on else self.field(name)
+            kept = self._reached_states
+            values = kept.get(name) if kept else self.field(name)
             if values is None:
                 self._compute_fields(name)
             else:
                 shape = getattr(self._scratch, name).shape
                 self._fields[name] = _numpy(values).reshape(self.num_envs, *shape)
         return self._fields[name]
+
+    def _state_field(self, name: str) -> torch.Tensor:
+        values = self.field(name)
+        assert values is not None, f"{self.env_id} has no {name}"
+        return values.clone()
 
     def _compute_fields(self, name: str) -> None:
         """Let MuJoCo compute what the engine does not tell, row by row."""
