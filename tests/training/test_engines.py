@@ -452,4 +452,6 @@ def test_a_session_on_mjlab_runs_from_the_prompt_to_a_verdict(tmp_path):
     ]  # fmt: skip
     result = CliRunner().invoke(app, words)
     iteration = next(tmp_path.glob("session_*/iter_1"))
-    assert (iteration / "judgment.json").exists() or "score" in result.output, result.output
+    judgment = IterationRecord(iteration).read_judgment()
+    assert judgment is not None, result.output
+    assert judgment.intent_score is not None, result.output
