@@ -20,7 +20,7 @@ from p2p.config import ConfigurationError, TrainConfig
 from p2p.records.iteration_record import IterationRecord
 from p2p.settings import get_settings
 from p2p.training.engines import facts, install
-from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
+from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
 from p2p.training.engines.table import (
     ENGINES,
     EngineMissing,
@@ -222,8 +222,8 @@ class PendulumEnv(EngineEnv):
         self.dt, self.frame_skip, self.max_episode_steps = 0.01, 1, 5
         self.model = mujoco.MjModel.from_xml_string(PENDULUM)
         self.start_qpos = self.model.qpos0
-        self.observation_terms = (Term("angle", ("",)), Term("speed", ("",)))
-        self.action_terms = (Term("effort", ("hinge",)),)
+        self.observation_terms = (EngineTerm("angle", ("",)), EngineTerm("speed", ("",)))
+        self.action_terms = (EngineTerm("effort", ("hinge",)),)
         self.terminations = ()
         self.rows = [mujoco.MjData(self.model) for _ in range(num_envs)]
         self.count = torch.zeros(num_envs, dtype=torch.long)

@@ -1,7 +1,7 @@
 """What an engine's adapter gives, and what follows from it for every engine.
 
 An adapter is a module `p2p.training.engines.<name>`, imported by the engine's own Python only. It
-has the functions of `Adapter`, and its environments derive from `EngineEnv`: tensors on the
+has the functions of `EngineAdapter`, and its environments derive from `EngineEnv`: tensors on the
 engine's device inside, NumPy at the border, so that evaluation, trajectories and rewards are those
 of every other simulator. Frames are the world's, quaternions are (w, x, y, z), as MuJoCo has them.
 """
@@ -62,7 +62,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class EngineTerm:
     """One term of the observation or of the action, as the engine names it."""
 
     name: str
@@ -76,7 +76,7 @@ class Term:
     """Of an action: it is the force or torque itself, whatever the model's actuators are."""
 
 
-class Adapter(Protocol):
+class EngineAdapter(Protocol):
     """The functions of an adapter's module."""
 
     def make(self, env_id: str, num_envs: int, options: EngineOptions) -> EngineEnv:
@@ -89,10 +89,10 @@ class Adapter(Protocol):
         """The engine's own training configuration as fields of TrainConfig."""
 
 
-def get_adapter(name: str) -> Adapter:
+def get_adapter(name: str) -> EngineAdapter:
     """The engine's module; in the engine's own Python only."""
     _let_warp_write()
-    return cast("Adapter", import_module(get_engine(name).adapter))
+    return cast("EngineAdapter", import_module(get_engine(name).adapter))
 
 
 def make_engine_env(
@@ -146,9 +146,9 @@ class EngineEnv(ABC):
     """Of one environment: the engine's solver is MuJoCo's."""
     start_qpos: Array
     """The pose in which episodes begin, but for noise."""
-    observation_terms: tuple[Term, ...]
+    observation_terms: tuple[EngineTerm, ...]
     """Of the group `actor`, in the order of its numbers."""
-    action_terms: tuple[Term, ...]
+    action_terms: tuple[EngineTerm, ...]
     terminations: tuple[str, ...]
     """What ends an episode early, by the engine's names."""
     single_observation_space: Box

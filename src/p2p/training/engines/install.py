@@ -21,8 +21,8 @@ from p2p.config import ConfigurationError
 from p2p.training.engines.facts import EngineFailed, run_child
 from p2p.training.engines.table import (
     WORKER_REQUIREMENTS,
-    Engine,
     Installed,
+    SimulationEngine,
     engine_folder,
     find_installed,
     get_engine,
@@ -44,7 +44,7 @@ print(json.dumps(found))
 TRIAL_ENVS, TRIAL_STEPS = 4, 20
 
 
-def find_python(engine: Engine, python: str | None = None) -> Path:
+def find_python(engine: SimulationEngine, python: str | None = None) -> Path:
     """An interpreter that the engine takes; ConfigurationError says which ones it does."""
     names = [python] if python else [sys.executable, *(f"python{v}" for v in engine.python)]
     for name in names:
@@ -87,7 +87,7 @@ def _package(requirement: str) -> str:
     return requirement.partition("==")[0].partition(">=")[0]
 
 
-def missing(engine: Engine, python: Path) -> list[str]:
+def missing(engine: SimulationEngine, python: Path) -> list[str]:
     """The requirements that an interpreter does not meet."""
     wanted = (*engine.requirements, *WORKER_REQUIREMENTS)
     versions = package_versions(python, wanted)
@@ -158,7 +158,7 @@ def check(
     )
 
 
-def _check_space(engine: Engine, home: Path) -> None:
+def _check_space(engine: SimulationEngine, home: Path) -> None:
     free = shutil.disk_usage(home).free / 1e9
     if free < engine.disk_gb and not (home / "venv").exists():
         raise ConfigurationError(
@@ -167,7 +167,7 @@ def _check_space(engine: Engine, home: Path) -> None:
         )
 
 
-def _build(engine: Engine, base: Path, home: Path, on_progress: Progress) -> None:
+def _build(engine: SimulationEngine, base: Path, home: Path, on_progress: Progress) -> None:
     """The virtual environment and its packages."""
     python = home / "venv" / "bin" / "python"
     log = home / "install.log"

@@ -33,7 +33,7 @@ from isaaclab_newton.physics.newton_manager import NewtonManager
 from isaaclab_tasks.utils import resolve_task_config
 
 from p2p.config import ConfigurationError
-from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
+from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "qfrc_applied", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat",
@@ -230,7 +230,7 @@ class IsaacLabEnv(EngineEnv):
                 qpos[model.jnt_qposadr[free[0]] :][:7] = (x, y, z, qw, qx, qy, qz)
         return qpos
 
-    def _observation_terms(self) -> list[Term]:
+    def _observation_terms(self) -> list[EngineTerm]:
         manager = self.env.observation_manager
         names = manager.active_terms.get(GROUP)
         if names is None or not manager.group_obs_concatenate[GROUP]:
@@ -244,7 +244,7 @@ class IsaacLabEnv(EngineEnv):
                 raise ConfigurationError(f"{self.env_id}: {name} has a history, not one state")
             text = (inspect.getdoc(cfg.func) or "").partition("\n")[0]
             scale = "" if cfg.scale is None else f"; times {torch.as_tensor(cfg.scale).tolist()}"
-            terms.append(Term(name, self._parts(cfg.params, shape[0]), f"{text}{scale}"))
+            terms.append(EngineTerm(name, self._parts(cfg.params, shape[0]), f"{text}{scale}"))
         return terms
 
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ class IsaacLabEnv(EngineEnv):
                 return tuple(robot.joint_names)
         return AXES if width == len(AXES) else tuple(map(str, range(width)))
 
-    def _action_term(self, name: str) -> Term:
+    def _action_term(self, name: str) -> EngineTerm:
         term = self.env.action_manager.get_term(name)
         parts = tuple(getattr(term, "_joint_names", ())) or tuple(map(str, range(term.action_dim)))
         scale = getattr(term, "_scale", None)
@@ -273,7 +273,7 @@ class IsaacLabEnv(EngineEnv):
             scale = values[0] if len(set(values)) == 1 else None
         text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
         is_effort = isinstance(term, JointEffortAction)
-        return Term(name, parts, text, scale=scale, is_effort=is_effort)
+        return EngineTerm(name, parts, text, scale=scale, is_effort=is_effort)
 
 
 def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) -> str:

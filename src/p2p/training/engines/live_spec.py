@@ -13,7 +13,7 @@ from p2p.training.specs.records import ActionEntry, EnvSpec, JointEntry, Observa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p2p.training.engines.engine_env import EngineEnv, Term
+    from p2p.training.engines.engine_env import EngineEnv, EngineTerm
 
 SAMPLED_STEPS = 40
 SAMPLED_ROWS = 4
@@ -84,7 +84,9 @@ def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> Obs
     )
 
 
-def _named(layout: Sequence[ObservationEntry], terms: Sequence[Term]) -> list[ObservationEntry]:
+def _named(
+    layout: Sequence[ObservationEntry], terms: Sequence[EngineTerm]
+) -> list[ObservationEntry]:
     """What experiments found, and the engine's own name for it."""
     labels = [(term, part) for term in terms for part in term.parts]
     entries = []
@@ -126,7 +128,7 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
     return entries
 
 
-def _effort(term: Term, joint: JointEntry) -> ActionEntry:
+def _effort(term: EngineTerm, joint: JointEntry) -> ActionEntry:
     kind, unit = ("force", "N") if joint.type == "slide" else ("torque", "N m")
     scale = 1.0 if term.scale is None else term.scale
     text = f"{kind} on {joint.name}: {scale:g} {unit} per 1.0, in its positive direction"

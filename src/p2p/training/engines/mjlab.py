@@ -15,7 +15,7 @@ from mjlab.envs import ManagerBasedRlEnv
 from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
 
 from p2p.config import ConfigurationError
-from p2p.training.engines.engine_env import EngineEnv, EngineOptions, Groups, Reached, Term
+from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "act", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos",
@@ -148,7 +148,7 @@ class MjlabEnv(EngineEnv):
         actor = groups["actor"]
         return {"actor": actor, "critic": groups.get("critic", actor)}
 
-    def _observation_terms(self) -> list[Term]:
+    def _observation_terms(self) -> list[EngineTerm]:
         manager = self.env.observation_manager
         names = manager.active_terms.get("actor")
         if names is None or not manager.group_obs_concatenate["actor"]:
@@ -161,7 +161,7 @@ class MjlabEnv(EngineEnv):
             text = (inspect.getdoc(cfg.func) or cfg.func.__name__).partition("\n")[0]
             said = [f"{key} {value}" for key, value in cfg.params.items() if isinstance(value, str)]
             text = f"{text} {', '.join(said)}" if said else text
-            terms.append(Term(name, self._parts(cfg.params, shape[0]), text))
+            terms.append(EngineTerm(name, self._parts(cfg.params, shape[0]), text))
         return terms
 
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class MjlabEnv(EngineEnv):
             return ("",)
         return AXES.get(width, tuple(map(str, range(width))))
 
-    def _action_term(self, name: str) -> Term:
+    def _action_term(self, name: str) -> EngineTerm:
         term = self.env.action_manager.get_term(name)
         parts = tuple(getattr(term, "_target_names", ())) or tuple(map(str, range(term.action_dim)))
         scale = getattr(term, "scale", None)
@@ -187,4 +187,4 @@ class MjlabEnv(EngineEnv):
             values = scale.reshape(-1, len(parts))[0].tolist()
             scale = values[0] if len(set(values)) == 1 else None
         text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
-        return Term(name, parts, text, scale=scale)
+        return EngineTerm(name, parts, text, scale=scale)

@@ -31,7 +31,7 @@ WORKER_REQUIREMENTS = (
 
 
 @dataclass(frozen=True)
-class Engine:
+class SimulationEngine:
     """One simulator: what to install, and what its processes need."""
 
     name: str
@@ -63,10 +63,10 @@ class Engine:
         return self.requirements[0].partition("==")[2]
 
 
-ENGINES: Mapping[str, Engine] = {
+ENGINES: Mapping[str, SimulationEngine] = {
     engine.name: engine
     for engine in (
-        Engine(
+        SimulationEngine(
             name="mjlab",
             title="mjlab: MuJoCo Warp with Isaac Lab's managers; Unitree G1 and Go1",
             requirements=(
@@ -87,7 +87,7 @@ ENGINES: Mapping[str, Engine] = {
             env={"IMAGEIO_FFMPEG_EXE": "/bin/false", "GIT_PYTHON_REFRESH": "quiet"},
             notes="with CUDA's wheels, which pip takes on x86-64, about 6 GB more",
         ),
-        Engine(
+        SimulationEngine(
             name="isaaclab",
             title="Isaac Lab on MuJoCo Warp, without Isaac Sim: cart-pole, ant, humanoid",
             requirements=(
@@ -149,7 +149,7 @@ def is_engine(name: str) -> bool:
     return name in ENGINES
 
 
-def get_engine(name: str) -> Engine:
+def get_engine(name: str) -> SimulationEngine:
     if name not in ENGINES:
         raise ConfigurationError(f"no engine {name!r}; there are {', '.join(ENGINES)}")
     return ENGINES[name]
