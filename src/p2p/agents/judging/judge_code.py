@@ -6,6 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,16 @@ def _start(
             unsafe_local=unsafe_local,
         )
         with start(WORKER, payload, sandbox) as process:
-            heard = _follow(process, payload["ids"], len(payload["episodes"]), seconds)
-            return heard, process.wait()
+            heard, forged = _follow(process, payload["ids"], len(payload["episodes"]), seconds)
+            end = process.wait()
+            # It may have come to its end before it could be killed for what it sent.
+            return heard, replace(end, reason="protocol", message=forged) if forged else end
 
 
 def _follow(
     process: SandboxedProcess, ids: Sequence[str], count: int, seconds: float
-) -> list[Reply | str]:
-    """Read what the worker says; the judge's clock runs while it is at an episode."""
+) -> tuple[list[Reply | str], str]:
+    """What the worker says, and what it sent that is no answer; the clock runs while it judges."""
     heard: list[Reply | str] = []
     deadline = math.inf
     for line in process.lines(tick=0.2):
@@ -132,9 +135,10 @@ def _follow(
         except (UntrustedResultError, KeyError, TypeError):
             in_turn = False
         if not in_turn:
-            process.kill("protocol", f"it sent something that is no answer: {line[:200]!r}")
-            break
-    return heard
+            forged = f"it sent something that is no answer: {line[:200]!r}"
+            process.kill("protocol", forged)
+            return heard, forged
+    return heard, ""
 
 
 def _answer(message: Mapping[str, Any], ids: Sequence[str]) -> Reply | str:
