@@ -19,11 +19,13 @@ from p2p.contracts import Intent, SessionResult, SteeringOrder, utc_now
 from p2p.event_log import read_events
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import JudgeAmendment
+from p2p.session.endings import TrainingUnavailable
 from p2p.session.loop import run_loop
 from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
 from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
+from p2p.session.warm_start import place_start_policy
 from p2p.training.runner import RunOptions, run_training
 
 TINY = TrainConfig(**{**session_process.TINY, "total_timesteps": 256, "max_episode_steps": 20})
@@ -383,6 +385,14 @@ def test_a_warm_start_that_cannot_be_is_noted_and_training_starts_anew(
     assert plan is not None
     assert plan.start_policy == ""
     assert any(why in note for note in plan.notes)
+
+
+def test_a_policy_to_start_from_that_is_gone_ends_the_session_with_its_name(
+    session: Made, trained: Path
+) -> None:
+    context = context_of(session(), {}, trained)
+    with pytest.raises(TrainingUnavailable, match=r"is gone: .*iter_1/none.safetensors"):
+        place_start_policy(context, "iter_1/none.safetensors", [])
 
 
 def test_a_users_own_criteria_are_trained_for_as_the_prompt_needs_it(

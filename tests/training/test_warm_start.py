@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2p.config import TrainConfig
+from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import EvalReady
 from p2p.records.iteration_record import IterationRecord
 from p2p.training import fast_trainer
@@ -46,6 +46,14 @@ def test_network_and_statistics_are_those_of_the_policy_it_starts_from(
     assert not np.allclose(anew.tensors["action_net.weight"], before.tensors["action_net.weight"])
     moved = np.abs(after.obs_mean - before.obs_mean).max()
     assert 0 < moved < np.abs(anew.obs_mean - before.obs_mean).max()  # new rollouts count, too
+
+
+def test_a_damaged_start_is_not_the_rewards_fault(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    (tmp_path / "half").write_bytes(b"half a policy")
+    with pytest.raises(ConfigurationError, match=START_POLICY):
+        trained(tmp_path / "run", small_config, batched_reward, tmp_path / "half")
 
 
 def test_paused_and_resumed_it_does_not_start_from_it_again(

@@ -257,7 +257,7 @@ class MeteredModel(WrapperModel):
             raise RequestRejected(f"{self.name} cannot be asked this: {_short(error)}") from error
 
     def _usable(self, response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
-        """The answer, if there is one to go on with; one in plain text as the call it is for."""
+        """The answer, if there is one to continue with; one in plain text as the call it is for."""
         if response.finish_reason == "content_filter":
             self.refused = True
             details = response.provider_details or {}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from p2p import files
 from p2p.records.iteration_record import IterationRecord
+from p2p.session.endings import TrainingUnavailable
 from p2p.training.checkpoints import checkpoint_dir, environment_widths
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy, PolicyFileError
@@ -54,8 +55,18 @@ def _misfit(policy: Policy, config: TrainConfig) -> str:
 def place_start_policy(
     context: SessionContext, source: str, runs: Iterable[tuple[IterationRecord, TrainConfig]]
 ) -> None:
-    """Lay the policy into the folders of the runs that it fits; one that has begun is left."""
+    """Lay the policy into the folders of the runs that it fits; one that has begun is left.
+
+    Raises TrainingUnavailable where it cannot be read any more.
+    """
     path = context.session.path / source
+    try:
+        data = path.read_bytes()
+        policy = Policy.from_bytes(data, path.name)
+    except (OSError, PolicyFileError) as error:
+        raise TrainingUnavailable(
+            f"the policy that training is to start from is gone: {error}"
+        ) from error
     for run, config in runs:
-        if not run.start_policy_path.exists() and not _misfit(Policy.load(path), config):
-            files.write_bytes(run.start_policy_path, path.read_bytes())
+        if not run.start_policy_path.exists() and not _misfit(policy, config):
+            files.write_bytes(run.start_policy_path, data)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from p2p.config import ConfigurationError
 from p2p.training.base_trainer import BaseTrainer, TrainContext, part, prefixed
 from p2p.training.checkpoints import START_POLICY
 from p2p.training.envs.batched_env import generator_from_array, generator_to_array
 from p2p.training.policies.network import NetworkShape, Tensors
-from p2p.training.policies.policy import Policy
+from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.reward.calls import Transition
 from p2p.training.reward.runner import RewardRunner, Rewards, end_failures
 
@@ -119,7 +120,10 @@ class BatchedTrainer(BaseTrainer):
     def start_policy(self) -> Policy | None:
         """What training starts from, where it does not start from nothing."""
         path = self.ctx.folder / START_POLICY
-        return Policy.load(path) if path.is_file() else None
+        try:
+            return Policy.load(path) if path.is_file() else None
+        except PolicyFileError as error:  # not the reward's fault
+            raise ConfigurationError(str(error)) from error
 
     def learn(self) -> None:
         while self.iteration < self.last_iteration:

@@ -8,6 +8,7 @@ of every other simulator. Frames are the world's, quaternions are (w, x, y, z), 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -109,6 +110,31 @@ def make_engine_env(
         quantities=quantities,
     )
     return get_adapter(config.engine).make(config.env_id, num_envs, options)
+
+
+def rsl_rl_settings(rl: Any, init_std: float) -> dict[str, Any]:
+    """An engine's own configuration of rsl_rl as fields of TrainConfig."""
+    algorithm, actor = rl.algorithm, rl.actor
+    adaptive = algorithm.schedule == "adaptive"
+    return {
+        "num_steps": rl.num_steps_per_env,
+        "num_minibatches": algorithm.num_mini_batches,
+        "update_epochs": algorithm.num_learning_epochs,
+        "learning_rate": algorithm.learning_rate,
+        "gamma": algorithm.gamma,
+        "gae_lambda": algorithm.lam,
+        "clip_coef": algorithm.clip_param,
+        "clip_vloss": algorithm.use_clipped_value_loss,
+        "ent_coef": algorithm.entropy_coef,
+        "vf_coef": algorithm.value_loss_coef,
+        "max_grad_norm": algorithm.max_grad_norm,
+        "target_kl": algorithm.desired_kl if adaptive else None,
+        "net_arch": list(actor.hidden_dims),
+        "activation": actor.activation,
+        "log_std_init": math.log(init_std),
+        "normalize_obs": actor.obs_normalization,
+        "normalize_reward": False,
+    }
 
 
 def default_device() -> str:

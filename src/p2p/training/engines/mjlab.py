@@ -15,7 +15,14 @@ from mjlab.envs import ManagerBasedRlEnv
 from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
 
 from p2p.config import ConfigurationError
-from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
+from p2p.training.engines.engine_env import (
+    EngineEnv,
+    EngineOptions,
+    EngineTerm,
+    Groups,
+    Reached,
+    rsl_rl_settings,
+)
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "act", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos",
@@ -50,27 +57,7 @@ def environments() -> list[dict[str, Any]]:
 
 def preset(env_id: str) -> dict[str, Any]:
     rl = load_rl_cfg(env_id)
-    algorithm, actor = rl.algorithm, rl.actor
-    adaptive = algorithm.schedule == "adaptive"
-    return {
-        "num_steps": rl.num_steps_per_env,
-        "num_minibatches": algorithm.num_mini_batches,
-        "update_epochs": algorithm.num_learning_epochs,
-        "learning_rate": algorithm.learning_rate,
-        "gamma": algorithm.gamma,
-        "gae_lambda": algorithm.lam,
-        "clip_coef": algorithm.clip_param,
-        "clip_vloss": algorithm.use_clipped_value_loss,
-        "ent_coef": algorithm.entropy_coef,
-        "vf_coef": algorithm.value_loss_coef,
-        "max_grad_norm": algorithm.max_grad_norm,
-        "target_kl": algorithm.desired_kl if adaptive else None,
-        "net_arch": list(actor.hidden_dims),
-        "activation": actor.activation,
-        "log_std_init": math.log(actor.distribution_cfg["init_std"]),
-        "normalize_obs": actor.obs_normalization,
-        "normalize_reward": False,
-    }
+    return rsl_rl_settings(rl, rl.actor.distribution_cfg["init_std"])
 
 
 class MjlabEnv(EngineEnv):
