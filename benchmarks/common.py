@@ -175,8 +175,8 @@ def peak_rss_mb(pid: int | str = "self") -> float:
 
 def machine() -> dict[str, Any]:
     """Where and with what a benchmark ran."""
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((x.partition(":")[2].strip() for x in cpuinfo if x.startswith("model name")), "?")
+    cpu = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.splitlines()
+    model = next((x.partition(":")[2].strip() for x in cpu if x.startswith("Model name")), "?")
     versions = {}
     for name in PACKAGES:
         try:

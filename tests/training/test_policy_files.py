@@ -115,6 +115,29 @@ def test_a_zip_that_clips_loads_without_this_package(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), policy.act(obs), atol=1e-5)
 
 
+def test_writing_a_zip_does_not_import_torchs_compiler(tmp_path: Path) -> None:
+    """It would take as long as all the rest of an export, in every run."""
+    config = TrainConfig(env_id="Hopper-v5", max_episode_steps=STEPS)
+    lively_policy(config).save(tmp_path / "policy.safetensors")
+    code = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from p2p.config import TrainConfig
+from p2p.training.policies.policy import Policy
+from p2p.training.policies.sb3_export import save_sb3_zip
+folder = Path({str(tmp_path)!r})
+policy = Policy.load(folder / "policy.safetensors")
+save_sb3_zip(policy, TrainConfig(env_id="Hopper-v5"), folder / "policy.zip", np.zeros((1, 11)))
+print("torch._dynamo" in sys.modules)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ended.stdout.strip() == "False"
+    assert (tmp_path / "policy.zip").exists()
+
+
 def test_the_zip_loads_by_the_steps_of_rl_zoo3s_enjoy(tmp_path: Path) -> None:
     """Algorithm by name, an environment to check the spaces against, schedules replaced."""
     config = TrainConfig(env_id="Hopper-v5", max_episode_steps=STEPS)

@@ -8,6 +8,7 @@ The file holds pickles, so it is made here, outside the sandbox, from checked ar
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,7 @@ def sb3_model(policy: Policy, config: TrainConfig, *, folded: bool = True) -> An
     )
     model.observation_space, model.action_space = _spaces(policy)
     model.n_envs = config.num_envs
+    _spare_the_compiler()
     model._setup_model()  # noqa: SLF001 - the only way to build a model without an environment
     weights = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
     model.policy.load_state_dict(model.policy.state_dict() | weights)
@@ -171,6 +173,21 @@ def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Pol
         env_id=config.env_id,
         observe_time=config.observe_time,
     )
+
+
+def _spare_the_compiler() -> None:
+    """Let optimizers be made and saved without importing torch's compiler: half of an export.
+
+    Torch imports it for nothing but to mark these methods as not to be compiled. Where a version
+    of torch does it otherwise, the import is only not spared.
+    """
+    from torch.optim import Optimizer
+
+    if "torch._dynamo" in sys.modules:
+        return
+    for method in (Optimizer.add_param_group, Optimizer.state_dict):
+        if (function := getattr(method, "__wrapped__", None)) is not None:
+            function.__dynamo_disable = function  # noqa: SLF001
 
 
 @contextmanager

@@ -1,0 +1,214 @@
+"""The shipped prompts with the built-in author, over several seeds: judges against ground truth.
+
+python benchmarks/mujoco_prompts.py FOLDER... [--rows FILE...] [--write]
+
+Each FOLDER is that of a `p2p benchmark --model builtin --seed N`, finished or not; policies that
+are not measured yet are measured. The suite takes hours on two cores, so folders may cover parts
+of it and come from several machines: `--rows` adds what this script wrote elsewhere. With --write,
+rows are kept in results/mujoco_prompts.json and added to by the next call; a later row of the same
+prompt and seed replaces an earlier one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from candidates import steps_taken
+from common import RESULTS, machine, table, write
+
+from p2p.benchmark.records import case_record, read_benchmark
+from p2p.benchmark.report import CaseReport, make_report, spearman
+from p2p.benchmark.report_pages import OUTCOMES
+from p2p.benchmark.suite import DIFFICULTIES, load_suite
+from unstable.evaluation import wilson
+
+SUITE = "mujoco_prompts"
+Row = dict[str, Any]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def rows_of(folder: Path) -> list[Row]:
+    """The finished prompts of a benchmark."""
+    benchmark = read_benchmark(folder)
+    if benchmark is None:
+        raise SystemExit(f"{folder}: no benchmark.json that can be read")
+    cpu, seed = machine()["cpu"], int(benchmark.options.get("seed", 1))
+    when = f"{benchmark.created_at:%Y-%m-%d}"
+    limit = benchmark.options.get("max_iterations")
+    return [
+        {**row_of(each, folder), "seed": seed, "cpu": cpu, "date": when, "max_iterations": limit}
+        for each in make_report(benchmark, folder).cases
+        if each.finished
+    ]
+
+
+def row_of(report: CaseReport, folder: Path) -> Row:
+    truth = report.truth
+    return {
+        "case": report.case.number,
+        "env_id": report.case.env_id,
+        "prompt": report.case.instruction,
+        "difficulty": report.case.difficulty,
+        "outcome": report.outcome,
+        "score": report.score,
+        "truth": bool(report.truly_passed),
+        "measured": truth.text if truth else (report.message or "no policy"),
+        "attained": truth.attained if truth else None,
+        "iterations": report.iterations,
+        "steps": steps_taken(case_record(folder, report.case.number)),
+        "minutes": round(report.minutes, 2),
+    }
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def share(count: int, total: int) -> str:
+    if not total:
+        return "-"
+    low, high = wilson(count, total)
+    return f"{count} of {total}, {count / total:.0%} ({low:.0%} to {high:.0%})"
+
+
+def mean_of(values: list[bool]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def line_of(name: str, rows: list[Row]) -> list[str]:
+    passed = [row for row in rows if row["outcome"] == "passed"]
+    return [
+        name,
+        share(len(passed), len(rows)),
+        share(sum(row["truth"] for row in rows), len(rows)),
+        str(sum(not row["truth"] for row in passed)),
+        f"{median(row['minutes'] for row in rows):.1f}",
+        f"{fmean(row['steps'] for row in rows) / 1e6:.2f} M",
+    ]
+
+
+def goals(rows: list[Row]) -> list[list[str]]:
+    hard = [row for row in rows if row["difficulty"] == "hard"]
+    passed = [row for row in rows if row["outcome"] == "passed"]
+    pairs = [(r["score"], r["attained"]) for r in rows if None not in (r["score"], r["attained"])]
+    ranks = spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]) or 0.0
+    true, true_hard = (mean_of([row["truth"] for row in some]) for some in (rows, hard))
+    false = mean_of([not row["truth"] for row in passed])
+    minutes = median(row["minutes"] for row in rows)
+    figures = (
+        ("ground-truth pass rate", f"{true:.0%}", "≥ 85 %", true >= 0.85),
+        ("of the hard ones", f"{true_hard:.0%}", "≥ 50 %", true_hard >= 0.5),
+        ("false passes, of all passes", f"{false:.1%}", "≤ 5 %", false <= 0.05),
+        ("rank correlation of score and ground truth", f"{ranks:.2f}", "≥ 0.8", ranks >= 0.8),
+        ("median minutes a prompt", f"{minutes:.1f}", "< 10", minutes < 10),
+    )
+    return [[name, value, goal, "met" if met else "missed"] for name, value, goal, met in figures]
+
+
+def of_prompt(rows: list[Row]) -> list[str]:
+    first = rows[0]
+    return [
+        f"{first['env_id']}: {first['prompt']}",
+        first["difficulty"],
+        ", ".join(OUTCOMES[row["outcome"]] for row in rows),
+        ", ".join("-" if row["score"] is None else f"{row['score']:.2f}" for row in rows),
+        "; ".join(" ".join(row["measured"].split())[:120] for row in rows),
+        ", ".join(str(row["iterations"]) for row in rows),
+        ", ".join(f"{row['minutes']:.1f}" for row in rows),
+    ]
+
+
+def report(rows: list[Row]) -> str:
+    seeds = sorted({row["seed"] for row in rows})
+    cases = load_suite(SUITE)
+    by_case = {case.number: [r for r in rows if r["case"] == case.number] for case in cases}
+    missing = [
+        f"{case.env_id}: {case.instruction} (seed {seed})"
+        for case in cases
+        for seed in seeds
+        if seed not in {row["seed"] for row in by_case[case.number]}
+    ]
+    disputed = [
+        f"{row['env_id']}: {row['prompt']} (seed {row['seed']}): {kind}; {row['measured']}"
+        for row in rows
+        if row["outcome"] != "not_confirmed"
+        for kind in ("false pass" if row["outcome"] == "passed" else "false fail",)
+        if (row["outcome"] == "passed") != row["truth"]
+    ]
+    groups = [line_of("all", rows)]
+    for field, names in (
+        ("difficulty", DIFFICULTIES),
+        ("env_id", sorted({row["env_id"] for row in rows})),
+        ("seed", seeds),
+    ):
+        for name in names:
+            some = [row for row in rows if row[field] == name]
+            label = f"seed {name}" if field == "seed" else str(name)
+            groups += [line_of(label, some)] if some else []
+    machines = sorted({f"{row['cpu']}, {row['date']}" for row in rows})
+    limits = sorted({str(row["max_iterations"]) for row in rows})
+    how = (
+        f"`p2p benchmark --model builtin`, one core for each prompt, at most {', '.join(limits)} "
+        f"iterations, seeds {', '.join(map(str, seeds))}: {len(rows)} sessions. A pass is the "
+        "session's own, on held-out seeds. The ground truth is the mean of ten further episodes "
+        "in plain Gymnasium, measured by code that knows nothing of the judges. Intervals are "
+        "Wilson's, of 95 %. A prompt that `builtin` refuses counts as not passed."
+    )
+    lines = [
+        "# The shipped prompts, with the built-in author",
+        "",
+        how,
+        "",
+        *(f"- {line}" for line in machines),
+        "- no cost: no language model is asked",
+        "",
+        table(["goal", "measured", "asked", ""], goals(rows)),
+        "",
+        table(
+            ["", "passed (judge)", "ground-truth pass rate", "false passes", "median minutes",
+             "mean steps"],
+            groups,
+        ),
+        "",
+        "Where judges and ground truth differ:",
+        "",
+        *([f"- {line}" for line in disputed] or ["- nowhere"]),
+        "",
+        *(["Not run: " + "; ".join(missing) + ".", ""] if missing else []),
+        table(
+            ["prompt", "", "outcome", "score", "ground truth", "iterations", "minutes"],
+            [of_prompt(by_case[case.number]) for case in cases if by_case[case.number]],
+        ),
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of benchmarks")
+    parser.add_argument("--rows", nargs="*", default=[], type=Path, help="written elsewhere")
+    parser.add_argument("--fresh", action="store_true", help="do not take over earlier rows")
+    parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
+    args = parser.parse_args()
+    kept = RESULTS / f"{SUITE}.json"
+    earlier = [] if args.fresh or not kept.exists() else json.loads(kept.read_text())["rows"]
+    elsewhere = [row for path in args.rows for row in json.loads(path.read_text())["rows"]]
+    here = [row for folder in args.folders for row in rows_of(folder)]
+    merged = {(row["case"], row["seed"]): row for row in (*earlier, *elsewhere, *here)}
+    if not merged:
+        parser.error("no finished prompt: name folders of benchmarks, or --rows")
+    rows = [merged[key] for key in sorted(merged)]
+    text = report(rows)
+    print(text)
+    if args.write:
+        write(SUITE, text, {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()
