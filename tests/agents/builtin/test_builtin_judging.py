@@ -198,3 +198,8 @@ def test_a_foot_that_must_not_touch_the_ground_is_counted() -> None:
     steps["foot_height"][500:510, foot] = 0.0
     _, reply = judged(prompt, "Walker2d-v5", steps)
     assert reply["criteria"][never.id]["value"] == 1.0
+
+
+def test_hops_that_are_asked_for_are_counted_as_such() -> None:
+    _, reply = judged("keep hopping on the spot", "Hopper-v5", episode("Hopper-v5", 1000))
+    assert reply["criteria"]["hops_again_and_again"]["evidence"] == "0 times, wanted at least 5"

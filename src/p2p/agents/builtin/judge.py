@@ -144,7 +144,8 @@ def judge_fn(trajectory, summary):
         evidence = "not seen: the episode ended before" if value is None else (
             "%s %.3g, wanted %s %.3g" % (stat, value, better.replace("_", " "), threshold))
         if stat in ("events", "ends") and value is not None:
-            evidence = "%d times, wanted at most %d" % (value, threshold)
+            wanted = better.replace("_", " ")
+            evidence = "%d times, wanted %s %d" % (value, wanted, threshold)
         elif done < 0.99 and stat != "lasting":
             evidence += "; only %.0f %% of the time was used" % (100 * done)
         results[name] = {"score": score, "value": value, "evidence": evidence}

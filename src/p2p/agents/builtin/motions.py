@@ -256,7 +256,9 @@ def _off_the_ground(builder: CriteriaBuilder, title: str, times: float) -> None:
     )
 
 
-def _jump(builder: CriteriaBuilder, goal: Goal, share: float = 0.15) -> None:
+def _jump(
+    builder: CriteriaBuilder, goal: Goal, share: float = 0.15, bouncing: Row = BOUNCING
+) -> None:
     """Rise by a length, or by a share of its height."""
     if "height" not in builder.quantities:
         builder.cannot.append("jump")
@@ -264,7 +266,7 @@ def _jump(builder: CriteriaBuilder, goal: Goal, share: float = 0.15) -> None:
     model = builder.model
     rise = goal.stated("m") or share * max(model.standing_height, model.length / 1.5)
     top = model.allowed_height(model.standing_height + rise)
-    builder.add(Row("Jumps up", "highest", "height", top), BOUNCING)
+    builder.add(Row("Jumps up", "highest", "height", top), bouncing)
     if goal.motion == "jump":
         _off_the_ground(builder, "Leaves the ground", 1.0)
     if goal.direction in WAYS:
@@ -276,7 +278,9 @@ def _hop(builder: CriteriaBuilder, goal: Goal) -> None:
     if builder.travelling and not goal.direction:
         builder.add(BOUNCING)
     elif goal.direction in ("up", "down", "") and "height" in builder.quantities:
-        _jump(builder, goal, OFF_THE_GROUND)
+        # Nothing else tells a learner who stands what it lacks, before it leaves the ground.
+        bouncing = replace(BOUNCING, threshold=(0.12, "pace"), category="task", weight=1.0)
+        _jump(builder, goal, OFF_THE_GROUND, bouncing)
         builder.add(HOPPING)
     else:
         _go(builder, goal, "run")
