@@ -10,20 +10,28 @@ play and against the checkpoint that the run began with.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import tomli_w
-from common import RESULTS, described, machine, table, write
-from selfplay_learning import RECIPE, in_child
+import torch
+from common import described, machine, table, write
 
-from unstable.config import load_config
+import unstable
+from unstable.config import load_config, make_config
+from unstable.run.folder import RunFolder
+from unstable.run.progress import Progress
+from unstable.run.start import start
+from unstable.tiny import make_tiny
 
 NAME = "selfplay_league"
 ENV = "KuhnPoker-v0-train"
+RECIPE = Path(unstable.__file__).parent / "recipes" / "tictactoe.toml"
 SEEDS = (0, 1, 2)
 LEAGUE = {"mirror": 0.5, "lagged": 0.2, "match-quality": 0.2, "fixed": 0.1}
 COLLAPSE = 0.1
@@ -46,34 +54,69 @@ def config_of(kind: str, updates: int, games: int) -> dict[str, Any]:
     return values
 
 
-def run(kind: str, seed: int, updates: int, games: int) -> dict[str, Any]:
-    began = machine()
-    with tempfile.TemporaryDirectory() as folder:
-        path, model = Path(folder) / "run.toml", str(Path(folder) / "model")
-        path.write_text(tomli_w.dumps(config_of(kind, updates, games)))
-        in_child(["tiny", model, "--game", ENV, "--seed", str(seed), "--json"])
-        said, cpu, _ = in_child(
-            ["train", str(path), "--model", model, "--seed", str(seed), "--output-dir", folder,
-             "--json"]
-        )  # fmt: skip
-        result = json.loads(said)
-        metrics = Path(result["run_dir"]) / "metrics.jsonl"
-        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return {
-        "kind": kind,
-        "seed": seed,
-        "updates": updates,
-        "steps_trained": sum(line.get("learner/num_steps", 0) for line in lines),
-        "cpu_seconds": cpu,
-        "evaluations": [
-            {
-                key: row[key]
-                for key in ("ckpt_uid", "opponent", "win_rate", "exploitability", "invalid_rate")
-            }
-            for row in result["evaluations"]
-        ],
-        "machine": {"began": began, "ended": machine()},
-    }
+class TimeIsUp(Exception):
+    """As long as was asked."""
+
+
+def run(
+    kind: str,
+    seed: int,
+    updates: int,
+    games: int,
+    work: Path,
+    end: float,
+    keep: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Train, or go on with what is in `work`, until `end` at the latest; `keep` gets all of it."""
+    folder = RunFolder(work / f"{kind}-{seed}")
+    model = work / f"model-{kind}-{seed}"
+    status = work / f"{kind}-{seed}.json"
+    one: dict[str, Any] = {
+        "kind": kind, "seed": seed, "updates": 0, "steps_trained": 0.0, "cpu_seconds": 0.0,
+        "evaluations": [], "machine": {"began": machine(), "ended": machine()},
+    }  # fmt: skip
+    if status.exists():
+        one = json.loads(status.read_text())
+    used, began = one["cpu_seconds"], time.process_time()
+    if not model.exists():
+        make_tiny(model, (ENV,), seed)
+    config = make_config(config_of(kind, updates, games) | {"model": str(model), "seed": seed})
+    if not folder.path.exists():
+        folder.path.mkdir(parents=True)
+        folder.write_config(config)
+
+    def report(progress: Progress) -> None:
+        one["updates"] = progress.step
+        one["cpu_seconds"] = used + time.process_time() - began
+        one["evaluations"] = [{key: row[key] for key in KEPT} for row in progress.evaluations]
+        one["machine"]["ended"] = machine()
+        if progress.phase == "playing":
+            one["steps_trained"] = trained(folder)
+            status.write_text(json.dumps(one))
+            keep(one)
+            if time.monotonic() > end:
+                raise TimeIsUp
+
+    with contextlib.suppress(TimeIsUp):
+        result = start(config, folder, str(model), report)
+        one["updates"] = result.step
+        one["evaluations"] = [{key: row[key] for key in KEPT} for row in result.evaluations]
+        one["steps_trained"] = trained(folder)
+    status.write_text(json.dumps(one))
+    keep(one)
+    return one
+
+
+KEPT = ("ckpt_uid", "opponent", "win_rate", "exploitability", "invalid_rate")
+
+
+def trained(folder: RunFolder) -> float:
+    """Steps that the run has learnt from."""
+    metrics = folder.path / "metrics.jsonl"
+    if not metrics.exists():
+        return 0.0
+    lines = [json.loads(line) for line in metrics.read_text().splitlines() if line.endswith("}")]
+    return float(sum(line.get("learner/num_steps", 0) for line in lines))
 
 
 def last(one: dict[str, Any], opponent: str, key: str) -> float:
@@ -129,19 +172,38 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     parser.add_argument("--updates", type=int, default=300)
     parser.add_argument("--games", type=int, default=384, help="mirror games an update")
+    parser.add_argument("--work", type=Path, default=None, help="runs are kept and resumed here")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop then, with what there is")
+    parser.add_argument("--out", type=Path, help="have the runs in this file at all times")
+    parser.add_argument("--table", nargs="*", type=Path, help="make the table of such files")
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
     arguments = parser.parse_args()
-    path = RESULTS / f"{NAME}.json"
-    runs = json.loads(path.read_text())["runs"] if arguments.write and path.exists() else []
-    for seed in arguments.seeds:
-        for kind in arguments.kinds or ("mirror", "league"):
-            one = run(kind, seed, arguments.updates, arguments.games)
-            runs = [other for other in runs if (other["kind"], other["seed"]) != (kind, seed)]
-            runs.append(one)
-            print(f"{kind}, seed {seed}: {[round(x, 3) for x in curve(one)]}", flush=True)
-            if arguments.write:
-                write(NAME, report(runs), {"runs": runs})
-    print(report(runs))
+    torch.set_num_threads(1)
+    end = time.monotonic() + 60 * arguments.minutes
+    runs: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def keep(one: dict[str, Any]) -> None:
+        runs[one["kind"], one["seed"]] = one
+        if arguments.out:
+            arguments.out.write_text(json.dumps({"runs": list(runs.values())}))
+
+    for path in arguments.table or ():
+        for one in json.loads(path.read_text())["runs"]:
+            runs[one["kind"], one["seed"]] = one
+    with tempfile.TemporaryDirectory() as temporary:
+        work = arguments.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        for seed in arguments.seeds if not arguments.table else ():
+            for kind in arguments.kinds or ("mirror", "league"):
+                one = run(kind, seed, arguments.updates, arguments.games, work, end, keep)
+                print(f"{kind}, seed {seed}: {[round(x, 3) for x in curve(one)]}", flush=True)
+    measured = sorted(
+        (one for one in runs.values() if curve(one)), key=lambda o: (o["seed"], o["kind"])
+    )
+    text = report(measured)
+    print(text)
+    if arguments.write:
+        write(NAME, text, {"runs": measured})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,12 @@ whole vocabulary at every position. On a CPU both compute in float32 and times a
 that they do not depend on what else the machine does; on a GPU both have a bfloat16 base and
 autocast, and times are wall times. That both have the same loss is checked.
 
+With `--table`: our learner alone on a GPU, models and passes of several sizes. The share of the
+peak counts 4 operations per parameter and token, no matter what is computed twice; the peak is that
+of a large product, measured in the same run.
+
 python benchmarks/selfplay_learner.py [--cases short,long] [--device cpu] [--rounds 6] [--write]
+python benchmarks/selfplay_learner.py --table [--seconds 150] [--tiny] [--write]
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from common import described, machine, table, write
 
 from unstable.algorithms import Reinforce
 from unstable.core import Step
+from unstable.learners.policy import sharing_weights
 from unstable.learners.standard_learner import StandardLearner
 
 GOAL = 5.0
@@ -110,11 +116,12 @@ class Usual:
 class Ours:
     """The learner with a batch in its hand instead of a buffer."""
 
-    def __init__(self, folder: str, case: Case, device: str) -> None:
+    def __init__(self, folder: str, case: Case, device: str, **options: Any) -> None:
         lora = {"lora_rank": case.rank, "lora_alpha": 32, "target_modules": TARGETS}
         self.learner = StandardLearner(
             folder, self, None, Reinforce(importance_cap=None), case.steps, mini_batch_size=1,
             max_generation_len=MAX_GENERATION, lora_cfg=lora, save_every=10**9, device=device,
+            **options,
         )  # fmt: skip
         self.batch: list[Step] = []
 
@@ -126,15 +133,23 @@ class Ours:
         return self.learner.update_once(len(steps))["loss"]
 
 
-def make_model(folder: Path, case: Case, device: str) -> str:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+def byte_tokenizer() -> Any:
+    """A byte is a token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
 
-    alphabet = ["<end>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    alphabet = ["<end>", *sorted_bytes()]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    end = {"eos_token": "<end>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **end).save_pretrained(folder)
+    tokenizer.decoder = decoders.ByteLevel()
+    end = {"eos_token": "<end>", "pad_token": "<end>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **end)
+
+
+def make_model(folder: Path, case: Case, device: str) -> str:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    byte_tokenizer().save_pretrained(folder)
     heads, groups, size = case.heads
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -220,6 +235,182 @@ def measure(name: str, device: str, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# --- models and passes of several sizes -----------------------------------------------------------
+
+QWEN3 = {"vocab_size": 151_936, "num_key_value_heads": 8, "head_dim": 128}
+LLAMA = {"vocab_size": 128_256, "num_key_value_heads": 8}
+
+
+def _qwen3(hidden: int, intermediate: int, layers: int, heads: int) -> dict[str, Any]:
+    return QWEN3 | {
+        "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }  # fmt: skip
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "Qwen3 0.6B": _qwen3(1024, 3072, 28, 16),
+    "Qwen3 1.7B": _qwen3(2048, 6144, 28, 16),
+    "Qwen3 4B": _qwen3(2560, 9728, 36, 32),
+    "Qwen3 8B": _qwen3(4096, 12288, 36, 32) | {"tie_word_embeddings": False},
+    "Llama 3.2 1B": LLAMA | {
+        "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+        "num_attention_heads": 32, "head_dim": 64,
+    },
+    "Llama 3.2 3B": LLAMA | {
+        "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28,
+        "num_attention_heads": 24, "head_dim": 128,
+    },
+}  # fmt: skip
+PACKS = (8192, 16_384, 32_768, 65_536)
+TABLE_TOKENS = {"Qwen3 8B": 65_536}
+"""Of a batch, where it is not 131,072."""
+
+
+def shaped(name: str, device: str, *, tiny: bool = False) -> Any:
+    """A random model of a shape, made where it is to be; `tiny`: of few and narrow layers."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {"tie_word_embeddings": True, **SHAPES[name]}
+    if tiny:
+        heads = 2 * sizes["num_key_value_heads"]
+        sizes |= {
+            "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "head_dim": 8,
+            "num_hidden_layers": 2, "num_attention_heads": heads,
+        }  # fmt: skip
+    qwen = name.startswith("Qwen3")
+    config: Any = Qwen3Config if qwen else LlamaConfig
+    causal: Any = Qwen3ForCausalLM if qwen else LlamaForCausalLM
+    torch.manual_seed(0)
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16 if device == "cuda" else torch.float32)
+    try:
+        with torch.device(device):
+            model = causal(
+                config(**sizes, max_position_embeddings=131_072, eos_token_id=0, pad_token_id=0)
+            )
+    finally:
+        torch.set_default_dtype(usual)
+    model.tie_weights()
+    return model.eval()
+
+
+def peak_operations(device: str) -> float:
+    """Operations per second of a large product."""
+    if device != "cuda":
+        return 1e11
+    size = 8192
+    a = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+    times = []
+    for _ in range(10):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        _ = a @ a
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return float(2 * size**3 / min(times))
+
+
+def some_steps(tokens: int, shortest: int, longest: int) -> list[Step]:
+    """Steps of so many tokens together; prompts and answers as in the case `gpu`."""
+    rng = random.Random(0)
+    steps: list[Step] = []
+    while tokens > 0:
+        length = min(tokens, rng.randint(shortest, longest)) if tokens > shortest else shortest
+        ids = [rng.randrange(1, 250) for _ in range(length)]
+        border = max(1, round(length * rng.uniform(0.3, 0.7)))
+        reward = rng.choice((-1.0, 1.0))
+        steps.append(
+            Step(0, "", "", reward, "A", prompt_ids=ids[:border], completion_ids=ids[border:],
+                 episode=len(steps))
+        )  # fmt: skip
+        tokens -= length
+    return steps
+
+
+def run_table(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    device = "cpu" if arguments.tiny else "cuda"
+    begin = time.monotonic()
+    peak = peak_operations(device)
+    print(f"a product does {peak / 1e12:.0f} TFLOP/s", flush=True)
+    found: dict[str, Any] = {"peak": peak, "rows": []}
+    for name in arguments.shapes.split(","):
+        model = shaped(name, device, tiny=arguments.tiny)
+        parameters = sum(p.numel() for p in model.parameters())
+        packs = (64, 128) if arguments.tiny else PACKS
+        tokens = 512 if arguments.tiny else TABLE_TOKENS.get(name, 131_072)
+        steps = some_steps(tokens, *((9, 40) if arguments.tiny else (250, 1400)))
+        few = some_steps(packs[0], *((9, 40) if arguments.tiny else (250, 1400)))
+        for pack in packs:
+            if time.monotonic() - begin > arguments.seconds:
+                print(f"{name}, {pack}: no time left", flush=True)
+                continue
+            row = {"model": name, "parameters": parameters, "pack": pack, "tokens": tokens}
+            try:
+                row |= table_row(model, steps, few, pack, device)
+                row["share"] = 4 * parameters * row["tokens_per_s"] / peak
+            except torch.OutOfMemoryError:
+                row["error"] = "out of memory"
+            found["rows"].append(row)
+            print(row, flush=True)
+        del model
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    return table_report(found), found
+
+
+def table_row(
+    model: Any, steps: list[Step], few: list[Step], pack: int, device: str
+) -> dict[str, Any]:
+    case = Case("", 0, 0, 0, len(steps), (0, 0), (0, 0), rank=32)
+    base = (sharing_weights(model), byte_tokenizer())
+    ours = Ours(
+        "", case, device, base=base, pack_tokens=pack, memory_share=0.9,
+        gradient_checkpointing="auto",
+    )  # fmt: skip
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    ours.update(few)
+    times = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        ours.update(steps)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+        if times[0] > 8:
+            break
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
+    return {
+        "seconds": times,
+        "tokens_per_s": tokens_of(steps) / min(times),
+        "gradient_checkpointing": ours.learner.settings.gradient_checkpointing,
+        "peak_gib": peak,
+    }
+
+
+def table_report(found: dict[str, Any]) -> str:
+    rows = []
+    for row in found["rows"]:
+        cells = [row["model"], f"{row['parameters'] / 1e9:.2f} B", f"{row['pack']:,}"]
+        if "error" in row:
+            rows.append([*cells, row["error"], "", "", ""])
+            continue
+        rows.append([
+            *cells, f"{row['tokens_per_s']:,.0f}", f"**{row['share']:.0%}**",
+            "on" if row["gradient_checkpointing"] else "off", f"{row['peak_gib']:.0f} GiB",
+        ])  # fmt: skip
+    header = ["", "parameters", "tokens a pass", "tokens/s", "share of the peak",
+              "gradient checkpointing", "memory"]  # fmt: skip
+    return "\n".join([
+        "", "## Models and passes of several sizes", "",
+        "LoRA of rank 32 on all linears, sequences of 250 to 1,400 tokens, about half of them",
+        "trained; 131,072 tokens a batch (65,536 for 8B), the better of two updates. The share",
+        "counts 4 operations per parameter and token, against a large product:",
+        f"{found['peak'] / 1e12:.0f} TFLOP/s. Goal: 50 %.", "", table(header, rows), "",
+    ])  # fmt: skip
+
+
 def report(found: dict[str, Any], start: dict[str, Any], end: dict[str, Any], device: str) -> str:
     rows = []
     rounds = max(one["rounds"] for one in found.values())
@@ -251,13 +442,26 @@ def main() -> None:
     parser.add_argument("--cases", default="short,long", help=f"of {', '.join(CASES)}")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=6, help="updates of each, by turns")
+    parser.add_argument("--table", action="store_true", help="models and passes of several sizes")
+    parser.add_argument("--shapes", default=",".join(list(SHAPES)[:4]), help="of --table")
+    parser.add_argument("--seconds", type=float, default=1e9, help="of --table: begin no more then")
+    parser.add_argument("--tiny", action="store_true", help="of --table: try it on a CPU")
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
     arguments = parser.parse_args()
+    if arguments.table and not arguments.tiny:
+        arguments.device = "cuda"
     names = ("torch", "transformers", "peft")
     versions = {"versions": {name: version(name) for name in names}}
     start = machine() | versions
     if arguments.device == "cuda":
         start["cpu"] = f"{torch.cuda.get_device_name()}; {start['cpu']}"
+    if arguments.table:
+        text, rows = run_table(arguments)
+        text = "\n".join(["# The learner on a GPU", "", *described(start, machine()), text])
+        print(text)
+        if arguments.write:
+            write("selfplay_learner_sizes", text, {"machine": start, "results": rows})
+        return
     found = {
         name: measure(name, arguments.device, arguments.rounds)
         for name in arguments.cases.split(",")

@@ -41,6 +41,7 @@ class VLLMActor:
         tracker: gets `queued`, `running` and `tok_s` every five seconds.
         name: for logs and dashboards.
         adapters: the model pool; asked for adapters that are not on this machine.
+        loaded: a model and its tokenizer that are in memory already; see `make_engine`.
     """
 
     RAY_OPTIONS: ClassVar[dict[str, Any]] = {"max_concurrency": 4096, "num_cpus": 0}
@@ -52,11 +53,12 @@ class VLLMActor:
         tracker: Tracker | None = None,
         name: str = "actor",
         adapters: ModelPool | None = None,
+        loaded: tuple[Any, Any] | None = None,
     ) -> None:
         self.name = name
         self.tracker = tracker
         self.sampling_params = Sampling(**{key: cfg[key] for key in SAMPLING if key in cfg})
-        self.engine = make_engine(cfg)
+        self.engine = make_engine(cfg, loaded)
         self.tokenizer = _tokenizer(self.engine, cfg)
         self._adapters = AdapterCache(adapters)
         self._counts: deque[tuple[float, float]] = deque(maxlen=256)

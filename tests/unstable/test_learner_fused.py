@@ -21,8 +21,9 @@ from transformers import (
 )
 
 from unstable.algorithms import A2C, PPO, Reinforce
-from unstable.algorithms.forward import hidden_states, pack, trunk_of
+from unstable.algorithms.forward import hidden_states, pack, trunk_of, use_packed_attention
 from unstable.learners.fused import fuse
+from unstable.learners.fused_blocks import fuse_blocks
 from unstable.learners.policy import enable_full_activation_ckpt, load_policy
 
 SIZES: dict[str, Any] = {
@@ -234,3 +235,46 @@ def test_the_reference_stays_as_it_was_where_activations_are_computed_again(fold
     samples = algorithm.prepare_steps(steps)
     flat = [value for sample in samples for value in sample.reference_logprobs]
     assert flat == pytest.approx([value for values in before for value in values], abs=1e-5)
+
+
+# --- blocks ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "down_proj"]], ids=["all", "some"])
+def test_blocks_say_and_learn_what_the_library_does(kind, targets):
+    row = pack([[5, 6, 7, 8], [9, 10, 11, 12], [3, 4, 5, 6, 7, 8, 9]])
+    found = []
+    for fused in (False, True):
+        model = adapted(kind, target_modules=targets)
+        use_packed_attention(model)
+        if fused:
+            fuse(model)
+            assert fuse_blocks(trunk_of(model)) == 4
+        states = hidden_states(trunk_of(model), row)
+        states.pow(3).sum().backward()
+        grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+        found.append((states.detach(), grads))
+    (expected, wanted), (states, gradients) = found
+    torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-5)
+    assert_close(gradients, wanted, atol=1e-4, rtol=1e-3)
+
+
+def test_blocks_of_another_kind_are_left_alone():
+    model = adapted("gemma2")
+    use_packed_attention(model)
+    assert fuse_blocks(trunk_of(model)) == 0
+
+
+def test_an_adapter_that_was_updated_is_used_as_it_is_now():
+    model = adapted()
+    fuse(model)
+    before = model(input_ids=TOKENS).logits.detach()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    model(input_ids=TOKENS).logits.square().mean().backward()
+    optimizer.step()
+    after = model(input_ids=TOKENS).logits.detach()
+    assert not torch.allclose(after, before, atol=1e-3)
+    plain = adapted()
+    plain.load_state_dict(model.state_dict())
+    torch.testing.assert_close(after, plain(input_ids=TOKENS).logits.detach())

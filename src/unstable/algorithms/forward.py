@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from unstable.utils.varlen import causal_varlen
+
 ATTENTION = "unstable_packed"
 """The name under which transformers knows the attention."""
 
@@ -179,24 +181,8 @@ def _band(length: int, window: int, device: torch.device) -> Tensor:
 def _by_kernel(
     query: Tensor, key: Tensor, value: Tensor, layout: Layout, scaling: float | None
 ) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    shared = query.shape[1] // key.shape[1]
-    if shared > 1:  # not every torch has a kernel for heads that share keys and values
-        key, value = (states.repeat_interleave(shared, dim=1) for states in (key, value))
-    out = varlen_attn(
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
-        layout.ends,
-        layout.ends,
-        layout.longest,
-        layout.longest,
-        scale=scaling,
-        window_size=(-1, 0),
-    )
-    assert isinstance(out, Tensor)
-    return out[None]
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+    return causal_varlen(query, key, value, layout.ends, layout.longest, scaling)[None]
 
 
 def skip_unasked(trunk: Any) -> bool:

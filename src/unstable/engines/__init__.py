@@ -27,13 +27,14 @@ OPTIONS = {
 """The engines' arguments, by what a configuration calls them."""
 
 
-def make_engine(cfg: Mapping[str, Any]) -> Engine:
+def make_engine(cfg: Mapping[str, Any], loaded: tuple[Any, Any] | None = None) -> Engine:
     """Make the engine that a configuration asks for.
 
     Args:
         cfg: `model_name`, and if wanted `engine` (`auto`: vllm where it is installed and there is a
             GPU, else transformers), `device`, `dtype`, `max_parallel_seq`, `max_model_len`,
             `max_loras`, the `lora_rank` of `lora_config` and `gpu_memory_utilization`.
+        loaded: a model of transformers and its tokenizer, whose weights a learner here uses too.
     """
     name = cfg.get("engine", "auto")
     if name == "auto":
@@ -49,7 +50,13 @@ def make_engine(cfg: Mapping[str, Any]) -> Engine:
         only_here = {"max_lora_rank": rank, "gpu_memory_utilization": share}
         options |= {key: value for key, value in only_here.items() if value is not None}
     module, kind = ENGINES[name]
-    engine: Engine = getattr(importlib.import_module(module), kind)(cfg["model_name"], **options)
+    model = cfg["model_name"]
+    if loaded is not None:
+        if name != "transformers":
+            raise ValueError(f"the engine {name!r} cannot share a model with a learner")
+        model, options["tokenizer"] = loaded
+        options["beside_learner"] = True
+    engine: Engine = getattr(importlib.import_module(module), kind)(model, **options)
     return engine
 
 

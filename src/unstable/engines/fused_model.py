@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +20,7 @@ from torch.nn import functional
 from unstable.engines import reference
 from unstable.engines.adapters import Adapter
 from unstable.engines.pages import PAGE, PagePool
+from unstable.utils.varlen import causal_varlen
 
 LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -245,16 +244,7 @@ def _causal(
     """Prompts against themselves."""
     shared = queries.shape[1] // keys.shape[1]
     if queries.is_cuda and queries.dtype != torch.float32:
-        from torch.nn.attention.varlen import varlen_attn
-
-        if shared > 1 and not _shares_heads(queries.device):
-            keys, values = (x.repeat_interleave(shared, dim=1) for x in (keys, values))
-            shared = 1
-        options: dict[str, Any] = {"scale": scale, "window_size": (-1, 0)} | _sharing(shared)
-        longest = max(lengths)
-        mixed = varlen_attn(queries, keys, values, bounds, bounds, longest, longest, **options)
-        assert isinstance(mixed, Tensor)
-        return mixed
+        return causal_varlen(queries, keys, values, bounds, max(lengths), scale)
     split = zip(
         *(torch.split(x.transpose(0, 1), list(lengths), 1) for x in (queries, keys, values)),
         strict=True,
@@ -266,35 +256,6 @@ def _causal(
         for q, k, v in split
     ]
     return torch.cat(parts, 2)[0].transpose(0, 1)
-
-
-def _sharing(shared: int) -> dict[str, Any]:
-    """What torch is told about heads that share keys and values, where it asks."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    asks = shared > 1 and "enable_gqa" in signature(varlen_attn).parameters
-    return {"enable_gqa": True} if asks else {}
-
-
-@cache
-def _shares_heads(device: torch.device) -> bool:
-    """Whether the kernel for texts of any lengths is right for heads that share keys and values."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    queries = torch.linspace(-1.0, 1.0, 8 * 4 * 64, device=device).sin_().view(8, 4, 64).bfloat16()
-    keys = queries[:, 1::2].cos()
-    bounds = torch.tensor([0, 3, 8], dtype=torch.int32, device=device)
-    one_each = keys.repeat_interleave(2, dim=1)
-    expected = varlen_attn(queries, one_each, one_each, bounds, bounds, 5, 5, window_size=(-1, 0))
-    try:
-        shared = varlen_attn(
-            queries, keys, keys, bounds, bounds, 5, 5, window_size=(-1, 0), **_sharing(2)
-        )
-    except (RuntimeError, ValueError):
-        return False
-    assert isinstance(shared, Tensor)
-    assert isinstance(expected, Tensor)
-    return torch.allclose(shared, expected, atol=1e-2)
 
 
 def _rotary(
@@ -323,6 +284,14 @@ class AdapterBank:
 
     def slot(self, adapter: Adapter | None) -> int:
         return -1 if adapter is None else self._slots.index(adapter)
+
+    def reserve(self, like: Adapter, count: int) -> None:
+        """Have slots for so many adapters of that shape: none of them will move anything."""
+        self.rank = max(self.rank, _power_of_2(like.rank))
+        count = max(2, _power_of_2(count))
+        self._slots.extend([None] * (count - len(self._slots)))
+        for group in dict.fromkeys(self._by_name[name] for name in like.down):
+            group.reserve(self.rank * len(self._slots))
 
     def hold(self, adapters: Iterable[Adapter]) -> bool:
         """Have all of these in slots, others if there is room; whether anything had to move."""

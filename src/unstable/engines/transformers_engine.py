@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from unstable.utils.logging import quiet_transformers
 AnyDecoder = Decoder | PagedDecoder
 Key = tuple[str, str]
 WHOLE_MODEL = "config.json"
+HANDED = "in memory"
+"""The version of an adapter that a learner handed over: it is written once."""
 
 
 @dataclass(eq=False)
@@ -42,9 +45,16 @@ class Policies:
         self.limit = limit
         self._load_model = load_model
         self._loaded: OrderedDict[Key, LoadedPolicy] = OrderedDict()
+        self._handed: OrderedDict[str, Adapter] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._loaded)
+
+    def put(self, folder: str, adapter: Adapter) -> None:
+        """Have an adapter that needs no reading; of many, the newest stay until they are used."""
+        self._handed[folder] = adapter
+        while len(self._handed) > self.limit:
+            self._handed.popitem(last=False)
 
     def get(self, folder: str | None) -> LoadedPolicy | None:
         """The policy of a folder, as the folder is now; None: not before another one is unused.
@@ -54,13 +64,17 @@ class Policies:
         """
         if folder is None:
             return self.base
-        key = (folder, _version(folder))
+        handed = self._handed.get(folder)
+        key = (folder, HANDED if handed is not None else _version(folder))
         if key in self._loaded:
             self._loaded.move_to_end(key)
             return self._loaded[key]
         if not self._make_room():
             return None
-        self._loaded[key] = self._load(folder)
+        if handed is not None:
+            self._loaded[key] = LoadedPolicy(self.base.decoder, handed)
+        else:
+            self._loaded[key] = self._load(folder)
         return self._loaded[key]
 
     def decoders(self) -> list[AnyDecoder]:
@@ -118,6 +132,8 @@ class TransformersEngine:
         max_adapters: how many adapters, or whole models, are kept in memory.
         prefill_tokens: how many tokens of prompts are read in one step, if there are several;
             None: 16,384 on a CPU, and 65,536 elsewhere.
+        beside_learner: a learner uses the same GPU, and maybe the same weights, at the same time:
+            steps go before its work, and `reserve` keeps weights where they are.
     """
 
     def __init__(
@@ -131,6 +147,7 @@ class TransformersEngine:
         max_model_len: int = 8192,
         max_adapters: int = 8,
         prefill_tokens: int | None = None,
+        beside_learner: bool = False,
     ) -> None:
         if max_parallel_seq < 1:
             raise ValueError(f"max_parallel_seq is {max_parallel_seq}: at least 1")
@@ -152,6 +169,7 @@ class TransformersEngine:
         longest = getattr(model.config, "max_position_embeddings", None)
         self.max_model_len = min(max_model_len, longest or max_model_len)
         self._policies = Policies(self._decoder(model), max_adapters, self._load_decoder)
+        self._stream = _stream(self.device) if beside_learner else None
         self._queue: deque[_Request] = deque()
         self._running: set[DecodingRow] = set()
         self._tokens = 0
@@ -180,6 +198,19 @@ class TransformersEngine:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._batch_loop())
         return await request.answer
+
+    def put_adapter(self, folder: str, adapter: Adapter) -> None:
+        """Take an adapter from memory; requests then name it by the folder where it will be."""
+        self._policies.put(folder, adapter)
+
+    def reserve(self, like: Adapter) -> None:
+        """Have room for as many adapters of that shape as are kept, before the first request.
+
+        A learner that uses the same weights must not see them move while it computes.
+        """
+        decoder = self._policies.base.decoder
+        if isinstance(decoder, PagedDecoder):
+            decoder.fused.bank.reserve(like, self._policies.limit)
 
     def stats(self) -> dict[str, float]:
         return {"queued": len(self._queue), "running": len(self._running), "tokens": self._tokens}
@@ -275,7 +306,7 @@ class TransformersEngine:
 
     def _step(self, joining: dict[AnyDecoder, list[DecodingRow]]) -> list[DecodingRow]:
         done: list[DecodingRow] = []
-        with self._stepping:
+        with self._stepping, _on(self._stream):
             for decoder in self._policies.decoders():
                 new = joining.get(decoder, ())
                 if new or decoder.rows:
@@ -366,6 +397,22 @@ def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
         if stop is not None:
             tokens.update([stop] if isinstance(stop, int) else stop)
     return frozenset(tokens)
+
+
+def _stream(device: Any) -> Any:
+    """A stream whose work goes before that of others; None where there are none."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)  # the weights were made elsewhere
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+
+def _on(stream: Any) -> AbstractContextManager[Any]:
+    import torch
+
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def _device(name: str) -> Any:

@@ -8,8 +8,13 @@ whatever a layer is asked for beyond the ordinary goes the library's own way.
 
 from __future__ import annotations
 
-from types import MethodType
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import MethodType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -34,16 +39,33 @@ def fuse(model: Any) -> int:
 
 
 def _forward_for(module: Any) -> Any:
-    from peft.tuners.lora.layer import Linear
-
-    if type(module) is Linear and type(module.base_layer) is torch.nn.Linear:
+    if _is_adapted(module):
         return _adapted_forward
     if _is_rms_norm(module):
         return _norm_forward
     return None
 
 
-# --- a linear layer with its adapter ----------------------------------------------------------
+def _is_adapted(module: Any) -> bool:
+    from peft.tuners.lora.layer import Linear
+
+    return type(module) is Linear and type(module.base_layer) is torch.nn.Linear
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    """Those for a GPU; None: there is no Triton."""
+    try:
+        return import_module("unstable.learners.kernels")
+    except ModuleNotFoundError:
+        return None
+
+
+def _kernels_for(x: Tensor) -> ModuleType | None:
+    return _kernels() if x.is_cuda else None
+
+
+# --- linear layers with their adapters --------------------------------------------------------
 
 
 def _adapted_forward(layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -51,17 +73,64 @@ def _adapted_forward(layer: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor
     if args or kwargs or not _is_ordinary(layer, x):
         out = type(layer).forward(layer, x, *args, **kwargs)
         return out
-    (adapter,) = layer.active_adapters
-    base = layer.base_layer
-    out = _AdaptedLinear.apply(  # type: ignore[no-untyped-call]
-        x,
-        base.weight,
-        base.bias,
-        layer.lora_A[adapter].weight,
-        layer.lora_B[adapter].weight,
-        layer.scaling[adapter],
-    )
+    (out,) = _adapted([layer], x)
     return out
+
+
+def together(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
+    """Layers over the same input: `x` is read, and its gradient written, once for all of them."""
+    if all(_is_adapted(layer) and _is_ordinary(layer, x) for layer in layers):
+        return _adapted(layers, x)
+    return tuple(layer(x) for layer in layers)
+
+
+def _adapted(layers: Sequence[Any], x: Tensor) -> tuple[Tensor, ...]:
+    tensors: list[Tensor | None] = []
+    scalings = []
+    for layer in layers:
+        (adapter,) = layer.active_adapters
+        base = layer.base_layer
+        tensors += [base.weight, base.bias]
+        tensors += [layer.lora_A[adapter].weight, layer.lora_B[adapter].weight]
+        scalings.append(layer.scaling[adapter])
+    narrow = _narrow(layers[0], tensors, scalings)
+    outs: tuple[Tensor, ...] = _AdaptedLinears.apply(x, narrow, scalings, *tensors)  # type: ignore[no-untyped-call]
+    return outs
+
+
+@dataclass(frozen=True)
+class _Narrow:
+    """Adapters in the type of the weights, all downs in one and scaled; made once an update."""
+
+    key: tuple[tuple[int, int, float], ...]
+    down: Tensor
+    ups: tuple[Tensor, ...]
+
+
+_NARROW: WeakKeyDictionary[Any, dict[int, _Narrow]] = WeakKeyDictionary()
+"""By the first layer, and how many follow: not an attribute, which a copy would share."""
+
+
+def _narrow(keeper: Any, tensors: Sequence[Tensor | None], scalings: Sequence[float]) -> _Narrow:
+    downs = [tensor for tensor in tensors[2::4] if tensor is not None]
+    ups = [tensor for tensor in tensors[3::4] if tensor is not None]
+    key = tuple(
+        (tensor.data_ptr(), tensor._version, scale)  # noqa: SLF001 - there is no public name
+        for pair, scale in zip(zip(downs, ups, strict=True), scalings, strict=True)
+        for tensor in pair
+    )
+    kept = _NARROW.setdefault(keeper, {})
+    if len(downs) not in kept or kept[len(downs)].key != key:
+        weight = tensors[0]
+        assert weight is not None
+        with torch.no_grad(), torch.inference_mode(False):
+            scaled = [down * scale for down, scale in zip(downs, scalings, strict=True)]
+            kept[len(downs)] = _Narrow(
+                key,
+                torch.cat(scaled).to(weight.dtype),
+                tuple(up.detach().to(weight.dtype) for up in ups),
+            )
+    return kept[len(downs)]
 
 
 def _is_ordinary(layer: Any, x: Tensor) -> bool:
@@ -82,35 +151,53 @@ def _is_ordinary(layer: Any, x: Tensor) -> bool:
     return bool(x.dtype == base.weight.dtype == down.weight.dtype == up.weight.dtype)
 
 
-class _AdaptedLinear(torch.autograd.Function):
-    """`x W' + b + s (x A') B'`, in the type of `W`; gradients of `x`, `A` and `B`."""
+class _AdaptedLinears(torch.autograd.Function):
+    """Of each layer `x W' + b + (s x A') B'`, in the type of `W`; gradients of `x`, `A` and `B`."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor,
-        scaling: float,
-    ) -> Tensor:  # fmt: skip
-        rows = x.reshape(-1, x.shape[-1]).to(weight.dtype)
-        narrow_down, narrow_up = down.to(weight.dtype), up.to(weight.dtype)
-        low = rows @ narrow_down.t()
-        out = functional.linear(rows, weight, bias)
-        out.addmm_(low, narrow_up.t(), alpha=scaling)
-        ctx.save_for_backward(rows, low, weight, narrow_down, narrow_up)
-        ctx.scaling, ctx.shape, ctx.dtype, ctx.kept = scaling, x.shape, x.dtype, down.dtype
-        return out.view(*x.shape[:-1], out.shape[-1])
+        ctx: Any, x: Tensor, narrow: _Narrow, scalings: Sequence[float], *tensors: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        weights, biases = tensors[0::4], tensors[1::4]
+        first = weights[0]
+        assert first is not None
+        rows = x.reshape(-1, x.shape[-1]).to(first.dtype)
+        low = rows @ narrow.down.t()
+        outs, start = [], 0
+        for weight, bias, up in zip(weights, biases, narrow.ups, strict=True):
+            assert weight is not None
+            out = functional.linear(rows, weight, bias)
+            out.addmm_(low[:, start : start + up.shape[1]], up.t())
+            outs.append(out.view(*x.shape[:-1], out.shape[-1]))
+            start += up.shape[1]
+        ctx.save_for_backward(rows, low, narrow.down, *weights, *narrow.ups)
+        ctx.scalings, ctx.shape, ctx.dtype, ctx.kept = scalings, x.shape, x.dtype, tensors[2].dtype  # type: ignore[union-attr]
+        return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        rows, low, weight, down, up = ctx.saved_tensors
-        gradient = gradients[0].reshape(-1, weight.shape[0])
-        low_gradient = (gradient @ up).mul_(ctx.scaling)
-        to_x = None
-        if ctx.needs_input_grad[0]:
-            to_x = (gradient @ weight).addmm_(low_gradient, down)
-            to_x = to_x.view(ctx.shape).to(ctx.dtype)
+        rows, low, down, *others = ctx.saved_tensors
+        count = len(ctx.scalings)
+        weights, ups = others[:count], others[count:]
+        low_gradient = torch.empty_like(low)
+        to_x: Tensor | None = None
+        to_ups, start = [], 0
+        for gradient, weight, up in zip(gradients, weights, ups, strict=True):
+            out = gradient.reshape(-1, weight.shape[0])
+            some = slice(start, start + up.shape[1])
+            start = some.stop
+            torch.mm(out, up, out=low_gradient[:, some])
+            to_ups.append((out.t() @ low[:, some]).to(ctx.kept))
+            if ctx.needs_input_grad[0]:
+                to_x = out @ weight if to_x is None else to_x.addmm_(out, weight)
+        if to_x is not None:
+            to_x = to_x.addmm_(low_gradient, down).view(ctx.shape).to(ctx.dtype)
         to_down = (low_gradient.t() @ rows).to(ctx.kept)
-        to_up = (gradient.t() @ low).mul_(ctx.scaling).to(ctx.kept)
-        return to_x, None, None, to_down, to_up, None
+        to_downs = torch.split(to_down, [up.shape[1] for up in ups])
+        result: list[Any] = [to_x, None, None]
+        for one, to_up, scale in zip(to_downs, to_ups, ctx.scalings, strict=True):
+            result += [None, None, one if scale == 1 else one * scale, to_up]
+        return tuple(result)
 
 
 # --- a norm -----------------------------------------------------------------------------------
@@ -132,6 +219,10 @@ def _is_rms_norm(module: Any) -> bool:
 
 
 def _norm_forward(norm: Any, x: Tensor) -> Tensor:
+    kernels = _kernels_for(x)
+    if kernels is not None and not norm.weight.requires_grad:
+        by_kernel: Tensor = _KernelNorm.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
+        return by_kernel
     if x.dtype != torch.float32 or norm.weight.requires_grad:
         return functional.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
     out: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
@@ -156,3 +247,23 @@ class _Norm(torch.autograd.Function):
         weighed = gradients[0] * weight
         pull = torch.linalg.vecdot(weighed, x)[..., None].mul_(scale**3).div_(-x.shape[-1])
         return weighed.mul_(scale).addcmul_(x, pull), None, None
+
+
+class _KernelNorm(torch.autograd.Function):
+    """The same on a GPU, in whatever type `x` is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        kernels = _kernels()
+        assert kernels is not None
+        ctx.save_for_backward(x, weight)
+        ctx.epsilon = epsilon
+        out: Tensor = kernels.norm(x, weight, epsilon)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        kernels = _kernels()
+        assert kernels is not None
+        return kernels.norm_backward(gradients[0], x, weight, ctx.epsilon), None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from unstable.algorithms.forward import skip_unasked, trunk_of, use_packed_attention
+from unstable.engines.adapters import Adapter
 from unstable.learners.fused import fuse
+from unstable.learners.fused_blocks import fuse_blocks
+from unstable.learners.memory import MemoryPlan, free_memory, plan_memory
 from unstable.utils.logging import quiet_transformers
 
 LORA_DEFAULTS = {
@@ -22,8 +26,8 @@ LORA_DEFAULTS = {
 }
 """What `lora_cfg` does not say."""
 PACK_TOKENS = 4096
-LEAST_PACK_TOKENS, MOST_PACK_TOKENS = 512, 16_384
-"""Of a GPU: less than this is slow, and more is no faster."""
+"""Of a CPU."""
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -47,24 +51,22 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[dtype]
 
 
-def choose_pack_tokens(model: Any, device: torch.device) -> int:
-    """Tokens of a forward pass that trains: what fits into half of a GPU's free memory.
+def choose_settings(model: Any, device: torch.device, share: float, **asked: Any) -> MemoryPlan:
+    """What `plan_memory` says for a share of a GPU's free memory; a CPU has enough of it.
 
     On a GPU longer passes are faster up to a point; on a CPU they leave the caches.
     """
     if device.type != "cuda":
-        return PACK_TOKENS
-    free, _ = torch.cuda.mem_get_info(device)
-    fitting = int(free / 2 / _bytes_per_token(model.config.get_text_config()))
-    return max(LEAST_PACK_TOKENS, min(fitting, MOST_PACK_TOKENS))
-
-
-def _bytes_per_token(config: Any) -> int:
-    """About what a training pass keeps of a token, two bytes a number, nothing computed twice."""
-    heads = config.num_attention_heads
-    attention = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
-    numbers = 8 * config.hidden_size + 4 * attention + 5 * config.intermediate_size
-    return int(2 * numbers * config.num_hidden_layers)
+        settings = {name: False if asked[name] == "auto" else asked[name] for name in CHECKPOINTING}
+        cut = asked["max_train_len"]
+        tokens = PACK_TOKENS if asked["pack_tokens"] is None else asked["pack_tokens"]
+        return MemoryPlan(
+            **settings, pack_tokens=tokens, max_train_len=None if cut == "auto" else cut,
+            fits=tokens,
+        )  # fmt: skip
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    free = share * free_memory(device)
+    return plan_memory(model.config.get_text_config(), free, trained, **asked)
 
 
 def load_policy(
@@ -75,22 +77,27 @@ def load_policy(
     initial_lora_path: str | None = None,
     *,
     full_parameters: bool = False,
+    base: tuple[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
     """A model whose trainable weights are float32 and do require gradients, and its tokenizer.
 
     Small steps vanish in bfloat16, so what is trained is float32 whatever the rest is.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    Args:
+        model_name: by Hugging Face name or folder.
+        device: where it goes.
+        dtype: of what is frozen.
+        lora_cfg: what differs from LORA_DEFAULTS.
+        initial_lora_path: an adapter to begin with.
+        full_parameters: train the model itself.
+        base: a model and its tokenizer to put the adapter on, instead of loading them.
+    """
     if full_parameters and (lora_cfg or initial_lora_path):
         raise ValueError("full_parameters trains the model itself: no lora_cfg, initial_lora_path")
-    quiet_transformers()
-    tokenizer = AutoTokenizer.from_pretrained(model_name)
-    if tokenizer.pad_token is None:  # algorithms may fill batches up
-        tokenizer.pad_token = tokenizer.eos_token
+    if full_parameters and base is not None:
+        raise ValueError("full_parameters trains the model itself: it cannot be shared")
     stored = torch.float32 if full_parameters else dtype
-    model: Any = AutoModelForCausalLM.from_pretrained(model_name, dtype=stored)
-    model.to(device)
+    model, tokenizer = base or load_base(model_name, device, stored)
     use_packed_attention(model)
     if full_parameters:
         model.requires_grad_(True)
@@ -102,8 +109,42 @@ def load_policy(
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     fuse(model)
+    fuse_blocks(trunk_of(model))
     skip_unasked(trunk_of(model))
     return model, tokenizer
+
+
+def load_base(model_name: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    quiet_transformers()
+    tokenizer = AutoTokenizer.from_pretrained(model_name)
+    if tokenizer.pad_token is None:  # algorithms may fill batches up
+        tokenizer.pad_token = tokenizer.eos_token
+    model: Any = AutoModelForCausalLM.from_pretrained(model_name, dtype=dtype)
+    return model.to(device), tokenizer
+
+
+def sharing_weights(model: Any) -> Any:
+    """The same model in layers of its own: one may replace layers, both have the same tensors."""
+    tensors = (*model.parameters(), *model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+def adapter_of(model: Any, name: str, dtype: torch.dtype) -> Adapter:
+    """A copy of the adapter that is trained, as an engine takes it."""
+    down: dict[str, torch.Tensor] = {}
+    up: dict[str, torch.Tensor] = {}
+    (active,) = model.active_adapters
+    with torch.no_grad():
+        for place, layer in model.get_base_model().named_modules():
+            if active in getattr(layer, "lora_A", ()):
+                down[place] = layer.lora_A[active].weight.to(dtype, copy=True)
+                up[place] = (layer.lora_B[active].weight * layer.scaling[active]).to(dtype)
+    first = next(iter(down.values()))
+    if first.is_cuda:  # whoever takes it works on another stream
+        torch.cuda.current_stream(first.device).synchronize()
+    return Adapter(name, max(map(len, down.values())), down, up)
 
 
 def _with_new_adapter(model: Any, lora_cfg: Mapping[str, Any]) -> Any:

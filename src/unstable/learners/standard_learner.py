@@ -16,6 +16,7 @@ import torch
 
 from unstable.buffer import StepBuffer
 from unstable.core import BaseAlgo, Step
+from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.batches import BatchSource
 from unstable.learners.checkpoints import (
     adapter_bytes,
@@ -25,10 +26,12 @@ from unstable.learners.checkpoints import (
     save_checkpoint,
     write_state,
 )
+from unstable.learners.memory import Auto
 from unstable.learners.policy import (
+    adapter_of,
     choose_device,
     choose_dtype,
-    choose_pack_tokens,
+    choose_settings,
     enable_full_activation_ckpt,
     load_policy,
 )
@@ -105,9 +108,11 @@ class StandardLearner:
         ckpt_root: folder of the checkpoints; None: the tracker's, or `checkpoints` without one.
         save_every: updates from one checkpoint to the next.
         activation_checkpointing: keep no activations within blocks, compute them twice.
-        gradient_checkpointing: the same by whole layers, as Hugging Face does it.
+        gradient_checkpointing: the same by whole layers, as Hugging Face does it. Either may be
+            `auto`: as free memory allows.
         use_trainer_cache: let forward passes keep keys and values.
-        max_train_len: train on the first so many tokens of prompt and answer only.
+        max_train_len: train on the first so many tokens of prompt and answer only; `auto`: on as
+            many as fit. `settings` and the log say what was chosen.
         tracker: gets the metrics of every update.
         device: `auto`, `cpu`, `cuda`, ...
         dtype: of frozen weights: `auto`, `float32`, `bfloat16`, `float16`.
@@ -121,8 +126,11 @@ class StandardLearner:
         lr_floor: the rate's factor at the end.
         weight_decay: of AdamW.
         seed: of new adapters, dropout, and the order within a batch.
-        pack_tokens: tokens of a forward pass. None: on a GPU what fits into half of its free
-            memory, up to 16,384; else 4,096. 0: `mini_batch_size` alone counts.
+        pack_tokens: tokens of a forward pass. None: on a GPU what fits into memory, up to 16,384;
+            else 4,096. 0: `mini_batch_size` alone counts.
+        memory_share: of a GPU's free memory for the learner; 0.9 where it has the GPU for itself.
+        base: a model and its tokenizer that are in memory already; its weights stay as they are.
+        engine: plays in this process, maybe with the same weights; it gets adapters from memory.
     """
 
     RAY_OPTIONS: ClassVar[dict[str, Any]] = {"num_cpus": 0}
@@ -145,10 +153,10 @@ class StandardLearner:
         num_learners: int = 1,
         ckpt_root: str | Path | None = None,
         save_every: int = 1,
-        activation_checkpointing: bool = False,
-        gradient_checkpointing: bool = False,
+        activation_checkpointing: bool | Auto = False,
+        gradient_checkpointing: bool | Auto = False,
         use_trainer_cache: bool = False,
-        max_train_len: int | None = None,
+        max_train_len: int | Auto | None = None,
         tracker: Tracker | None = None,
         *,
         device: str = "auto",
@@ -164,6 +172,9 @@ class StandardLearner:
         weight_decay: float = 0.0,
         seed: int = 0,
         pack_tokens: int | None = None,
+        memory_share: float = 0.5,
+        base: tuple[Any, Any] | None = None,
+        engine: TransformersEngine | None = None,
     ) -> None:
         check_settings(locals())
         self.step_buffer = step_buffer
@@ -196,19 +207,24 @@ class StandardLearner:
         with self._seeded():
             self.model, self.tokenizer = load_policy(
                 model_name, self.device, choose_dtype(dtype, self.device), lora_cfg or {},
-                initial_lora_path, full_parameters=full_parameters,
+                initial_lora_path, full_parameters=full_parameters, base=base,
             )  # fmt: skip
-            if activation_checkpointing:
+            self.settings = choose_settings(
+                self.model, self.device, memory_share, max_train_len=max_train_len,
+                activation_checkpointing=activation_checkpointing,
+                gradient_checkpointing=gradient_checkpointing, pack_tokens=pack_tokens,
+            )  # fmt: skip
+            _LOG.info("%s", self.settings)
+            if self.settings.activation_checkpointing:
                 enable_full_activation_ckpt(self.model)
-            if gradient_checkpointing:
+            if self.settings.gradient_checkpointing:
                 self.model.gradient_checkpointing_enable({"use_reentrant": False})
             algorithm.use_cache = use_trainer_cache
             algorithm.initialize(
-                self.model, self.tokenizer, self.device, max_generation_len, max_train_len
-            )
-        if pack_tokens is None:
-            pack_tokens = choose_pack_tokens(self.model, self.device)
-        self.pack_tokens = pack_tokens
+                self.model, self.tokenizer, self.device, max_generation_len,
+                self.settings.max_train_len,
+            )  # fmt: skip
+        self.pack_tokens = self.settings.pack_tokens
         self._groups = self._trained()
         self.optimizer = torch.optim.AdamW(
             [
@@ -223,6 +239,9 @@ class StandardLearner:
             weight_decay=weight_decay,
         )
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
+        self._engine = engine
+        if engine is not None:
+            engine.reserve(adapter_of(self.model, "", self.model.dtype))
 
     # --- training -----------------------------------------------------------------------------
 
@@ -370,13 +389,20 @@ class StandardLearner:
 
     def save_checkpoint(self) -> Path:
         """Write the policy as it is to `iteration-<step>` and register it with the pool."""
-        folder = save_checkpoint(
-            self.model, self._ckpt_root / f"iteration-{self._step}", self.tokenizer
-        )
-        if self.model_pool is not None:
-            files = None if self.full_parameters else adapter_bytes(folder)
-            call(self.model_pool.add_checkpoint, str(folder), self._step, files)
+        folder = self._ckpt_root / f"iteration-{self._step}"
+        if self._engine is not None:  # it plays with it while the files are being written
+            self._engine.put_adapter(
+                str(folder), adapter_of(self.model, str(folder), self.model.dtype)
+            )
+            self._register(folder, None)
+            return save_checkpoint(self.model, folder, self.tokenizer)
+        save_checkpoint(self.model, folder, self.tokenizer)
+        self._register(folder, None if self.full_parameters else adapter_bytes(folder))
         return folder
+
+    def _register(self, folder: Path, files: Mapping[str, bytes] | None) -> None:
+        if self.model_pool is not None:
+            call(self.model_pool.add_checkpoint, str(folder), self._step, files)
 
     def remove_checkpoints(self, folders: Iterable[str]) -> None:
         """Delete checkpoints that were saved by this learner; those that are gone do not matter."""
@@ -481,7 +507,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise ValueError if arguments of StandardLearner cannot be; those left out are as usual."""
     for name in AT_LEAST_ONE:
         number = settings.get(name)
-        if number is not None and number < 1:
+        if number not in (None, "auto") and number < 1:
             raise ValueError(f"{name} is {number}: it must be 1 at least")
     if settings.get("use_trainer_cache") and (
         settings.get("activation_checkpointing") or settings.get("gradient_checkpointing")

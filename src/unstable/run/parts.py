@@ -35,6 +35,8 @@ from unstable.utils.templates import add_templates
 
 BASE_ITERATION = -1
 """The pool's number for the model before the first update."""
+OVERLAP_STALENESS = 8
+"""Updates since a step was sampled, where `learner.options.max_staleness` does not say it."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,16 @@ def _check_batches(config: RunConfig, algorithm: BaseAlgo) -> None:
         raise ConfigError(
             f'learner.algorithm: {name} learns from whole games; set buffer.strategy = "episodes"'
         )
+    if config.mode == "overlap" and trains_whole_model(config):
+        raise ConfigError(
+            'mode: "overlap" plays with the weights that full_parameters would train; set mode ='
+            ' "turns" or "ray", or train an adapter'
+        )
+    if config.mode == "overlap" and config.engine.kind == "vllm":
+        raise ConfigError(
+            'engine.kind: vLLM has its own weights, and mode = "overlap" has them once; set'
+            ' engine.kind = "transformers", or mode = "ray"'
+        )
     if strategy == "groups" and size < 2:
         raise ConfigError('buffer.strategy: "groups" needs games.group_size of 2 or more')
     if config.mode == "turns" and config.games_per_update % size:
@@ -136,7 +148,7 @@ def _check_batches(config: RunConfig, algorithm: BaseAlgo) -> None:
             " (games.group_size)"
         )
     waits = learner_arguments(config, config.model).get("batch_delay_buffer", 1.5)
-    if config.mode == "ray" and config.batch_size * waits > config.buffer.max_size:
+    if config.mode != "turns" and config.batch_size * waits > config.buffer.max_size:
         raise ConfigError(
             f"buffer.max_size: {config.buffer.max_size} steps; the learner waits for"
             f" {config.batch_size * waits:g} (batch_size x learner.options.batch_delay_buffer)"
@@ -209,6 +221,8 @@ def engine_config(config: RunConfig, model: str) -> dict[str, Any]:
 
 def _engine_kind(config: RunConfig) -> str:
     """The engine; where whole models are trained, the one that can change them while it runs."""
+    if config.mode == "overlap":
+        return "transformers"
     if not trains_whole_model(config):
         return config.engine.kind
     if config.engine.kind == "vllm":
@@ -253,11 +267,13 @@ def learner_arguments(config: RunConfig, model: str) -> dict[str, Any]:
         "seed": config.seed,
     }
     known = inspect.signature(StandardLearner).parameters.keys() - arguments.keys()
-    known -= {"step_buffer", "model_pool", "tracker", "ckpt_root"}
+    known -= {"step_buffer", "model_pool", "tracker", "ckpt_root", "base", "engine"}
     unknown = ", ".join(sorted(config.learner.options.keys() - known))
     if unknown:
         raise ConfigError(f"learner.options: no {unknown}; there are {', '.join(sorted(known))}")
     options = checked_options(StandardLearner, config.learner.options, "learner.options")
+    if config.mode == "overlap":
+        arguments["max_staleness"] = OVERLAP_STALENESS
     return {**arguments, **options}
 
 

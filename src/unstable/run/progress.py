@@ -81,23 +81,32 @@ def save_state(folder: RunFolder, parts: Parts, step: int, config: RunConfig) ->
 
     Then delete the checkpoints that are not kept, since no state has to do with them any more.
     """
-    retired: list[str] = []
-    if config.keep_checkpoints:
-        best = best_evaluated(call(parts.tracker.get_evaluations))
-        retired = call(parts.pool.retire, config.keep_checkpoints, best)
+    retired = retire(parts, config)
     with folder.new_state(step, config.keep_states) as state:
         # As bytes, since the learner may be on another machine.
         files = call(parts.learner.state_files)
         (state / LEARNER).mkdir()
         for name, content in files.items():
             (state / LEARNER / name).write_bytes(content)
-        for name, part in parts.with_json_state().items():
-            write_whole(state / f"{name}.json", to_json(call(part.state_dict)) + "\n")
+        write_json_states(state, parts)
     if retired:
         call(parts.learner.remove_checkpoints, retired)
         for path in map(Path, retired):  # the learner's are elsewhere, if it is
             if path.parent == folder.path / "checkpoints":
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def retire(parts: Parts, config: RunConfig) -> list[str]:
+    """The folders of the checkpoints that are not kept; nobody plays with them any more."""
+    if not config.keep_checkpoints:
+        return []
+    best = best_evaluated(call(parts.tracker.get_evaluations))
+    return call(parts.pool.retire, config.keep_checkpoints, best)
+
+
+def write_json_states(state: Path, parts: Parts) -> None:
+    for name, part in parts.with_json_state().items():
+        write_whole(state / f"{name}.json", to_json(call(part.state_dict)) + "\n")
 
 
 def best_evaluated(evaluations: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -57,6 +57,10 @@ def _train(config: RunConfig, folder: RunFolder, model: str, report: ReportProgr
         from unstable.run.on_ray import train_on_ray
 
         return train_on_ray(config, folder, model, report)
+    if config.mode == "overlap":
+        from unstable.run.overlap import train_overlapping
+
+        return asyncio.run(train_overlapping(config, folder, model, report))
     from unstable.run.turns import train_by_turns
 
     return asyncio.run(train_by_turns(config, folder, model, report))

@@ -1,0 +1,120 @@
+"""A run whose games go on while the learner updates, over one copy of the base weights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from learner_parts import assert_close, make_model
+from small_run import learned_steps, new_run, small_model
+
+from unstable.config import ConfigError, make_config
+from unstable.engines.adapters import load_adapter
+from unstable.engines.fused_model import FusedModel
+from unstable.engines.protocol import Sampling
+from unstable.engines.reference import __name__ as reference
+from unstable.engines.transformers_engine import TransformersEngine
+from unstable.learners.checkpoints import save_checkpoint
+from unstable.learners.policy import adapter_of, load_base, load_policy, sharing_weights
+from unstable.run.folder import RunFolder
+from unstable.run.parts import check
+from unstable.run.start import start
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("overlap")
+    model = small_model(folder / "model")
+    config, run = new_run(folder / "run", model, mode="overlap", updates=3)
+    check(config)
+    result = start(config, run, model, lambda _: None)
+    assert result.step == 3
+    return run.path
+
+
+def test_overlap_learns_as_often_as_asked_and_evaluates_its_last_checkpoint(played: Path) -> None:
+    assert learned_steps(played) == [1, 2, 3]
+    assert {path.name for path in (played / "checkpoints").iterdir()} == {
+        "iteration-1", "iteration-2", "iteration-3",
+    }  # fmt: skip
+    tracker = json.loads((played / "states" / "step-3" / "tracker.json").read_text())
+    assert "ckpt-3" in json.dumps(tracker)
+
+
+def test_overlap_is_resumed_from_its_newest_state(played: Path) -> None:
+    run = RunFolder(played)
+    config = make_config(json.loads((played / "config.json").read_text()) | {"updates": 4})
+    assert start(config, run, config.model, lambda _: None).step == 4
+    assert learned_steps(played) == [1, 2, 3, 4]
+
+
+def test_overlap_refuses_to_train_the_weights_that_it_plays_with(tmp_path: Path) -> None:
+    options = {"algorithm": "Reinforce", "options": {"full_parameters": True}}
+    config, _ = new_run(tmp_path / "run", "tiny", mode="overlap", learner=options)
+    with pytest.raises(ConfigError, match="full_parameters would train"):
+        check(config)
+
+
+def test_engine_and_learner_have_the_base_weights_once(tmp_path: Path) -> None:
+    base, tokenizer = load_base(make_model(tmp_path), CPU, torch.float32)
+    trained = sharing_weights(base)
+    engine = TransformersEngine(base, tokenizer, device="cpu", beside_learner=True)
+    model, _ = load_policy("", CPU, torch.float32, {}, base=(trained, tokenizer))
+    frozen = {p.data_ptr() for p in model.parameters() if not p.requires_grad}
+    assert frozen == {p.data_ptr() for p in base.parameters()}
+    assert all(p.requires_grad for p in model.parameters() if p.data_ptr() not in frozen)
+    answer = asyncio.run(engine.generate((3, 4, 5), Sampling(max_tokens=4, seed=0)))
+    assert answer.token_ids
+
+
+def test_weights_that_a_gpu_engine_moved_are_still_the_learners(tmp_path: Path) -> None:
+    import importlib
+
+    base, tokenizer = load_base(make_model(tmp_path), CPU, torch.float32)
+    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    trained = sharing_weights(base)
+    fused = FusedModel(base, 64, importlib.import_module(reference))
+    model, _ = load_policy("", CPU, torch.float32, {}, base=(trained, tokenizer))
+    adapter = adapter_of(model, "one", torch.float32)
+    fused.bank.reserve(adapter, 3)
+    places = [p.data_ptr() for p in base.parameters()]
+    others = [adapter_of(model, name, torch.float32) for name in ("two", "three")]
+    assert not fused.bank.hold([adapter, *others])  # nothing had to move
+    assert [p.data_ptr() for p in base.parameters()] == places
+    shared = {p.data_ptr() for p in model.parameters() if not p.requires_grad}
+    assert shared == set(places)
+    assert_close(dict(base.state_dict()), before)
+
+
+def test_an_adapter_handed_over_in_memory_is_the_one_on_disk(tmp_path: Path) -> None:
+    path = make_model(tmp_path / "model")
+    base, tokenizer = load_base(path, CPU, torch.float32)
+    lora = {"lora_rank": 4, "lora_alpha": 6}
+    model, _ = load_policy("", CPU, torch.float32, lora, base=(sharing_weights(base), tokenizer))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(len(name)))
+    folder = str(save_checkpoint(model, tmp_path / "adapter"))
+    read = load_adapter(folder, base, torch.float32, CPU)
+    handed = adapter_of(model, folder, torch.float32)
+    assert handed.rank == read.rank
+    assert_close(handed.down, read.down, rtol=0, atol=0)
+    assert_close(handed.up, read.up)
+    engine = TransformersEngine(base, tokenizer, device="cpu", beside_learner=True)
+    asked = Sampling(max_tokens=6, seed=1, temperature=1.0, top_p=1.0)
+
+    async def answers() -> list[tuple[float, ...]]:
+        engine.put_adapter("nowhere on disk", handed)
+        both = [await engine.generate((3, 4), asked, name) for name in ("nowhere on disk", folder)]
+        plain = await engine.generate((3, 4), asked)
+        return [one.logprobs for one in (*both, plain)]
+
+    in_memory, on_disk, plain = asyncio.run(answers())
+    assert in_memory == pytest.approx(on_disk, abs=1e-6)
+    assert in_memory != plain
