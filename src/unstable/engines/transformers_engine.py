@@ -211,6 +211,7 @@ class TransformersEngine:
         decoder = self._policies.base.decoder
         if isinstance(decoder, PagedDecoder):
             decoder.fused.bank.reserve(like, self._policies.limit)
+            _wait_for(self.device)
 
     def stats(self) -> dict[str, float]:
         return {"queued": len(self._queue), "running": len(self._running), "tokens": self._tokens}
@@ -405,8 +406,15 @@ def _stream(device: Any) -> Any:
 
     if device.type != "cuda":
         return None
-    torch.cuda.synchronize(device)  # the weights were made elsewhere
+    _wait_for(device)  # the weights were made elsewhere
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+
+def _wait_for(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _on(stream: Any) -> AbstractContextManager[Any]:
