@@ -53,8 +53,12 @@ def fuse_blocks(trunk: Any) -> int:
 def _tried(trunk: Any) -> Tensor:
     embedding = trunk.get_input_embeddings()
     tokens = [token % embedding.num_embeddings for token in range(1, TRIED)]
-    row = pack([tokens, tokens[::2]], embedding.weight.device)
-    return hidden_states(trunk, row)
+    weight = embedding.weight
+    row = pack([tokens, tokens[::2]], weight.device)
+    narrow = weight.dtype != torch.float32  # the learner then computes so too
+    dtype = weight.dtype if narrow else torch.bfloat16
+    with torch.autocast(weight.device.type, dtype, enabled=narrow):
+        return hidden_states(trunk, row)
 
 
 def _is_known_attention(block: Any) -> bool:
