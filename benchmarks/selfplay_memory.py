@@ -2,9 +2,10 @@
 
 A random model of each shape, bfloat16, LoRA of rank 32 on all linears, one sequence half of which
 is trained. The process may take no more memory than a smaller GPU has, less 0.75 GiB for the
-driver. Of each setting the memory of two short sequences gives the longest that should fit; it is
-then trained, and a tenth less until it does not run out of memory. "auto" is what the learner
-chooses by itself under the same cap, trained on one sequence of as many tokens as it says.
+driver. The settings are those that the learner chooses by itself ("auto") under that cap; it then
+trains a sequence of as many tokens as it says would fit, 32,768 at most. If that runs out of
+memory, a tenth less is tried, and so on. The last column is what the memory of two short sequences
+says about other settings: tokens that should fit.
 
 python benchmarks/selfplay_memory.py [--seconds 150] [--tiny] [--write]
 """
@@ -17,6 +18,7 @@ import json
 import time
 from importlib.metadata import version
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from common import described, machine, table, write
@@ -36,6 +38,11 @@ WAYS = {
 SHORT = (2048, 4096)
 LONGEST = 32_768
 """Sequences longer than this are not asked for."""
+SHORTEST = 256
+HEADER = [
+    "VRAM", "Activation Checkpointing", "Gradient Checkpointing", "Train Length Truncation",
+    "trained at once", "tokens/s", "should fit",
+]  # fmt: skip
 
 
 class Trial:
@@ -46,6 +53,16 @@ class Trial:
         self.device = device
         base = (sharing_weights(model), byte_tokenizer())
         self.ours = Ours("", case, device, base=base, memory_share=0.95, **options)
+
+    def trained(self, tokens: int) -> tuple[float, float] | None:
+        """The same for a sequence that may be too long; None: it is."""
+        try:
+            self.peak(min(tokens, SHORTEST))
+            return self.peak(tokens)
+        except torch.OutOfMemoryError:
+            self.ours.learner.optimizer.zero_grad(set_to_none=True)
+        clean(self.device)
+        return None
 
     def peak(self, tokens: int) -> tuple[float, float]:
         """Bytes at the most and seconds of an update with one sequence."""
@@ -68,7 +85,19 @@ def cap(gib: float | None, device: str) -> None:
         return
     clean(device)
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(1.0 if gib is None else gib * GIB / total)
+    share = 1.0 if gib is None else gib * GIB / total
+    torch.cuda.set_per_process_memory_fraction(share)
+    if not hasattr(torch.cuda, "get_per_process_memory_fraction"):  # an older torch does not say
+        FRACTION["share"] = share
+        patch("unstable.learners.policy.free_memory", free_under_cap).start()
+
+
+FRACTION = {"share": 1.0}
+
+
+def free_under_cap(device: torch.device) -> int:
+    total = torch.cuda.get_device_properties(device).total_memory
+    return int(FRACTION["share"] * total) - torch.cuda.memory_allocated(device)
 
 
 def clean(device: str) -> None:
@@ -94,30 +123,9 @@ def slopes(model: Any, device: str, short: tuple[int, int]) -> dict[str, tuple[f
     return found
 
 
-def longest(model: Any, way: str, tokens: int, device: str) -> dict[str, float] | None:
-    """The longest sequence that trains, from an estimate downwards; None: not even 256 tokens."""
-    activation, gradient = WAYS[way]
-    while tokens >= 256:
-        trial = None
-        try:
-            trial = Trial(
-                model, device, activation_checkpointing=activation, max_train_len=None,
-                gradient_checkpointing=gradient, pack_tokens=LONGEST,
-            )  # fmt: skip
-            trial.peak(min(tokens, 256))
-            peak, seconds = trial.peak(tokens)
-        except torch.OutOfMemoryError:
-            tokens = int(tokens * 0.9)
-            continue
-        finally:
-            del trial
-            clean(device)
-        return {"tokens": tokens, "peak_gib": peak / GIB, "tokens_per_s": tokens / seconds}
-    return None
-
-
 def automatic(model: Any, device: str) -> dict[str, Any]:
-    """What the learner chooses, and whether it holds."""
+    """What the learner chooses, and the longest sequence that it trains with that."""
+    trial = None
     try:
         trial = Trial(
             model, device, activation_checkpointing="auto", gradient_checkpointing="auto",
@@ -125,18 +133,25 @@ def automatic(model: Any, device: str) -> dict[str, Any]:
         )  # fmt: skip
         settings = trial.ours.learner.settings
         tokens = min(settings.max_train_len or LONGEST, LONGEST if device == "cuda" else 256)
-        trial.peak(min(tokens, 256))
-        peak, seconds = trial.peak(tokens)
-    except torch.OutOfMemoryError as error:
-        return {"error": str(error).split(".")[0]}
+        chosen: dict[str, Any] = {
+            "activation": settings.activation_checkpointing,
+            "gradient": settings.gradient_checkpointing, "pack_tokens": settings.pack_tokens,
+            "max_train_len": settings.max_train_len, "words": str(settings), "tried": tokens,
+        }  # fmt: skip
+        while tokens >= SHORTEST:
+            trained = trial.trained(tokens)
+            if trained is not None:
+                peak, seconds = trained
+                return chosen | {
+                    "tokens": tokens, "peak_gib": peak / GIB, "tokens_per_s": tokens / seconds,
+                }  # fmt: skip
+            tokens = int(0.9 * tokens)
+        return chosen | {"error": f"not even {SHORTEST} tokens"}
+    except torch.OutOfMemoryError:
+        return {"error": "no room for the learner"}
     finally:
+        del trial
         clean(device)
-    return {
-        "activation": settings.activation_checkpointing,
-        "gradient": settings.gradient_checkpointing,
-        "pack_tokens": settings.pack_tokens, "max_train_len": settings.max_train_len,
-        "words": str(settings), "peak_gib": peak / GIB, "tokens_per_s": tokens / seconds,
-    }  # fmt: skip
 
 
 def measure(name: str, device: str, *, tiny: bool, end: float) -> dict[str, Any]:
@@ -165,13 +180,6 @@ def measure(name: str, device: str, *, tiny: bool, end: float) -> dict[str, Any]
         if limit * GIB > weights:
             cap(limit, device)
             row["auto"] = automatic(model, device)
-            # The fastest setting that trains whole answers; else the one that trains the longest.
-            way = next((w for w in WAYS if row["estimate"][w] >= 8192), "both")
-            row["way"] = way
-            if row["estimate"][way] >= 256:
-                row["longest"] = longest(
-                    model, way, min(int(0.97 * row["estimate"][way]), LONGEST), device
-                )
         found["cards"][card] = row
         print(name, card, json.dumps(row), flush=True)
     cap(None, device)
@@ -183,17 +191,17 @@ def report(found: dict[str, Any]) -> str:
     for name, one in found.items():
         rows = []
         for card, row in one["cards"].items():
-            auto, most = row.get("auto", {}), row.get("longest")
-            if "activation" not in auto or not most:
-                reason = "the weights alone are larger" if not auto else auto.get("error", "no")
-                rows.append([f"{card} GB", "", "", reason, "", ""])
+            auto = row.get("auto", {"error": "the weights alone are larger"})
+            if "error" in auto:
+                rows.append([f"{card} GB", "", "", auto["error"], "", "", ""])
                 continue
             on = {True: "on", False: "off"}
             cut = auto["max_train_len"]
             rows.append([
                 f"{card} GB", on[auto["activation"]], on[auto["gradient"]],
                 "none" if cut is None else f"{cut:,}",
-                f"{auto['tokens_per_s']:,.0f}", f"{most['tokens']:,} ({row['way']})",
+                f"{auto['tokens']:,}", f"{auto['tokens_per_s']:,.0f}",
+                ", ".join(f"{way} {max(0, n):,}" for way, n in row["estimate"].items()),
             ])  # fmt: skip
         each = ", ".join(
             f"{way} {cost['token'] / 1e6:.2f} MB" for way, cost in one["bytes"].items()
@@ -201,8 +209,7 @@ def report(found: dict[str, Any]) -> str:
         lines += [
             f"### {name}", "",
             f"Weights {one['weights_gib']:.1f} GiB. A token, by checkpointing: {each}.", "",
-            table(["VRAM", "Activation Checkpointing", "Gradient Checkpointing",
-                   "Train Length Truncation", "tokens/s", "longest that trained"], rows), "",
+            table(HEADER, rows), "",
         ]  # fmt: skip
     return "\n".join(lines)
 
