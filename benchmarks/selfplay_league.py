@@ -121,7 +121,7 @@ def trained(folder: RunFolder) -> float:
 
 def last(one: dict[str, Any], opponent: str, key: str) -> float:
     rows = [row for row in one["evaluations"] if row["opponent"] == opponent]
-    return float(rows[-1][key])
+    return float(rows[-1][key]) if rows else float("nan")
 
 
 def curve(one: dict[str, Any]) -> list[float]:
