@@ -923,7 +923,7 @@ def victims(folder: Path) -> Iterator[dict[str, Any]]:
     assert sorted(folder.iterdir()) == entries
 
 
-def refused_problems(folder: Path, kinds: Sequence[str]) -> dict[str, str]:
+def refused_problems(folder: Path, kinds: Sequence[str], *, gpu: bool = False) -> dict[str, str]:
     """What went wrong with each kind: every try that was not refused."""
     inside = folder / "inside"
     inside.mkdir()
@@ -931,7 +931,7 @@ def refused_problems(folder: Path, kinds: Sequence[str]) -> dict[str, str]:
     with victims(folder) as found:
         sandbox = Sandbox(
             folder=inside, import_paths=(INSIDE,), readable=(Path(found["library"]),),
-            memory_bytes=GIB, disk_bytes=256 * MIB, wall_seconds=60.0,
+            memory_bytes=GIB, disk_bytes=256 * MIB, wall_seconds=60.0, gpu=gpu,
         )  # fmt: skip
         payload = {
             "kinds": {kind: BATCHED[kind] for kind in kinds},

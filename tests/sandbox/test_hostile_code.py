@@ -24,6 +24,13 @@ SOME = [
 ]  # fmt: skip
 """What takes a second in all, and whatever rights or namespaces could make a difference to."""
 
+OPEN_WITH_A_GPU = {
+    "limits of its own", "memory shared beyond the process", "locked and huge pages",
+    "programs in memory",
+}  # fmt: skip
+"""Addresses are not bounded there, memory that a device reaches is shared and locked, and files in
+memory can be made; to run a program is refused as ever."""
+
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -35,6 +42,14 @@ def test_hostile_code_is_refused(problems: dict[str, str], kind: str) -> None:
     if kind in NEEDS_MOUNT_NAMESPACE and "mount" not in layers().namespaces:
         pytest.skip("this kernel gives out no mount namespaces")
     assert problems[kind] == ""
+
+
+def test_hostile_code_is_refused_with_a_gpu_as_well(tmp_path: Path) -> None:
+    left = NEEDS_MOUNT_NAMESPACE if "mount" not in layers().namespaces else ()
+    kinds = [kind for kind in BATCHED if kind not in (*OPEN_WITH_A_GPU, *left)]
+    problems = hostile_code.refused_problems(tmp_path, kinds, gpu=True)
+    assert len(problems) > 50
+    assert {kind: text for kind, text in problems.items() if text} == {}
 
 
 @pytest.mark.parametrize("kind", ALONE)

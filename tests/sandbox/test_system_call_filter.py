@@ -16,13 +16,15 @@ PID = 4711
 ALLOWED = 0
 
 
-def _run(machine: str, number: int, *arguments: int, arch: int | None = None) -> int:
+def _run(
+    machine: str, number: int, *arguments: int, arch: int | None = None, gpu: bool = False
+) -> int:
     """What the kernel answers: 0 for allowed, else the error number."""
     words = {0: number, 4: ARCH[machine] if arch is None else arch}
     for i in range(6):
         value = arguments[i] if i < len(arguments) else 0
         words[16 + 8 * i], words[20 + 8 * i] = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
-    code, at, accumulator = program(machine, PID), 0, 0
+    code, at, accumulator = program(machine, PID, gpu=gpu), 0, 0
     while True:
         operation, yes, no, constant = code[at]
         at += 1
@@ -132,3 +134,19 @@ def test_the_numbers_are_those_of_the_kernel_headers(machine_name: str, header: 
     for table in (kernel.ALLOWED, kernel.CHECKED, kernel.SETUP):
         for name, number in kernel.numbers(table, machine_name).items():
             assert real[name] == number, name
+
+
+def test_a_gpu_is_controlled_by_its_own_commands_only(machine: str) -> None:
+    ioctl, mmap = _number(machine, "ioctl"), _number(machine, "mmap")
+    allocate, register, begin, type_a_letter, attributes = (
+        0xC020462B, 37, 0x30000001, 0x5412, 0x40086602,
+    )  # fmt: skip
+    for command in (allocate, register, begin):
+        assert _run(machine, ioctl, 3, command, gpu=True) == ALLOWED
+        assert _run(machine, ioctl, 3, command) == errno.ENOTTY
+    for command in (type_a_letter, attributes):
+        assert _run(machine, ioctl, 3, command, gpu=True) == errno.ENOTTY
+    shared_and_anonymous, growing = 0x21, 0x122
+    assert _run(machine, mmap, 0, 4096, 3, shared_and_anonymous, gpu=True) == ALLOWED
+    assert _run(machine, mmap, 0, 4096, 3, shared_and_anonymous) == errno.EPERM
+    assert _run(machine, mmap, 0, 4096, 3, growing, gpu=True) == errno.EPERM

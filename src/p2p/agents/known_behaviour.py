@@ -164,7 +164,7 @@ def pay(
             "episodes": EPISODES,
             "seed": SEED,
         }
-        engine = surroundings(config.engine, folder)
+        engine = surroundings(config.engine, folder, config.device)
         sandbox = Sandbox(
             folder=folder,
             python=engine.python,
@@ -172,8 +172,9 @@ def pay(
             env=engine.env,
             wall_seconds=240 + engine.start_seconds,
             stall_seconds=60 + engine.start_seconds,
-            memory_bytes=4 << 30,
-            disk_bytes=64 << 20,
+            memory_bytes=(4 << 30) + engine.memory_bytes,
+            gpu=engine.gpu,
+            disk_bytes=64 << 20 if engine.python is None else 1 << 30,  # kernels, if any are new
             import_paths=own_folders(),
             unsafe_local=unsafe_local,
         )

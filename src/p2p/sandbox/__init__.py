@@ -39,7 +39,8 @@ What it does not cover:
 - Misuse of what it was given: CPU time within its limits, and the covert channels of a shared
   processor. A machine with many sandboxes is protected from each, not from their sum.
 - Bugs of the kernel. A virtual machine is the next wall.
-- Graphics processors. Their device files are closed to it.
+- Graphics processors, where ``Sandbox.gpu`` opens them: their memory and time are not limited, and
+  their driver is one more part of the kernel that foreign code can call. Else they are closed.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 EXIT_RAISED, EXIT_MEMORY, EXIT_NO_SANDBOX = 1, 113, 114
 MAX_LINE_BYTES = 4 << 20
 _OPEN_FILES = 512
+_OPEN_FILES_WITH_GPU = 2048
+_LOCKED_WITH_GPU = 64 << 20
+"""Bytes: a driver pins what it copies to and from."""
 _STACK = 64 << 20
 """Not counted by RLIMIT_DATA, wherever the stack is moved to."""
 _ADDRESS_SPACE_SLACK = 64 << 30
@@ -62,6 +65,10 @@ def _set_limits(spec: dict[str, Any], *, own_user: bool) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_STACK: _STACK,
     }
+    if spec["gpu"]:  # host and device memory have one range of addresses, reserved at once
+        del bounds[resource.RLIMIT_AS]
+        bounds[resource.RLIMIT_NOFILE] = _OPEN_FILES_WITH_GPU
+        bounds[resource.RLIMIT_MEMLOCK] = _LOCKED_WITH_GPU
     if own_user:
         bounds[resource.RLIMIT_NPROC] = spec["max_threads"]
     for kind, value in bounds.items():
@@ -86,14 +93,23 @@ def confine(spec: dict[str, Any]) -> dict[str, Any]:
 
     if not seccomp.available():
         raise OSError("this kernel does not filter system calls (seccomp)")
-    entered = namespaces.enter(folder)
+    # A thread's name is written there, and CUDA does not start where it cannot name its threads.
+    threads = [f"/proc/{os.getpid()}/task"] if spec["gpu"] else []
+    entered = namespaces.enter(folder, threads)
     os.chdir(folder)
     _set_limits(spec, own_user="user" in entered)
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     _die_with_parent(spec["parent_pid"])
-    version = landlock.restrict(spec["readable"], folder)
-    seccomp.restrict()
+    version = landlock.restrict(
+        # Beside the names are the connections of the network that this process is in: its own.
+        [*spec["readable"], *(threads if "network" in entered else ())],
+        folder,
+        listable=spec["listable"],
+        writable=threads,
+        devices=spec["devices"],
+    )
+    seccomp.restrict(gpu=spec["gpu"])
     return {"landlock_abi": version, "seccomp": True, "namespaces": entered}
 
 

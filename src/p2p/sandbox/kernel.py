@@ -50,6 +50,11 @@ CHECKED = """
     open 2 -; openat 257 56; mremap 25 216; fallocate 285 47
 """
 
+# Besides, for a process that computes on a GPU: CUDA does not start without it.
+GPU_ALLOWED = """
+    memfd_create 319 279
+"""
+
 # What the sandbox itself calls on its way in; refused to the code that runs afterwards.
 SETUP = """
     capset 126 91; seccomp 317 277; mount_setattr 442 442; landlock_create_ruleset 444 444;

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE = (1 << i for i in (0, 1, 2, 3, 5))
-_MAKE_DIR, _MAKE_REG, _TRUNCATE = 1 << 7, 1 << 8, 1 << 14
+_MAKE_DIR, _MAKE_REG, _TRUNCATE, _IOCTL_DEVICE = (1 << i for i in (7, 8, 14, 15))
 
 _READ = _READ_FILE | _READ_DIR
 # Folders can be made, and neither removed nor renamed (bit 4), and no file can move to another one
 # (bit 13): what changes its place while the parent counts would be counted nowhere.
 _OWN = _READ | _WRITE_FILE | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
-_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 
 # How many file system rights each ABI knows, by index; later ones added no file rights.
 _FS_RIGHTS_BY_ABI = (0, 13, 14, 15, 15, 16)
@@ -67,8 +68,18 @@ def _allow(ruleset: int, path: str, rights: int, version: int) -> None:
         os.close(beneath)
 
 
-def restrict(readable: Iterable[str], folder: str) -> int:
+def restrict(
+    readable: Iterable[str],
+    folder: str,
+    *,
+    listable: Iterable[str] = (),
+    writable: Iterable[str] = (),
+    devices: Iterable[str] = (),
+) -> int:
     """Confine this thread, and what it starts, to reading ``readable`` and owning ``folder``.
+
+    Of ``listable`` it sees the names, files in ``writable`` it may write that are there, and
+    ``devices`` it may read, write and control.
 
     Call it while the process has one thread and after ``PR_SET_NO_NEW_PRIVS``. No network, no
     signals or abstract sockets to processes outside, as far as the ABI, which is returned, goes.
@@ -80,6 +91,12 @@ def restrict(readable: Iterable[str], folder: str) -> int:
     try:
         for path in readable:
             _allow(ruleset, path, _READ, version)
+        for path in listable:
+            _allow(ruleset, path, _READ_DIR, version)
+        for path in writable:
+            _allow(ruleset, path, _WRITE_FILE, version)
+        for path in devices:
+            _allow(ruleset, path, _DEVICE, version)
         _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE, version)
         _allow(ruleset, folder, _OWN, version)
         kernel.syscall("landlock_restrict_self", ruleset, 0)

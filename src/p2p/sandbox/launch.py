@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from p2p.sandbox import enter
+from p2p.sandbox import enter, gpu
 from p2p.sandbox.options import Sandbox, SandboxUnavailable
 from p2p.sandbox.process import SandboxedProcess
 
@@ -152,7 +152,11 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
             "payload": dict(payload),
             "parent_pid": os.getpid(),
             "folder": str(folder),
-            "readable": _readable_paths(interpreter, (*sandbox.import_paths, *sandbox.readable)),
+            "readable": _readable_paths(interpreter, (*sandbox.import_paths, *sandbox.readable))
+            + (gpu.readable() if sandbox.gpu else []),
+            "listable": gpu.listable() if sandbox.gpu else [],
+            "devices": gpu.devices() if sandbox.gpu else [],
+            "gpu": sandbox.gpu,
             "sys_path": _import_path(interpreter, sandbox.import_paths),
             "package_parent": str(PACKAGE.parent),
             "prefix": interpreter.prefixes[0],
@@ -177,7 +181,10 @@ def _glfw_library(interpreter: Interpreter) -> str:
 def _environment(sandbox: Sandbox, interpreter: Interpreter) -> dict[str, str]:
     folder = str(sandbox.folder.resolve())
     own = {"HOME": folder, "TMPDIR": folder, "PYGLFW_LIBRARY": _glfw_library(interpreter)}
-    return {**_FIXED_ENV, **own, **sandbox.env}
+    if not sandbox.gpu:
+        return {**_FIXED_ENV, **own, **sandbox.env}
+    fixed = {name: v for name, v in _FIXED_ENV.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return {**fixed, **gpu.environment(), **own, **sandbox.env}
 
 
 def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:

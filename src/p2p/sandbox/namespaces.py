@@ -10,8 +10,12 @@ import ctypes
 import os
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from p2p.sandbox import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _NEW_MOUNT, _NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x00020000, 0x08000000, 0x10000000, 0x40000000
 _BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
@@ -34,22 +38,25 @@ def _enter_user_namespace(others: int) -> None:
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
 
 
-def _seal_file_systems(folder: str) -> None:
-    """Make everything read-only but ``folder``, and nothing in ``folder`` executable.
+def _seal_file_systems(folder: str, writable: Sequence[str]) -> None:
+    """Make everything read-only but ``folder`` and ``writable``, nothing in ``folder`` executable.
 
     A shared library that was written there can then not be mapped as code.
     """
     kernel.mount(None, "/", _RECURSIVE | _PRIVATE)
-    kernel.mount(folder, folder, _BIND)
+    for path in (folder, *writable):
+        kernel.mount(path, path, _BIND)
     _set_mount_attributes("/", add=_ATTR_READ_ONLY | _ATTR_NO_SUID, flags=_AT_RECURSIVE)
     _set_mount_attributes(
         folder,
         add=_ATTR_NO_EXEC | _ATTR_NO_SUID | _ATTR_NO_DEVICES,
         remove=_ATTR_READ_ONLY,
     )
+    for path in writable:
+        _set_mount_attributes(path, add=_ATTR_NO_EXEC, remove=_ATTR_READ_ONLY)
 
 
-def enter(folder: str) -> list[str]:
+def enter(folder: str, writable: Sequence[str] = ()) -> list[str]:
     """Enter what the kernel lets us enter; returns the names of the layers that hold."""
     entered: list[str] = []
     for names, flags in (
@@ -64,7 +71,7 @@ def enter(folder: str) -> list[str]:
         break
     if "mount" in entered:
         try:
-            _seal_file_systems(folder)
+            _seal_file_systems(folder, writable)
         except OSError:
             entered.remove("mount")  # an empty right: some distributions give one without powers
     return entered

@@ -63,6 +63,9 @@ class Sandbox:
     python: Path | None = None
     """The interpreter to run in, with its own libraries; None: this one. This package is importable
     in it, so it must have what the module imports."""
+    gpu: bool = False
+    """Whether it may compute on this machine's NVIDIA GPUs. Their driver reserves hundreds of GB of
+    addresses, so these are not bounded; memory is, as seen from outside or by a cgroup."""
     unsafe_local: bool = False
     """Run without a sandbox; see ``UNSAFE_LOCAL_WARNING``."""
 

@@ -47,6 +47,10 @@ _LOCKS = (fcntl.F_SETLK, fcntl.F_SETLKW, _F_OFD_SETLK, _F_OFD_SETLKW)
 _PRCTL_ALLOWED = (15, 16, 0x53564D41)  # name a thread, read its name, name a memory area
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # terminal?, window size, bytes waiting, non-blocking, inherit or not
+_NVIDIA_TYPE = 0x46
+"""The type (bits 8 to 15) of the commands of NVIDIA's devices, but for those of its unified memory:
+plain numbers, and two that begin and end it."""
+_UNIFIED_MEMORY_PLAIN, _UNIFIED_MEMORY = 0x100, (0x30000001, 0x30000002)
 
 Instruction = tuple[int, int, int, int]
 
@@ -109,6 +113,25 @@ def _no_truncating_reader(flags_index: int) -> list[Instruction]:
     ]
 
 
+def _gpu_conditions() -> dict[str, list[Instruction]]:
+    """What a process with a GPU may ask for besides.
+
+    Landlock lets it control the GPU's devices alone, where it knows of devices (ABI 5).
+    """
+    commands = [
+        _argument(1),
+        (_IF_GREATER_OR_EQUAL, 1, 0, _UNIFIED_MEMORY_PLAIN),
+        _PERMIT,
+        (_AND, 0, 0, 0xFF00),
+        (_IF_EQUAL, 0, 1, _NVIDIA_TYPE << 8),
+        _PERMIT,
+        *_only_values(1, (*_IOCTL_ALLOWED, *_UNIFIED_MEMORY), errno.ENOTTY),
+    ]
+    # Host memory that a device reaches is shared; the parent and a cgroup count it. Files in memory
+    # (kernel.GPU_ALLOWED) count as deleted files do, towards the disk space.
+    return {"ioctl": commands, "mmap": _not_all_bits(3, _MAP_GROWSDOWN)}
+
+
 def _conditions(pid: int) -> dict[str, list[Instruction]]:
     """What each call of ``kernel.CHECKED`` may be asked for, by the process ``pid``."""
     itself = (pid,)
@@ -138,7 +161,7 @@ def _conditions(pid: int) -> dict[str, list[Instruction]]:
     }
 
 
-def program(machine: str, pid: int) -> list[Instruction]:
+def program(machine: str, pid: int, *, gpu: bool = False) -> list[Instruction]:
     """The filter for the process ``pid`` on a machine, as BPF instructions."""
     code: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH_OFFSET),
@@ -148,9 +171,10 @@ def program(machine: str, pid: int) -> list[Instruction]:
         (_IF_GREATER_OR_EQUAL, 0, 1, _X32_BIT),
         _refuse(errno.ENOSYS),
     ]
-    for number in kernel.numbers(kernel.ALLOWED, machine).values():
+    allowed = f"{kernel.ALLOWED};{kernel.GPU_ALLOWED}" if gpu else kernel.ALLOWED
+    for number in kernel.numbers(allowed, machine).values():
         code += [(_IF_EQUAL, 0, 1, number), _PERMIT]
-    conditions = _conditions(pid)
+    conditions = _conditions(pid) | (_gpu_conditions() if gpu else {})
     for name, number in kernel.numbers(kernel.CHECKED, machine).items():
         block = conditions[name]
         code += [(_IF_EQUAL, 0, len(block), number), *block]
@@ -176,12 +200,12 @@ def available() -> bool:
     return True
 
 
-def restrict() -> None:
+def restrict(*, gpu: bool = False) -> None:
     """Filter the system calls of this thread and of all that it starts, for good.
 
     Call it while the process has one thread and after ``PR_SET_NO_NEW_PRIVS``.
     """
-    install(program(kernel.machine(), os.getpid()))
+    install(program(kernel.machine(), os.getpid(), gpu=gpu))
 
 
 def install(instructions: list[Instruction]) -> None:

@@ -83,11 +83,13 @@ def replay(
             "folder": name,
             "replay": {"episodes": episodes, "seed": seed, "step": step},
         }
-        engine = surroundings(config.engine, folder)
+        engine = surroundings(config.engine, folder, config.device)
         sandbox = Sandbox(
             folder=folder,
             stall_seconds=120 + engine.start_seconds,
             python=engine.python,
+            gpu=engine.gpu,
+            memory_bytes=(8 << 30) + engine.memory_bytes,
             readable=engine.readable,
             import_paths=own_folders(),
             env={**WORKER_ENVIRONMENT, **engine.env},

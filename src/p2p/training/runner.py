@@ -273,20 +273,21 @@ class _Run:
 
     def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
-        engine = surroundings(self.config.engine, folder)
         if is_engine(self.config.engine):
             read_facts(self.config.engine, self.config.env_id)  # its kernels are compiled by it
+        engine = surroundings(self.config.engine, folder, self.config.device)
         start = self.record.start_policy_path
         if start.is_file():
             shutil.copyfile(start, folder / START_POLICY)
         compiled = _compiled(self.config)
         sandbox = Sandbox(
             folder=folder,
-            memory_bytes=self.options.memory_bytes,
+            memory_bytes=self.options.memory_bytes + engine.memory_bytes,
             disk_bytes=self.options.disk_bytes,
             stall_seconds=self.options.stall_seconds,
             wall_seconds=longest_training_s(self.config) + engine.start_seconds,
             python=engine.python,
+            gpu=engine.gpu,
             readable=engine.readable if compiled is None else (compiled,),
             import_paths=own_folders(),
             env={

@@ -36,7 +36,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
             tell(progress=doing, seconds=time.monotonic() - began)
 
     threading.Thread(target=report, daemon=True).start()
-    from p2p.training.engines.engine_env import EngineOptions, default_device, get_adapter
+    from p2p.training.engines.engine_env import EngineOptions, choose_device, get_adapter
 
     if "play" in payload:
         _play(Path(payload["folder"]), **payload["play"])
@@ -48,7 +48,7 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
         tell(done={"environments": adapter.environments()})
         return
     doing = "building the environment; kernels are compiled the first time, which takes minutes"
-    options = EngineOptions(device=default_device())
+    options = EngineOptions(device=choose_device(payload["device"]))
     env = adapter.make(payload["env_id"], payload["num_envs"], options)
     env.reset_batch(0)
     import numpy as np

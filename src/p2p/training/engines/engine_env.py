@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
+from p2p.config import ConfigurationError
+from p2p.sandbox import gpu
 from p2p.training.engines.table import get_engine
 from p2p.training.envs.batch_data import BatchData
 from p2p.training.envs.batched_env import F64, Array, Bools, StepBatch
@@ -101,7 +103,7 @@ def make_engine_env(
 ) -> EngineEnv:
     """The environments of a configuration; in training, with its horizon and the engine's noise."""
     options = EngineOptions(
-        device=default_device() if config.device == "auto" else config.device,
+        device=choose_device(config.device),
         seed=config.seed,
         max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
         terminate_when_unhealthy=config.terminate_when_unhealthy,
@@ -137,9 +139,23 @@ def rsl_rl_settings(rl: Any, init_std: float) -> dict[str, Any]:
     }
 
 
-def default_device() -> str:
-    """The GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def choose_device(device: str) -> str:
+    """The device of TrainConfig's; `auto` is the GPU where there is one.
+
+    Never the CPU because a GPU that is there cannot be used: ConfigurationError says why it cannot.
+    """
+    if device == "cpu" or (device == "auto" and not gpu.present()):
+        return "cpu"
+    chosen = "cuda:0" if device in {"auto", "cuda"} else device
+    try:
+        torch.zeros(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:  # torch's own, for whatever CUDA answered
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(
+            f"{chosen} cannot be used here: {reason} (torch {torch.__version__}); "
+            "`--set device=cpu` trains on the CPU"
+        ) from error
+    return chosen
 
 
 def _let_warp_write() -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import files
 from p2p.config import ConfigurationError
-from p2p.sandbox import Sandbox, read_message, start
+from p2p.sandbox import Sandbox, gpu, read_message, start
+from p2p.sandbox.options import GIB
 from p2p.training.engines.table import (
     Installed,
     engine_environments,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 CHILD = "p2p.training.engines.child"
 START_SECONDS = 900.0
 """To import an engine and to compile its kernels on a busy machine."""
+GPU_MEMORY_BYTES = 16 << 30
+"""Of the host, that CUDA's libraries may take for themselves."""
 FACTS_ENVS = 4
 _BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 
@@ -50,22 +53,30 @@ class Surroundings:
     python: Path | None = None
     readable: tuple[Path, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    gpu: bool = False
+    """Whether the process computes on the machine's GPU."""
+    memory_bytes: int = 0
+    """Of the GPU's libraries, besides what the work itself may take."""
     start_seconds: float = 0.0
     """To be granted before its first word, besides what the work itself may take."""
 
 
-def surroundings(engine: str, folder: Path) -> Surroundings:
+def surroundings(engine: str, folder: Path, device: str = "auto") -> Surroundings:
     """For a process of this engine that writes to `folder`; of MuJoCo there is nothing special.
+
+    `device` is TrainConfig's: the GPU is opened to it where there is one, unless it is the CPU.
 
     Compiled kernels are linked into the folder: the process can read them, and what it compiles
     itself stays there, because a reward may have had a hand in it. Raises EngineMissing.
     """
     if not is_engine(engine):
         return Surroundings()
-    return _surroundings(engine, installed(engine), engine_folder(engine), folder)
+    return _surroundings(engine, installed(engine), engine_folder(engine), folder, device)
 
 
-def _surroundings(engine: str, found: Installed, home: Path, folder: Path) -> Surroundings:
+def _surroundings(
+    engine: str, found: Installed, home: Path, folder: Path, device: str
+) -> Surroundings:
     kernels = folder / "kernels"
     for module in home.glob("kernels/*/*"):
         link = kernels / module.parent.name / module.name
@@ -75,7 +86,9 @@ def _surroundings(engine: str, found: Installed, home: Path, folder: Path) -> Su
     variables = {name: value.format(home=home) for name, value in get_engine(engine).env.items()}
     env = {"WARP_CACHE_PATH": str(kernels), **variables}
     readable = tuple(path for name in ("kernels", "assets") if (path := home / name).exists())
-    return Surroundings(found.python, readable, env, START_SECONDS)
+    on_gpu = device != "cpu" and gpu.present()
+    memory = GPU_MEMORY_BYTES if on_gpu else 0
+    return Surroundings(found.python, readable, env, on_gpu, memory, START_SECONDS)
 
 
 def run_child(
@@ -86,6 +99,7 @@ def run_child(
     prepare: Callable[[Path], None] = lambda _: None,
     keep: Callable[[Path], None] = lambda _: None,
     on_progress: Callable[[str, float], None] = lambda *_: None,
+    device: str = "auto",
     unsafe_local: bool = False,
     **payload: Any,
 ) -> dict[str, Any]:
@@ -99,17 +113,20 @@ def run_child(
     with tempfile.TemporaryDirectory(prefix="p2p-engine-") as name:
         folder = Path(name)
         prepare(folder)
-        around = _surroundings(engine, found or installed(engine), home, folder)
+        around = _surroundings(engine, found or installed(engine), home, folder, device)
         sandbox = Sandbox(
             folder=folder,
             python=around.python,
             readable=around.readable,
             env=around.env,
+            gpu=around.gpu,
+            memory_bytes=8 * GIB + around.memory_bytes,
             wall_seconds=START_SECONDS,
             unsafe_local=unsafe_local,
         )
         answer: dict[str, Any] | None = None
-        with start(CHILD, {**payload, "engine": engine, "folder": name}, sandbox) as process:
+        said = {**payload, "engine": engine, "folder": name, "device": device}
+        with start(CHILD, said, sandbox) as process:
             for line in process.lines():
                 message = read_message(line)
                 answer = message.get("done", answer)

@@ -43,6 +43,6 @@ def play_in_engine(
             "episodes": episodes,
             "seed": seed,
         }
-        run_child(config.engine, play=play, prepare=prepare, keep=keep)
+        run_child(config.engine, play=play, prepare=prepare, keep=keep, device=config.device)
         for file in files:
             yield RecordedEpisode.load(file)

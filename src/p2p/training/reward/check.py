@@ -137,8 +137,9 @@ def check_reward(
                 folder=Path(folder),
                 python=around.python,
                 readable=around.readable,
-                memory_bytes=memory_bytes,
-                disk_bytes=GIB // 16,
+                memory_bytes=memory_bytes + around.memory_bytes,
+                gpu=around.gpu,
+                disk_bytes=GIB // 16 if around.python is None else GIB,  # kernels, if any are new
                 wall_seconds=SETUP_SECONDS + seconds + around.start_seconds,
                 import_paths=own_folders(),
                 env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **around.env},
