@@ -117,10 +117,22 @@ def _folder() -> Finding:
     return Finding("runs", ok, (f"{folder}{advice}",))
 
 
+def _gpu() -> Finding:
+    from p2p.sandbox import gpu, start_gpu
+
+    if not gpu.present():
+        return Finding("gpu", True, ("none; only GPU simulators use one",))
+    names, problem = start_gpu()
+    advice = "`--set device=cpu` trains on the CPU, `--unsafe-local` without the sandbox"
+    details = (problem, advice) if problem else (f"{', '.join(names)}, in the sandbox",)
+    return Finding("gpu", not problem, details, needed=False)
+
+
 CHECKS: tuple[Callable[[], Finding], ...] = (
     _packages,
     _machine,
     _sandbox,
+    _gpu,
     _rendering,
     _model,
     _folder,

@@ -178,6 +178,8 @@ def check(
         highlight=False,
     )
     out.print(escape(versions), highlight=False)
+    if seen["gpu_problem"]:
+        out.print(f"[yellow]no GPU[/]: {escape(seen['gpu_problem'])}", highlight=False)
 
 
 @contextmanager

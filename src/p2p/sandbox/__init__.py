@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.launch import Layers as Layers
     from p2p.sandbox.launch import layers as layers
     from p2p.sandbox.launch import start as start
+    from p2p.sandbox.launch import start_gpu as start_gpu
     from p2p.sandbox.options import UNSAFE_LOCAL_WARNING as UNSAFE_LOCAL_WARNING
     from p2p.sandbox.options import EndReason as EndReason
     from p2p.sandbox.options import Sandbox as Sandbox
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
-    "launch": ("Layers", "layers", "start"),
+    "launch": ("Layers", "layers", "start", "start_gpu"),
     "options": (
         "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
     ),

@@ -6,8 +6,14 @@ facts of the kernel's, and nothing else of the machine. Which files there are is
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONTROL = Path("/dev/nvidiactl")
 """There wherever NVIDIA's driver is loaded and its devices are given to this process."""
@@ -80,3 +86,22 @@ def environment() -> dict[str, str]:
     if paths := _library_path():
         env["LD_LIBRARY_PATH"] = ":".join(paths)
     return env
+
+
+def main(_: dict[str, Any], send: Callable[[bytes], None]) -> None:
+    """In the sandbox: start CUDA's driver, and send the names of its GPUs or what it answered."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    text, count, name = ctypes.c_char_p(), ctypes.c_int(), ctypes.create_string_buffer(128)
+
+    def call(function: str, *arguments: Any) -> None:
+        if code := getattr(driver, function)(*arguments):
+            driver.cuGetErrorString(code, ctypes.byref(text))
+            raise OSError(f"{function} answers {code}: {(text.value or b'').decode()}")
+
+    call("cuInit", 0)
+    call("cuDeviceGetCount", ctypes.byref(count))
+    names = []
+    for device in range(count.value):
+        call("cuDeviceGetName", name, len(name), device)
+        names.append(name.value.decode())
+    send(json.dumps(names).encode())

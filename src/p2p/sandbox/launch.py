@@ -293,6 +293,25 @@ class Layers:
         return [*lines, self.problem] if self.problem else lines
 
 
+def start_gpu(*, unsafe_local: bool = False) -> tuple[list[str], str]:
+    """Start the GPU's driver in a sandbox: the names of GPUs, or why it cannot be used there."""
+    if not gpu.present():
+        return [], f"there is no {gpu.CONTROL}"
+    with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:
+        sandbox = Sandbox(
+            folder=Path(name), gpu=True, wall_seconds=_START_SECONDS, unsafe_local=unsafe_local
+        )
+        try:
+            with start(gpu.__name__, {}, sandbox) as process:
+                lines = list(process.lines())
+                end = process.wait()
+        except SandboxUnavailable as error:
+            return [], str(error)
+    if not end.ok or not lines:
+        return [], end.message
+    return [str(each) for each in json.loads(lines[-1])], ""
+
+
 def layers() -> Layers:
     """Build a sandbox, leave it, and say what held. Never raises."""
     with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:

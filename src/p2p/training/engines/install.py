@@ -18,6 +18,7 @@ from typing import Any
 
 from p2p import files
 from p2p.config import ConfigurationError
+from p2p.sandbox import gpu, start_gpu
 from p2p.training.engines.facts import EngineFailed, run_child
 from p2p.training.engines.table import (
     WORKER_REQUIREMENTS,
@@ -146,16 +147,22 @@ def check(
 ) -> dict[str, Any]:
     """Step the engine's smallest environment in the sandbox, and say what was seen."""
     engine = get_engine(name)
-    return run_child(
+    problem = ""
+    if gpu.present():
+        names, problem = start_gpu(unsafe_local=unsafe_local)
+        on_progress(f"the GPU does not start: {problem}" if problem else f"on {', '.join(names)}")
+    seen = run_child(
         name,
         found=found,
         home=folder,
         env_id=engine.trial,
         num_envs=TRIAL_ENVS,
         steps=TRIAL_STEPS,
+        device="cpu" if problem else "auto",
         on_progress=lambda what, seconds: on_progress(f"{what} ({seconds:.0f} s)"),
         unsafe_local=unsafe_local,
     )
+    return {**seen, "gpu_problem": problem}
 
 
 def _check_space(engine: SimulationEngine, home: Path) -> None:
