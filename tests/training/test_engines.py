@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward.tensors import decide_tensors
 from p2p.training.runner import RunOptions, TrainingFailed, run_training
+from p2p.training.specs.quantities import QUANTITIES, Robot, compute, measure, names_of
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.worker import choose_backend
 
@@ -240,6 +242,7 @@ class PendulumEnv(EngineEnv):
         for data, effort in zip(self.rows, action, strict=True):
             data.ctrl[:] = effort.numpy()
             mujoco.mj_step(self.model, data)
+            mujoco.mj_forward(self.model, data)
         self.count += 1
         over = self.count >= self.max_episode_steps
         return Reached(self._seen(), torch.ones(self.num_envs), torch.zeros_like(over), over)
@@ -249,7 +252,7 @@ class PendulumEnv(EngineEnv):
         return {"actor": state, "critic": state}
 
     def field(self, name: str) -> torch.Tensor | None:
-        if name not in ("qpos", "qvel", "ctrl"):
+        if name not in ("qpos", "qvel", "ctrl", "xmat"):
             return None
         return torch.tensor(np.array([getattr(data, name) for data in self.rows]))
 
@@ -288,7 +291,8 @@ def test_the_share_of_the_episode_stands_last_where_the_policy_observes_it():
         ("np.where(next_obs[..., 0] > 0.2, 1.0, np.clip(obs[..., 1], -1, 1))", ""),
         ("np.linalg.norm(next_obs, axis=-1)", ""),
         ("np.interp(next_obs[..., 0], [0, 1], [0, 1])", "on tensors"),
-        ('info["body_up"][..., 1, 2]', "quantities"),
+        ('info["body_up"][..., 1, 2]', ""),
+        ('info["energy"]', "row by row"),
     ],
 )
 def test_a_reward_takes_tensors_where_it_gives_what_it_gives_on_arrays(body, reason):
@@ -296,11 +300,41 @@ def test_a_reward_takes_tensors_where_it_gives_what_it_gives_on_arrays(body, rea
         f"import numpy as np\n\ndef reward_fn(obs, action, next_obs, info):\n    value = {body}\n"
     )
     code += "    return value, {'value': value}\n"
-    env = PendulumEnv(3, EngineOptions(quantities=frozenset({"body_up"})))
+    read = frozenset(name for name in ("body_up", "energy") if name in body)
+    env = PendulumEnv(3, EngineOptions(quantities=read))
     runner = RewardRunner(code, 3, batched=True, engine="mjlab")
     reward, why = decide_tensors(code, env, runner, engine="mjlab")
     assert (reward is None) == bool(reason)
     assert reason in why
+
+
+def test_a_step_that_restarts_rows_tells_where_it_led_and_what_is_next():
+    apart, at_once = (
+        PendulumEnv(2, EngineOptions(quantities=frozenset({"body_up"}))) for _ in range(2)
+    )
+    apart.reset_batch(0)
+    at_once.reset_batch(0)
+    for _ in range(2 * apart.max_episode_steps):
+        expected = apart.step_batch(np.ones((2, 1)))
+        reached, info, groups = at_once.step_and_restart(torch.ones(2, 1))
+        np.testing.assert_allclose(reached.groups["actor"], expected.next_obs, atol=1e-6)
+        np.testing.assert_allclose(info["body_up"], expected.info["body_up"], atol=1e-6)
+        np.testing.assert_allclose(groups["actor"], expected.obs, atol=1e-6)
+
+
+def test_quantities_are_the_same_of_tensors_as_of_arrays():
+    env = gymnasium.make("Humanoid-v5")
+    env.reset(seed=0)
+    for _ in range(20):
+        env.step(np.zeros(17))
+    data, robot = env.unwrapped.data, Robot.of(env)
+    wanted = {field for name in names_of(robot) for field in QUANTITIES[name].fields}
+    fields = {name: np.array(getattr(data, name))[None] for name in wanted}
+    arrays = compute(robot, names_of(robot), fields.__getitem__)
+    tensors = measure(robot, names_of(robot), lambda name: torch.as_tensor(fields[name]))
+    assert len(arrays) > 10
+    for name, array in arrays.items():
+        np.testing.assert_allclose(tensors[name].numpy(), array, atol=1e-9, err_msg=name)
 
 
 # --- on the real engine ---------------------------------------------------------------------------

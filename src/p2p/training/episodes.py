@@ -14,7 +14,7 @@ class EpisodeLog:
     """Sums rewards over episodes and keeps the last `window` of those that ended."""
 
     def __init__(self, num_envs: int, window: int) -> None:
-        self.total = 0
+        self.window, self.total = window, 0
         """Episodes ended so far."""
         self._names: tuple[str, ...] = ()
         # Of episodes under way, per environment: return, each term, length.
@@ -47,6 +47,13 @@ class EpisodeLog:
         self._ended.extend(sums[:, i] for i in in_time)
         self.total += len(finished)
         return len(finished)
+
+    def extend(self, names: tuple[str, ...], ended: NDArray[np.float64], count: int) -> int:
+        """Take in the last of `count` episodes that ended, summed elsewhere: (E, 2 + terms)."""
+        self._name(names)
+        self._ended.extend(ended)
+        self.total += count
+        return count
 
     def metrics(self) -> dict[str, float]:
         """Over the window: returns, mean length, mean sum of each term; empty before an end."""

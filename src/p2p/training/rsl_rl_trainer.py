@@ -33,8 +33,9 @@ from p2p.training.base_trainer import (
 from p2p.training.engines.engine_env import EngineEnv, Groups, Reached
 from p2p.training.policies.network import NetworkShape, explained_variance, gaussian_shift
 from p2p.training.policies.policy import Policy
-from p2p.training.reward.calls import Transition
+from p2p.training.reward.calls import TOTAL, Transition
 from p2p.training.reward.tensors import decide_tensors
+from p2p.training.reward_function import RewardError
 
 Arrays = dict[str, NDArray[Any]]
 NEVER_CLIPPED = 1e6
@@ -46,6 +47,7 @@ GROUPS = {"actor": ["actor"], "critic": ["critic"]}
 def train(ctx: TrainContext) -> None:
     """Train to the end, continuing from a state in ctx.folder."""
     torch.set_num_threads(ctx.config.num_threads or len(os.sched_getaffinity(0)))
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as the engines' own training
     RslRlTrainer(ctx).run()
 
 
@@ -65,6 +67,8 @@ class RslRlTrainer(BaseTrainer):
         seed = self.later_seed() if self.iteration else self.config.seed
         self.groups = self.env.reset_tensors(seed)
         self.algorithm = self._make_algorithm()
+        self.open_sums: torch.Tensor | None = None
+        """Of episodes under way, (1 + terms + 1, N): return, terms, length."""
         self.scale = RewardScale(self.config.num_envs, self.config.gamma, self.env.device)
         self.start = torch.ones(self.config.num_envs, dtype=torch.bool, device=self.env.device)
         if self.saved is not None:
@@ -129,12 +133,19 @@ class RslRlTrainer(BaseTrainer):
         for _ in range(self.config.num_steps):
             observations = self._tensors(self.groups)
             actions = self.algorithm.act(observations)
-            reached = self.env.step_tensors(actions)
-            total, parts, failed = self._rewarded(self.groups, actions, reached)
-            terminated = reached.terminated | failed
-            done = terminated | reached.truncated
-            self.groups = self.env.restart_tensors(done)
-            self.start = done
+            if self.on_tensors is None:
+                reached = self.env.step_tensors(actions)
+                total, parts, failed = self._through_numpy(self.groups, actions, reached)
+                terminated = reached.terminated | failed
+                done = terminated | reached.truncated
+                groups = self.env.restart_tensors(done)
+            else:
+                reached, info, groups = self.env.step_and_restart(actions)
+                total, parts = self.on_tensors(
+                    self.groups["actor"], actions, reached.groups["actor"], info, self.start
+                )
+                terminated, done = reached.terminated, reached.terminated | reached.truncated
+            self.groups, self.start = groups, done
             rewards = total
             if self.config.normalize_reward:
                 rewards = self.scale(rewards, done).clamp(
@@ -151,23 +162,51 @@ class RslRlTrainer(BaseTrainer):
             dones.append(done)
             self.alive("rollout")
         self.algorithm.compute_returns(self._tensors(self.groups))
-        return self.episodes.add(
-            _numpy(torch.stack(totals)),
-            {name: _numpy(torch.stack([row[name] for row in terms])) for name in terms[0]},
-            torch.stack(dones).cpu().numpy(),
-        )
+        names = tuple(terms[0])
+        rows = [
+            torch.stack([t, *(p[n] for n in names)]) for t, p in zip(totals, terms, strict=True)
+        ]
+        values = torch.stack(rows)
+        self._check(values, names)
+        return self._count_episodes(values, torch.stack(dones), names)
 
-    def _rewarded(
+    def _check(self, values: torch.Tensor, names: tuple[str, ...]) -> None:
+        """Raise RewardError if a total or a term of the rollout, (T, 1 + terms, N), is no number.
+
+        One look at a whole rollout: to look at every step would have the device wait for it.
+        """
+        finite = torch.isfinite(values)
+        if bool(finite.all()):
+            return
+        step, term, row = (int(i) for i in (~finite).nonzero()[0])
+        value, name = float(values[step, term, row]), (TOTAL, *names)[term]
+        at = self.iteration * self.config.num_steps + step
+        raise RewardError(
+            f"{name} is {value} (step {at}, environment {row})",
+            term=name, step=at, row=row, value=value,
+        )  # fmt: skip
+
+    def _count_episodes(
+        self, values: torch.Tensor, dones: torch.Tensor, names: tuple[str, ...]
+    ) -> int:
+        """Sum (T, 1 + terms, N) over episodes, on the device; returns how many ended."""
+        steps, width, count = values.shape
+        if self.open_sums is None:
+            self.open_sums = torch.zeros((width + 1, count), device=values.device)
+        reached = []
+        for t in range(steps):
+            self.open_sums[:-1] += values[t]
+            self.open_sums[-1] += 1
+            reached.append(self.open_sums.clone())
+            self.open_sums *= ~dones[t]
+        ended = torch.stack(reached).transpose(1, 2)[dones]
+        return self.episodes.extend(names, _numpy(ended[-self.episodes.window :]), len(ended))
+
+    def _through_numpy(
         self, before: Groups, actions: torch.Tensor, reached: Reached
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
         """Totals, terms, and where the reward ends the episode."""
         failed = torch.zeros_like(reached.terminated)
-        if self.on_tensors is not None:
-            arguments = before["actor"], actions, reached.groups["actor"]
-            total, terms = self.on_tensors(*arguments, self.env.reported(), self.start)
-            if bool(torch.isfinite(torch.stack([total, *terms.values()])).all()):
-                return total, terms, failed
-            # Called again below, NumPy's way: that says which term and which row.
         transition = Transition(
             _numpy(before["actor"]),
             actions.cpu().numpy(),
@@ -262,7 +301,7 @@ class RslRlTrainer(BaseTrainer):
             self.groups = self.env.reset_tensors()
             self.start = torch.ones_like(self.start)
             self.scale.returns.zero_()
-            self.episodes.restart()
+            self.open_sums = None
 
     def state(self) -> dict[str, NDArray[Any]]:
         algorithm = self.algorithm

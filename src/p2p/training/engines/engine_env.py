@@ -25,7 +25,7 @@ from p2p.sandbox import gpu
 from p2p.training.engines.table import get_engine
 from p2p.training.envs.batch_data import BatchData
 from p2p.training.envs.batched_env import F64, Array, Bools, StepBatch
-from p2p.training.specs.quantities import Meter, Robot
+from p2p.training.specs.quantities import Meter, Robot, measure
 from p2p.training.trajectory import ENGINE_COLUMNS
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class EngineOptions:
     max_episode_steps: int | None = None
     terminate_when_unhealthy: bool | None = None
     """False: episodes end at their time limit only."""
-    noise: bool = False
-    """Whether observations are as noisy as the engine makes them for training."""
+    training: bool = False
+    """Whether observations are as noisy as the engine makes them for training, and its own rewards
+    left out."""
     observe_time: bool = False
     quantities: frozenset[str] = frozenset()
     """Those of QUANTITIES that stand in the info of every step, as far as the robot has them."""
@@ -107,7 +108,7 @@ def make_engine_env(
         seed=config.seed,
         max_episode_steps=(training and config.training_horizon) or config.max_episode_steps,
         terminate_when_unhealthy=config.terminate_when_unhealthy,
-        noise=training,
+        training=training,
         observe_time=config.observe_time,
         quantities=quantities,
     )
@@ -279,6 +280,17 @@ class EngineEnv(ABC):
         }
         return self._groups
 
+    def step_and_restart(
+        self, action: torch.Tensor
+    ) -> tuple[Reached, dict[str, torch.Tensor], Groups]:
+        """Step every row and start those that ended anew: where it led, its info, what is next.
+
+        An engine that can do both at once overrides it; what is reached may then lack `critic`.
+        """
+        reached = self.step_tensors(action)
+        info = {name: value.clone() for name, value in self.tensor_info().items()}
+        return reached, info, self.restart_tensors(reached.terminated | reached.truncated)
+
     def _timed(self, groups: Groups) -> Groups:
         # The engine may write to its own buffers again.
         groups = {name: group.clone() for name, group in groups.items()}
@@ -286,6 +298,19 @@ class EngineEnv(ABC):
             share = (self._elapsed / self.max_episode_steps)[:, None]
             groups["actor"] = torch.cat([groups["actor"], share.to(groups["actor"].dtype)], dim=-1)
         return groups
+
+    def tensor_info(self) -> dict[str, torch.Tensor]:
+        """What `info` holds of the present states, where they lie; they may be live views.
+
+        Raises LookupError where a quantity follows from a field that the engine does not have.
+        """
+        return self.reported() | measure(self.robot, self._meter.names, self._field_tensor)
+
+    def _field_tensor(self, name: str) -> torch.Tensor:
+        values = self.field(name)
+        if values is None:
+            raise LookupError(f"{name} is not the engine's; MuJoCo computes it row by row")
+        return values.reshape(self.num_envs, *getattr(self._scratch, name).shape)
 
     # --- at the border ------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class IsaacLabEnv(EngineEnv):
         self.env_id, self.num_envs, self.device = simulation.env_id, num_envs, simulation.device
         self.dt, self.frame_skip = float(self.env.step_dt), int(cfg.decimation)
         self.max_episode_steps = options.max_episode_steps or simulation.registered_steps
-        self.noise = options.noise
+        self.noise = options.training
         self.model = mujoco.MjModel.from_xml_string(simulation.model_text)
         self.model.opt.timestep = self.env.physics_dt
         self._driven = self.model.jnt_dofadr[self.model.actuator_trnid[:, 0]].tolist()

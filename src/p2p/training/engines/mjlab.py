@@ -71,7 +71,11 @@ class MjlabEnv(EngineEnv):
         terrain = cfg.scene.terrain
         if terrain is None or terrain.terrain_type == "plane":
             cfg.scene.env_spacing = 0.0  # worlds are apart anyway: all start at the origin
-        if not options.noise:
+        if options.training:
+            cfg.metrics = {}
+            if not any("reward" in term.func.__name__ for term in cfg.curriculum.values()):
+                cfg.rewards = {}
+        else:
             for group in cfg.observations.values():
                 group.enable_corruption = False
         step = cfg.sim.mujoco.timestep * cfg.decimation
@@ -90,6 +94,12 @@ class MjlabEnv(EngineEnv):
             self.model.key_qpos[0] if self.model.nkey else self.model.qpos0, np.float64
         )
         self.observation_terms = tuple(self._observation_terms())
+        self._remembers = any(
+            term.delay_max_lag or term.history_length
+            for group in cfg.observations.values()
+            for term in group.terms.values()
+        )
+        """Whether observations are of earlier steps as well: no step may be observed twice then."""
         self.action_terms = tuple(map(self._action_term, env.action_manager.active_terms))
         self.terminations = tuple(
             name for name, term in cfg.terminations.items() if not term.time_out
@@ -103,6 +113,54 @@ class MjlabEnv(EngineEnv):
         groups, reward, terminated, truncated, _ = self.env.step(action)
         ends = terminated.clone(), truncated.clone()
         return Reached(self._groups_of(groups), reward.clone(), *ends)
+
+    def step_and_restart(
+        self, action: torch.Tensor
+    ) -> tuple[Reached, dict[str, torch.Tensor], Groups]:
+        """As mjlab's own auto-reset: forward kinematics once, after new episodes have begun.
+
+        Where an episode ends, what follows from positions is therefore one physics step old, as it
+        is for all of mjlab's own rewards.
+        """
+        if self._remembers:
+            return super().step_and_restart(action)
+        env = self.env
+        env.extras["log"] = {}
+        env.action_manager.process_action(action)
+        for _ in range(self.frame_skip):
+            env._sim_step_counter += 1  # noqa: SLF001 - as its own step does
+            env.action_manager.apply_action()
+            env.scene.write_data_to_sim()
+            env.sim.step()
+            env.scene.update(dt=env.physics_dt)
+        env.episode_length_buf += 1
+        env.common_step_counter += 1
+        self._elapsed += 1
+        ended = env.termination_manager.compute()
+        terminated = env.termination_manager.terminated.clone()
+        truncated = env.termination_manager.time_outs.clone()
+        for mode in ("step", "interval"):
+            if mode in env.event_manager.available_modes:
+                env.event_manager.apply(mode=mode, dt=self.dt)
+        last = self._timed({"actor": env.observation_manager.compute_group("actor")})["actor"]
+        last_info = {name: value.clone() for name, value in self.tensor_info().items()}
+        ids = ended.nonzero().squeeze(-1)
+        self._elapsed.masked_fill_(ended, 0)
+        if len(ids):
+            env._reset_idx(ids)  # noqa: SLF001
+            env.scene.write_data_to_sim()
+        env.sim.forward()
+        env.command_manager.compute(dt=torch.where(ended, 0.0, self.dt))
+        env.sim.sense()
+        groups = self._timed(self._groups_of(env.observation_manager.compute(update_history=True)))
+        info = {
+            name: _where(ended, last_info[name], value)
+            for name, value in self.tensor_info().items()
+        }
+        self._groups, self._fields, self._reached_states = groups, {}, {}
+        actor = _where(ended, last, groups["actor"])
+        nothing = torch.zeros(self.num_envs, device=self.device)
+        return Reached({"actor": actor}, nothing, terminated, truncated), info, groups
 
     def field(self, name: str) -> torch.Tensor | None:
         if name not in UP_TO_DATE:
@@ -175,3 +233,8 @@ class MjlabEnv(EngineEnv):
             scale = values[0] if len(set(values)) == 1 else None
         text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
         return EngineTerm(name, parts, text, scale=scale)
+
+
+def _where(rows: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The rows of one where they are True, (N, ...), and of the other elsewhere."""
+    return torch.where(rows.reshape(-1, *[1] * (other.dim() - 1)), chosen, other)

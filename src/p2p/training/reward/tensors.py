@@ -14,7 +14,6 @@ import torch
 
 from p2p.training.reward.calls import unpack
 from p2p.training.reward_loader import EPISODE_START, FunctionReward, parse_source
-from p2p.training.specs.quantities import QUANTITIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,8 +76,8 @@ def decide_tensors(
         return None, "it is called once per environment"
     if runner.stateful or runner.ends_episodes:
         return None, "it keeps state or ends episodes"
-    if source.reads_simulator or not source.strings.isdisjoint(QUANTITIES):
-        return None, "it reads quantities or the simulator's state, which are NumPy's"
+    if source.reads_simulator:
+        return None, "it reads the simulator's state, which is NumPy's"
     generator = torch.Generator().manual_seed(0)
     groups = env.reset_tensors(0)
     start = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -89,7 +88,7 @@ def decide_tensors(
             action = (2 * torch.rand(shape, generator=generator) - 1).to(env.device)
             reached = env.step_tensors(action)
             arguments = groups["actor"], action, reached.groups["actor"]
-            total, terms = reward(*arguments, env.reported(), start)
+            total, terms = reward(*arguments, env.tensor_info(), start)
             before, after = (
                 value.cpu().numpy().astype(np.float64) for value in (arguments[0], arguments[2])
             )

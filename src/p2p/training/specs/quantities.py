@@ -1,14 +1,16 @@
 """Named quantities of a robot: one table for rewards, criteria, judges and ground truths.
 
 A quantity is a function of MjData's fields, (..., shape of the field): one state, a batch of
-environments or the steps of an episode alike. Whoever steps environments puts the quantities into
-`info`, from where rewards read them and recordings keep them, under the same names.
+environments or the steps of an episode alike, as NumPy arrays or as tensors on any device. Whoever
+steps environments puts the quantities into `info`, from where rewards read them and recordings keep
+them, under the same names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +22,7 @@ from p2p.training.specs.records import QuantityEntry
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Array = NDArray[Any]
+    Array = NDArray[Any]  # or a tensor, which is called and computed with alike
     Field = Callable[[str], Array]
     """An MjData field by its name, with any number of axes before its own."""
 
@@ -44,6 +46,39 @@ _ROUNDING = 1e-6
 _NEXT_TO_NOTHING = 1e-12
 
 
+def _namespace(array: Any) -> Any:
+    """NumPy, or torch for a tensor: the functions used here have the same names in both."""
+    if isinstance(array, np.ndarray):
+        return np
+    import torch
+
+    return torch
+
+
+def _on(constant: Array, like: Any, kept: dict[Any, Any]) -> Any:
+    """A model's constant where `like` lies; copied to a device once."""
+    if isinstance(like, np.ndarray):
+        return constant
+    key = id(constant), like.device
+    if key not in kept:
+        xp = _namespace(like)
+        dtype = like.dtype if constant.dtype.kind == "f" else xp.long
+        # The constant is kept with it, so that its id is not given to another.
+        kept[key] = xp.as_tensor(np.array(constant), dtype=dtype, device=like.device), constant
+    return kept[key][0]
+
+
+def _by_body(values: Any, first: Array, reduce: Any) -> Any:
+    """Reduce the last axis from each of `first` to the next: `np.minimum` or `np.logical_or`."""
+    if isinstance(values, np.ndarray):
+        return reduce.reduceat(values, first, axis=-1)
+    xp = _namespace(values)
+    ends = [*first[1:].tolist(), values.shape[-1]]
+    name = "amin" if reduce is np.minimum else "any"
+    parts = [values[..., a:b] for a, b in zip(first.tolist(), ends, strict=True)]
+    return xp.stack([getattr(part, name)(-1) for part in parts], -1)
+
+
 @dataclass(frozen=True)
 class Shapes:
     """Colliding shapes of some bodies, in the order of the bodies."""
@@ -57,6 +92,8 @@ class Shapes:
     """Of the shape in its geom's frame: zero but for meshes."""
     reach: Array
     """How far above the ground it already touches it."""
+    kept: dict[Any, Any] = dataclass_field(default_factory=dict, compare=False, repr=False)
+    """These on other devices."""
 
     @classmethod
     def of(cls, model: mujoco.MjModel, bodies: Iterable[int], ground: int) -> Shapes:
@@ -75,25 +112,34 @@ class Shapes:
 
     def heights(self, field: Field) -> Array:
         """(..., shapes): z of the lowest point of each."""
-        down = -field("geom_xmat")[..., self.ids, 6:]
+        matrices = field("geom_xmat")
+        xp, ids = _namespace(matrices), _on(self.ids, matrices, self.kept)
+        down = -matrices[..., ids, 6:]
         # How far a convex shape goes down is its support along that direction.
-        below = np.sqrt(np.sum(np.square(down * self.radii), axis=-1))
+        below = xp.sqrt(xp.sum(xp.square(down * _on(self.radii, down, self.kept)), axis=-1))
         if self.halves.any():
-            below = below + np.sum(np.abs(down) * self.halves, axis=-1)
+            below = below + xp.sum(xp.abs(down) * _on(self.halves, down, self.kept), axis=-1)
         if self.centres.any():
-            below = below + np.sum(down * self.centres, axis=-1)
-        return np.asarray(field("geom_xpos")[..., self.ids, 2] - below)
+            below = below + xp.sum(down * _on(self.centres, down, self.kept), axis=-1)
+        heights: Array = field("geom_xpos")[..., ids, 2] - below
+        return heights
 
     def lowest(self, field: Field) -> Array:
         """(..., shapes, 3): the lowest point of each; the middle of them where it lies flat."""
-        matrix = field("geom_xmat")[..., self.ids, :]
+        matrices = field("geom_xmat")
+        xp, ids = _namespace(matrices), _on(self.ids, matrices, self.kept)
+        matrix = matrices[..., ids, :]
         down = -matrix[..., 6:]
-        scaled = down * self.radii
-        length = np.sqrt(np.sum(np.square(scaled), axis=-1, keepdims=True))
-        own = scaled * self.radii / np.maximum(length, _NEXT_TO_NOTHING)
-        own = own + np.sign(down) * self.halves + self.centres
-        turned = np.einsum("...ij,...j->...i", matrix.reshape(*matrix.shape[:-1], 3, 3), own)
-        return np.asarray(field("geom_xpos")[..., self.ids, :] + turned)
+        radii, halves, centres = (
+            _on(constant, down, self.kept) for constant in (self.radii, self.halves, self.centres)
+        )
+        scaled = down * radii
+        length = xp.sqrt(xp.sum(xp.square(scaled), axis=-1, keepdims=True))
+        own = scaled * radii / xp.clip(length, _NEXT_TO_NOTHING, None)
+        own = own + xp.sign(down) * halves + centres
+        turned = xp.einsum("...ij,...j->...i", matrix.reshape(*matrix.shape[:-1], 3, 3), own)
+        points: Array = field("geom_xpos")[..., ids, :] + turned
+        return points
 
 
 def _colliding(model: mujoco.MjModel, body: int) -> list[int]:
@@ -128,6 +174,8 @@ class Robot:
     """The pose in which episodes begin, but for noise."""
     dt: float
     """Seconds between two actions."""
+    kept: dict[Any, Any] = dataclass_field(default_factory=dict, compare=False, repr=False)
+    """Its constants on other devices."""
 
     @classmethod
     def of(cls, env: Any) -> Robot:
@@ -234,6 +282,23 @@ class Robot:
         return Shapes.of(self.model, self.bodies, self.ground)
 
     @cached_property
+    def body_ids(self) -> Array:
+        return np.array(self.bodies, dtype=np.intp)
+
+    @cached_property
+    def foot_ids(self) -> Array:
+        return np.array(self.feet, dtype=np.intp)
+
+    @cached_property
+    def all_ids(self) -> Array:
+        return np.arange(self.model.nbody)
+
+    @cached_property
+    def root_ids(self) -> Array:
+        """Of each body: where its tree begins."""
+        return np.array(self.model.body_rootid, dtype=np.intp)
+
+    @cached_property
     def mass_shares(self) -> Array:
         """Of each of its bodies."""
         masses: Array = self.model.body_mass[list(self.bodies)]
@@ -254,49 +319,63 @@ class Robot:
 def _foot_height(robot: Robot, field: Field) -> Array:
     shapes = robot.foot_shapes
     heights = shapes.heights(field) - robot.ground_height
-    return np.asarray(np.minimum.reduceat(heights, shapes.first, axis=-1))
+    lowest: Array = _by_body(heights, shapes.first, np.minimum)
+    return lowest
 
 
 def _foot_lowest_point(robot: Robot, field: Field) -> Array:
     shapes = robot.foot_shapes
-    points = shapes.lowest(field)
+    points: Any = shapes.lowest(field)
+    xp = _namespace(points)
     ends = [*shapes.first[1:], len(shapes.ids)]
+    take = np.take_along_axis if xp is np else xp.take_along_dim
     feet = []
     for first, end in zip(shapes.first, ends, strict=True):
         own = points[..., first:end, :]
-        lowest = np.argmin(own[..., 2], axis=-1)[..., None, None]
-        feet.append(np.take_along_axis(own, lowest, axis=-2))
-    return np.concatenate(feet, axis=-2)
+        lowest = xp.argmin(own[..., 2], axis=-1)[..., None, None]
+        feet.append(take(own, lowest, -2))
+    joined: Array = xp.concatenate(feet, axis=-2)
+    return joined
 
 
-def _touching(robot: Robot, shapes: Shapes, field: Field) -> Array:
-    return np.asarray(shapes.heights(field) - robot.ground_height < shapes.reach)
+def _touching(robot: Robot, shapes: Shapes, field: Field) -> Any:
+    heights = shapes.heights(field)
+    return heights - robot.ground_height < _on(shapes.reach, heights, shapes.kept)
 
 
 def _foot_contact(robot: Robot, field: Field) -> Array:
     shapes = robot.foot_shapes
-    touching = _touching(robot, shapes, field)
-    return np.asarray(np.logical_or.reduceat(touching, shapes.first, axis=-1))
+    contact: Array = _by_body(_touching(robot, shapes, field), shapes.first, np.logical_or)
+    return contact
 
 
 def _foot_force(robot: Robot, field: Field) -> Array:
-    forces = field("cfrc_ext")[..., list(robot.feet), 3:]
-    return np.asarray(np.sqrt(np.sum(np.square(forces), axis=-1)))
+    forces = field("cfrc_ext")
+    xp, feet = _namespace(forces), _on(robot.foot_ids, forces, robot.kept)
+    sizes: Array = xp.sqrt(xp.sum(xp.square(forces[..., feet, 3:]), axis=-1))
+    return sizes
 
 
 def _airborne(robot: Robot, field: Field) -> Array:
-    return np.asarray(~_touching(robot, robot.shapes, field).any(axis=-1))
+    airborne: Array = ~_touching(robot, robot.shapes, field).any(-1)
+    return airborne
 
 
-def _velocities(robot: Robot, field: Field, bodies: Any, points: Array) -> Array:
+def _velocities(robot: Robot, field: Field, bodies: Array, points: Array) -> Any:
     """Of points that are fixed to bodies; cvel is about the centre of mass of a whole tree."""
-    motion = field("cvel")[..., bodies, :]
-    arm = points - field("subtree_com")[..., robot.model.body_rootid[bodies], :]
-    return np.asarray(motion[..., 3:] + np.cross(motion[..., :3], arm))
+    motions: Any = field("cvel")
+    xp, kept = _namespace(motions), robot.kept
+    chosen = _on(bodies, motions, kept)
+    motion = motions[..., chosen, :]
+    roots = _on(robot.root_ids, motions, kept)[chosen]
+    arm = points - field("subtree_com")[..., roots, :]
+    cross = np.cross if xp is np else xp.linalg.cross
+    return motion[..., 3:] + cross(motion[..., :3], arm)
 
 
 def _body_velocity(robot: Robot, field: Field) -> Array:
-    return _velocities(robot, field, slice(None), field("xpos"))
+    velocities: Array = _velocities(robot, field, robot.all_ids, field("xpos"))
+    return velocities
 
 
 def _com(robot: Robot, field: Field) -> Array:
@@ -304,19 +383,25 @@ def _com(robot: Robot, field: Field) -> Array:
 
 
 def _com_velocity(robot: Robot, field: Field) -> Array:
-    bodies = list(robot.bodies)
-    velocities = _velocities(robot, field, bodies, field("xipos")[..., bodies, :])
-    return np.asarray(np.sum(velocities * robot.mass_shares[:, None], axis=-2))
+    places = field("xipos")
+    points = places[..., _on(robot.body_ids, places, robot.kept), :]
+    velocities = _velocities(robot, field, robot.body_ids, points)
+    shares = _on(robot.mass_shares, velocities, robot.kept)[:, None]
+    velocity: Array = _namespace(velocities).sum(velocities * shares, axis=-2)
+    return velocity
 
 
 def _heading(robot: Robot, field: Field) -> Array:
     turn = field("xmat")[..., robot.root, :]
-    return np.asarray(np.arctan2(turn[..., 3], turn[..., 0]))
+    heading: Array = _namespace(turn).arctan2(turn[..., 3], turn[..., 0])
+    return heading
 
 
 def _energy(robot: Robot, field: Field) -> Array:
-    power = np.abs(field("actuator_force") * field("actuator_velocity"))
-    return np.asarray(np.sum(power, axis=-1) * robot.dt)
+    forces = field("actuator_force")
+    xp = _namespace(forces)
+    work: Array = xp.sum(xp.abs(forces * field("actuator_velocity")), axis=-1) * robot.dt
+    return work
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -403,6 +488,11 @@ def entries_of(robot: Robot) -> dict[str, QuantityEntry]:
 def compute(robot: Robot, names: Iterable[str], field: Field) -> dict[str, Array]:
     """These quantities of the states whose fields are given, in arrays of their own."""
     return {name: np.array(QUANTITIES[name].compute(robot, field)) for name in names}
+
+
+def measure(robot: Robot, names: Iterable[str], field: Callable[[str], Any]) -> dict[str, Any]:
+    """These quantities of states whose fields are tensors; they may be views of those."""
+    return {name: QUANTITIES[name].compute(robot, field) for name in names}
 
 
 def of_state(robot: Robot, data: mujoco.MjData) -> dict[str, Array]:
