@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from p2p.config import TrainConfig
 
+DATA = "mj_data"
 Groups = dict[str, torch.Tensor]
 """Observations by group, (N, ...) each: `actor`, and `critic` where the engine has another."""
 
@@ -245,6 +246,8 @@ class EngineEnv(ABC):
         self._reached_states: dict[str, torch.Tensor] = {}
         """`state_fields` of the states that `_fields` are of, once rows have been started anew."""
         self._scratch = mujoco.MjData(self.model)
+        self.read_fields: set[str] = set()
+        """What of MjData stands in `tensor_info`, as `mj_data.NAME`."""
 
     # --- with tensors -------------------------------------------------------------------------
 
@@ -304,9 +307,11 @@ class EngineEnv(ABC):
 
         Raises LookupError where a quantity follows from a field that the engine does not have.
         """
-        return self.reported() | measure(self.robot, self._meter.names, self._field_tensor)
+        info = self.reported() | measure(self.robot, self._meter.names, self.field_tensor)
+        return info | {f"{DATA}.{name}": self.field_tensor(name) for name in self.read_fields}
 
-    def _field_tensor(self, name: str) -> torch.Tensor:
+    def field_tensor(self, name: str) -> torch.Tensor:
+        """A field of MjData, (N, ...), where it lies; LookupError where the engine has none."""
         values = self.field(name)
         if values is None:
             raise LookupError(f"{name} is not the engine's; MuJoCo computes it row by row")
@@ -374,10 +379,10 @@ class EngineEnv(ABC):
         return data
 
     def side_info(self) -> dict[str, Any]:
-        return {"mj_model": self.model, "mj_data": BatchData(self.model, self.batch_field)}
+        return {"mj_model": self.model, DATA: BatchData(self.model, self.batch_field)}
 
     def row_side_info(self, i: int) -> dict[str, Any]:
-        return {"mj_model": self.model, "mj_data": self._place(i)}
+        return {"mj_model": self.model, DATA: self._place(i)}
 
     def trajectory_fields(self) -> dict[str, Array]:
         return {name: self.batch_field(name) for name in ENGINE_COLUMNS}

@@ -27,6 +27,7 @@ from p2p.sandbox import (
     start,
 )
 from p2p.training.engines.facts import surroundings
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import own_folders
 from p2p.training.reward_function import RewardLoadError
 from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
@@ -34,6 +35,7 @@ from p2p.training.reward_loader import DEFAULT_NAME, parse_source, read_source
 WORKER = "p2p.training.reward.check_worker"
 SETUP_SECONDS = 120.0
 GIB = 1 << 30
+ENGINE_SECONDS = 300.0
 
 Text = Annotated[str, Field(max_length=20_000)]
 
@@ -113,6 +115,8 @@ def check_reward(
     """
     began = time.monotonic()
     engine = engine or engine_of(env_id)
+    if is_engine(engine):  # its steps take longer than any reward: on a CPU, minutes
+        seconds += ENGINE_SECONDS
     findings: list[CheckFinding] = []
     name = DEFAULT_NAME if _is_code(reward) else str(reward)
     result = None

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from p2p.training.engines.engine_env import DATA
+from p2p.training.envs.batch_data import BatchData
 from p2p.training.reward.calls import unpack
 from p2p.training.reward_loader import EPISODE_START, FunctionReward, parse_source
 
@@ -27,17 +29,42 @@ TOLERANCE = 1e-4
 """Of a value's largest: tensors are float32, and so are the sums over them."""
 
 TensorRewards = tuple[torch.Tensor, dict[str, torch.Tensor]]
+_CREATING = frozenset(
+    {"arange", "array", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros"}
+)
+
+
+class DeviceNumpy:
+    """`torch._numpy`, with new arrays on a device."""
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(tensor_numpy, name)
+        if name not in _CREATING:
+            return value
+
+        def create(*args: Any, **kwargs: Any) -> Any:
+            with self._device:
+                return value(*args, **kwargs)
+
+        return create
 
 
 class TensorReward:
     """Rewards and terms of N transitions, all on one device."""
 
-    def __init__(self, code: str, engine: str) -> None:
+    def __init__(self, code: str, engine: str, env: EngineEnv) -> None:
         reward = parse_source(code, engine).build()
         function = reward.function if isinstance(reward, FunctionReward) else type(reward).compute
         namespace: dict[str, Any] = function.__globals__
-        namespace.update({name: tensor_numpy for name, v in namespace.items() if v is np})
+        numpy = DeviceNumpy(env.device)
+        namespace.update({name: numpy for name, v in namespace.items() if v is np})
         self._compute = reward.compute
+        self._env = env
+        self._info: Mapping[str, torch.Tensor] = {}
+        self._data = BatchData(env.model, self._field)
 
     def __call__(
         self,
@@ -47,14 +74,23 @@ class TensorReward:
         info: Mapping[str, torch.Tensor],
         start: torch.Tensor,
     ) -> TensorRewards:
-        def own(tensor: torch.Tensor) -> Any:
-            """A copy: a reward must not change what the policy learns from."""
-            return tensor_numpy.asarray(tensor.clone())
-
-        known = {name: own(value) for name, value in info.items()}
-        known[EPISODE_START] = own(start)
-        total, terms = unpack(self._compute(own(obs), own(action), own(next_obs), known))
+        self._info = info
+        known = {name: _own(value) for name, value in info.items() if "." not in name}
+        known |= {EPISODE_START: _own(start), "mj_model": self._env.model, DATA: self._data}
+        total, terms = unpack(self._compute(_own(obs), _own(action), _own(next_obs), known))
         return _rows(total, start), {name: _rows(value, start) for name, value in terms.items()}
+
+    def _field(self, name: str) -> Any:
+        key = f"{DATA}.{name}"
+        if key not in self._info:
+            self._env.read_fields.add(name)  # from now on it stands in the info
+            return _own(self._env.field_tensor(name))
+        return _own(self._info[key])
+
+
+def _own(tensor: torch.Tensor) -> Any:
+    """A copy: a reward must not change what the policy learns from."""
+    return tensor_numpy.asarray(tensor.clone())
 
 
 def _rows(value: Any, like: torch.Tensor) -> torch.Tensor:
@@ -74,15 +110,15 @@ def decide_tensors(
     source = parse_source(code, engine)
     if not runner.batched:
         return None, "it is called once per environment"
-    if runner.stateful or runner.ends_episodes:
-        return None, "it keeps state or ends episodes"
-    if source.reads_simulator:
-        return None, "it reads the simulator's state, which is NumPy's"
+    if runner.ends_episodes:
+        return None, "it ends episodes"
+    if runner.stateful and (runner.has_reset or not source.reads_episode_start):
+        return None, "it keeps state, and does not read _episode_start to begin anew"
     generator = torch.Generator().manual_seed(0)
     groups = env.reset_tensors(0)
     start = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     try:
-        reward = TensorReward(code, engine)
+        reward = TensorReward(code, engine, env)
         for _ in range(COMPARED_STEPS):
             shape = env.num_envs, env.single_action_space.shape[0]
             action = (2 * torch.rand(shape, generator=generator) - 1).to(env.device)
