@@ -274,7 +274,9 @@ class _Run:
     def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
         if is_engine(self.config.engine):
-            read_facts(self.config.engine, self.config.env_id)  # its kernels are compiled by it
+            unsafe = self.options.unsafe_local
+            # Its kernels are compiled by it.
+            read_facts(self.config.engine, self.config.env_id, unsafe_local=unsafe)
         engine = surroundings(self.config.engine, folder, self.config.device)
         start = self.record.start_policy_path
         if start.is_file():

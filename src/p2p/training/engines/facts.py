@@ -168,7 +168,11 @@ def facts_folder(engine: str, env_id: str) -> Path:
 
 
 def read_facts(
-    engine: str, env_id: str, on_progress: Callable[[str, float], None] = lambda *_: None
+    engine: str,
+    env_id: str,
+    on_progress: Callable[[str, float], None] = lambda *_: None,
+    *,
+    unsafe_local: bool = False,
 ) -> Path:
     """The folder with an environment's facts; the first time, the engine is started for it."""
     if env_id not in engine_environments(engine):
@@ -192,7 +196,7 @@ def read_facts(
     try:
         run_child(
             engine, env_id=env_id, num_envs=FACTS_ENVS, steps=1, facts=True,
-            keep=keep, on_progress=on_progress,
+            keep=keep, on_progress=on_progress, unsafe_local=unsafe_local,
         )  # fmt: skip
     except EngineFailed as error:
         hint = f" (it needs {needs})" if needs else ""
