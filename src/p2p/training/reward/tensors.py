@@ -15,7 +15,7 @@ import torch
 from p2p.training.engines.engine_env import DATA
 from p2p.training.envs.batch_data import BatchData
 from p2p.training.reward.calls import unpack
-from p2p.training.reward_loader import EPISODE_START, FunctionReward, parse_source
+from p2p.training.reward_loader import EPISODE_START, FunctionReward, RewardSource, parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from p2p.training.reward.runner import RewardRunner
 
 tensor_numpy: Any = import_module("torch._numpy")  # by its name: it has no types
-COMPARED_STEPS = 8
+COMPARED_STEPS, EAGER_STEPS = 8, 2
+CAPTURES = True
+"""Whether calls are replayed as CUDA graphs where they can be."""
 TOLERANCE = 1e-4
 """Of a value's largest: tensors are float32, and so are the sums over them."""
 
@@ -61,12 +63,72 @@ class TensorReward:
         namespace: dict[str, Any] = function.__globals__
         numpy = DeviceNumpy(env.device)
         namespace.update({name: numpy for name, v in namespace.items() if v is np})
-        self._compute = reward.compute
-        self._env = env
+        self._reward, self._env = reward, env
         self._info: Mapping[str, torch.Tensor] = {}
         self._data = BatchData(env.model, self._field)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[torch.Tensor] = []
+        self._outputs: tuple[torch.Tensor, tuple[str, ...]] | None = None
 
     def __call__(
+        self,
+        obs: torch.Tensor,
+        action: torch.Tensor,
+        next_obs: torch.Tensor,
+        info: Mapping[str, torch.Tensor],
+        start: torch.Tensor,
+    ) -> TensorRewards:
+        if self._graph is None or self._outputs is None:
+            return self._eager(obs, action, next_obs, info, start)
+        given = [obs, action, next_obs, *info.values(), start]
+        for kept, tensor in zip(self._inputs, given, strict=True):
+            kept.copy_(tensor)
+        self._graph.replay()
+        values, names = self._outputs
+        total, *terms = values.clone()
+        return total, dict(zip(names, terms, strict=True))
+
+    def capture(
+        self,
+        obs: torch.Tensor,
+        action: torch.Tensor,
+        next_obs: torch.Tensor,
+        info: Mapping[str, torch.Tensor],
+        start: torch.Tensor,
+    ) -> None:
+        """Replay its calls as one CUDA graph from now on, where nothing in it waits for the GPU.
+
+        NumPy's interface over tensors costs more than the GPU's work of a step.
+        """
+        inputs = [tensor.clone() for tensor in (obs, action, next_obs, *info.values(), start)]
+        known = dict(zip(info, inputs[3:-1], strict=True))
+        state = vars(self._reward)
+        kept = {name: _own(v.tensor) for name, v in state.items() if _is_array(v)}
+        state.update(kept)
+        before = dict(state)
+        mode = torch.cuda.get_sync_debug_mode()
+        try:
+            torch.cuda.set_sync_debug_mode("error")  # a capture that fails leaves CUDA unusable
+            self._eager(*inputs[:3], known, inputs[-1])
+        except RuntimeError:
+            return
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+            changed = {name for name, value in state.items() if value is not before.get(name)}
+            state.clear()
+            state.update(before)
+        if not changed.issubset(kept):
+            return
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            total, terms = self._eager(*inputs[:3], known, inputs[-1])
+            values = torch.stack([total, *terms.values()])
+            for name, array in kept.items():  # the next replay begins where this one ends
+                array.tensor.copy_(state[name].tensor)
+        state.update(kept)
+        self._graph, self._inputs, self._outputs = graph, inputs, (values, tuple(terms))
+
+    def _eager(
         self,
         obs: torch.Tensor,
         action: torch.Tensor,
@@ -77,7 +139,7 @@ class TensorReward:
         self._info = info
         known = {name: _own(value) for name, value in info.items() if "." not in name}
         known |= {EPISODE_START: _own(start), "mj_model": self._env.model, DATA: self._data}
-        total, terms = unpack(self._compute(_own(obs), _own(action), _own(next_obs), known))
+        total, terms = unpack(self._reward.compute(_own(obs), _own(action), _own(next_obs), known))
         return _rows(total, start), {name: _rows(value, start) for name, value in terms.items()}
 
     def _field(self, name: str) -> Any:
@@ -88,49 +150,56 @@ class TensorReward:
         return _own(self._info[key])
 
 
+def _is_array(value: object) -> bool:
+    return isinstance(value, tensor_numpy.ndarray)
+
+
 def _own(tensor: torch.Tensor) -> Any:
     """A copy: a reward must not change what the policy learns from."""
     return tensor_numpy.asarray(tensor.clone())
 
 
 def _rows(value: Any, like: torch.Tensor) -> torch.Tensor:
-    tensor = value.tensor if isinstance(value, tensor_numpy.ndarray) else value
-    values = torch.as_tensor(tensor, device=like.device).to(torch.float32)
+    tensor = value.tensor if _is_array(value) else torch.as_tensor(value)
+    if not tensor.dim() and tensor.device.type == "cpu":  # a number: filled in, not copied over
+        return torch.full(like.shape, float(tensor), device=like.device)
+    values = tensor.to(like.device, torch.float32)
     if values.shape not in ((), like.shape):
         raise ValueError(f"a value of shape {tuple(values.shape)}")
     return values.expand(like.shape)
 
 
 def decide_tensors(
-    code: str, env: EngineEnv, runner: RewardRunner, *, engine: str
+    code: str, env: EngineEnv, runner: RewardRunner, *, engine: str, captured: bool = CAPTURES
 ) -> tuple[TensorReward | None, str]:
     """The reward on tensors, if it gives what it gives on NumPy arrays; if not, why."""
     from p2p.training.reward.calls import Transition
 
-    source = parse_source(code, engine)
-    if not runner.batched:
-        return None, "it is called once per environment"
-    if runner.ends_episodes:
-        return None, "it ends episodes"
-    if runner.stateful and (runner.has_reset or not source.reads_episode_start):
-        return None, "it keeps state, and does not read _episode_start to begin anew"
+    if problem := _unfit(parse_source(code, engine), runner):
+        return None, problem
     generator = torch.Generator().manual_seed(0)
     groups = env.reset_tensors(0)
     start = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     try:
         reward = TensorReward(code, engine, env)
-        for _ in range(COMPARED_STEPS):
+        for step in range(COMPARED_STEPS):
             shape = env.num_envs, env.single_action_space.shape[0]
             action = (2 * torch.rand(shape, generator=generator) - 1).to(env.device)
             reached = env.step_tensors(action)
             arguments = groups["actor"], action, reached.groups["actor"]
-            total, terms = reward(*arguments, env.tensor_info(), start)
+            info = env.tensor_info()
+            if captured and step == EAGER_STEPS and env.device != "cpu":
+                reward.capture(*arguments, info, start)
+            total, terms = reward(*arguments, info, start)
             before, after = (
                 value.cpu().numpy().astype(np.float64) for value in (arguments[0], arguments[2])
             )
             known = env.batch_info(), start.cpu().numpy()
             expected = runner(Transition(before, action.cpu().numpy(), after, *known))
             if problem := _difference((total, terms), expected):
+                if captured and step >= EAGER_STEPS and env.device != "cpu":
+                    runner.restart()
+                    return decide_tensors(code, env, runner, engine=engine, captured=False)
                 return None, problem
             start = reached.terminated | reached.truncated
             groups = env.restart_tensors(start)
@@ -138,6 +207,17 @@ def decide_tensors(
     except Exception as error:  # noqa: BLE001
         return None, f"on tensors: {type(error).__name__}: {error}"[:300]
     return reward, ""
+
+
+def _unfit(source: RewardSource, runner: RewardRunner) -> str:
+    """Why a reward is not even tried on tensors."""
+    if not runner.batched:
+        return "it is called once per environment"
+    if runner.ends_episodes:
+        return "it ends episodes"
+    if runner.stateful and (runner.has_reset or not source.reads_episode_start):
+        return "it keeps state, and does not read _episode_start to begin anew"
+    return ""
 
 
 def _difference(found: TensorRewards, expected: tuple[Any, Mapping[str, Any]]) -> str:
