@@ -113,7 +113,7 @@ def stock(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[s
             env.sim.step()
 
     alone = rate(physics, num_envs, seconds)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         wrapped = RslRlVecEnvWrapper(env, clip_actions=agent.clip_actions)
         runner_class = load_runner_cls(env_id) or MjlabOnPolicyRunner
         runner = runner_class(wrapped, asdict(agent), folder, where)
@@ -183,7 +183,7 @@ def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[st
             times.append((values["rollout_time"], values["train_time"]))
 
     torch.set_float32_matmul_precision("high")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         began = time.perf_counter()
         trainer = make_trainer(env_id, num_envs, iterations, folder, send)
         synchronize()
@@ -231,7 +231,7 @@ def parts(env_id: str, num_envs: int, iterations: int, _: float) -> dict[str, An
         setattr(owner, name, wrapped)
 
     torch.set_float32_matmul_precision("high")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         trainer = make_trainer(env_id, num_envs, iterations, folder, lambda _: None)
         engine, env = trainer.env, trainer.env.env
         for owner, name, label in [

@@ -102,7 +102,7 @@ class TensorReward:
         """
         inputs = [tensor.clone() for tensor in (obs, action, next_obs, *info.values(), start)]
         known = dict(zip(info, inputs[3:-1], strict=True))
-        state = vars(self._reward)
+        state: dict[str, Any] = getattr(self._reward, "__dict__", {})
         kept = {name: _own(v.tensor) for name, v in state.items() if _is_array(v)}
         state.update(kept)
         before = dict(state)
