@@ -9,7 +9,7 @@ steps and nothing else. Memory is what the GPU says is taken while it trains.
 Run it with the engine's own Python: it imports mjlab. Without a GPU it runs on the CPU, with as few
 environments as --envs says, which only tries the script.
 
-python benchmarks/gpu_simulators.py [--write] [--envs 4096 8192 16384] [--parts]
+python benchmarks/gpu_simulators.py [--write] [--envs N ...] [--parts] [--out RUNS | --from RUNS ...]
 """
 
 from __future__ import annotations
@@ -317,10 +317,17 @@ def main() -> None:
     parser.add_argument("--env", default=ENV_ID)
     parser.add_argument("--parts", action="store_true", help="also say where the time goes")
     parser.add_argument("--out", type=Path, help="also append each run to this file, as it ends")
+    parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="print those files")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(one(*json.loads(options.one))))
+        return
+    if options.sources:
+        lines = [json.loads(x) for file in options.sources for x in file.read_text().splitlines()]
+        machines = [line["machine"] for line in lines if "machine" in line]
+        runs = [line for line in lines if "machine" not in line]
+        finish(options, runs, machines[0], machines[-1])
         return
     start = machine()
     names = ("mjlab", "mujoco-warp", "warp-lang", "rsl-rl-lib", "torch")
@@ -329,6 +336,7 @@ def main() -> None:
         import torch
 
         start["cpu"] = f"{torch.cuda.get_device_name()}; {start['cpu']}"
+    keep(options.out, {"machine": start})
     runs: list[dict[str, Any]] = []
     wanted = [(kind, n) for n in options.envs for kind in options.kinds]
     if options.parts:
@@ -341,10 +349,18 @@ def main() -> None:
             print(error, flush=True)
             continue
         print(json.dumps(runs[-1]), flush=True)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps(runs[-1]) + "\n")
-    text = report(runs, described(start, machine()), options.env)
+        keep(options.out, runs[-1])
+    finish(options, runs, start, machine())
+
+
+def keep(file: Path | None, line: dict[str, Any]) -> None:
+    if file is not None:
+        with file.open("a") as out:
+            out.write(json.dumps(line) + "\n")
+
+
+def finish(options: argparse.Namespace, runs: list[dict[str, Any]], start: Any, end: Any) -> None:
+    text = report(runs, described(start, end), options.env)
     print(text)
     if options.write:
         write("gpu_simulators", text, {"machine": start, "env_id": options.env, "runs": runs})
