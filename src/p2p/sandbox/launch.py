@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.sandbox import enter, gpu
-from p2p.sandbox.options import Sandbox, SandboxUnavailable
+from p2p.sandbox.options import GIB, Sandbox, SandboxUnavailable
 from p2p.sandbox.process import SandboxedProcess
 
 if TYPE_CHECKING:
@@ -299,7 +299,11 @@ def start_gpu(*, unsafe_local: bool = False) -> tuple[list[str], str]:
         return [], f"there is no {gpu.CONTROL}"
     with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:
         sandbox = Sandbox(
-            folder=Path(name), gpu=True, wall_seconds=_START_SECONDS, unsafe_local=unsafe_local
+            folder=Path(name),
+            gpu=True,
+            memory_bytes=24 * GIB,
+            wall_seconds=_START_SECONDS,
+            unsafe_local=unsafe_local,
         )
         try:
             with start(gpu.__name__, {}, sandbox) as process:
