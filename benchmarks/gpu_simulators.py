@@ -9,7 +9,7 @@ steps and nothing else. Memory is what the GPU says is taken while it trains.
 Run it with the engine's own Python: it imports mjlab. Without a GPU it runs on the CPU, with as few
 environments as --envs says, which only tries the script.
 
-python benchmarks/gpu_simulators.py [--write] [--envs N ...] [--parts] [--out FILE | --from FILE ...]
+python benchmarks/gpu_simulators.py [--write] [--envs N ...] [--parts] [--out FILE | --from FILE]
 """
 
 from __future__ import annotations

@@ -61,9 +61,10 @@ class RslRlTrainer(BaseTrainer):
         self.on_tensors, why = decide_tensors(
             ctx.reward_code, self.env, self.reward, engine=self.config.engine
         )
-        if why:
-            self.note = f"{self.note}; " if self.note else ""
-            self.note += f"the reward is called through NumPy copies: {why}"
+        copies = f"the reward is called through NumPy copies: {why}" if why else ""
+        # A resumed run has them in its note already.
+        notes = dict.fromkeys([f"on {self.env.device}", *self.note.split("; "), copies])
+        self.note = "; ".join(filter(None, notes))
         seed = self.later_seed() if self.iteration else self.config.seed
         self.groups = self.env.reset_tensors(seed)
         self.algorithm = self._make_algorithm()
