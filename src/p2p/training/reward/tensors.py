@@ -109,7 +109,7 @@ class TensorReward:
         mode = torch.cuda.get_sync_debug_mode()
         try:
             torch.cuda.set_sync_debug_mode("error")  # a capture that fails leaves CUDA unusable
-            self._eager(*inputs[:3], known, inputs[-1])
+            self._eager(inputs[0], inputs[1], inputs[2], known, inputs[-1])
         except RuntimeError:
             return
         finally:
@@ -121,7 +121,7 @@ class TensorReward:
             return
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            total, terms = self._eager(*inputs[:3], known, inputs[-1])
+            total, terms = self._eager(inputs[0], inputs[1], inputs[2], known, inputs[-1])
             values = torch.stack([total, *terms.values()])
             for name, array in kept.items():  # the next replay begins where this one ends
                 array.tensor.copy_(state[name].tensor)
