@@ -280,8 +280,10 @@ def abstract():
 def passed():
     socket.send_fds(socket.socket(fileno=1), [b"x"], [0])
 attempts(abstract=abstract, named=lambda: socket.socket(socket.AF_UNIX).bind("named"),
+         packets=lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).bind("packets"),
          pair=socket.socketpair, passed=passed, sendmsg=raw(46, 211, 1, 0, 0),
-         recvmsg=raw(47, 212, 0, 0, 0), bind=raw(49, 200, 1, 0, 0))""",
+         recvmsg=raw(47, 212, 0, 0, 0), accept=raw(43, 202, 1, 0, 0))""",
+    "names of sockets": """attempts(bind=raw(49, 200, 1, 0, 0), listen=raw(50, 201, 1, 1))""",
     "names and event loops": """
 import asyncio, urllib.request
 def fetch():

@@ -26,10 +26,11 @@ SOME = [
 
 OPEN_WITH_A_GPU = {
     "limits of its own", "memory shared beyond the process", "locked and huge pages",
-    "programs in memory",
+    "programs in memory", "names of sockets",
 }  # fmt: skip
-"""Addresses are not bounded there, memory that a device reaches is shared and locked, and files in
-memory can be made; to run a program is refused as ever."""
+"""Addresses are not bounded there, memory that a device reaches is shared and locked, files in
+memory can be made, and a socket can wait for what cannot come; to run a program is refused as
+ever."""
 
 
 @pytest.fixture(scope="module")

@@ -228,7 +228,7 @@ def test_the_oldest_landlock_is_made_up_for(
         monkeypatch,
         tmp_path,
         "from p2p.sandbox import landlock, namespaces\n"
-        "landlock.abi = lambda: 1; namespaces.enter = lambda f: []",
+        "landlock.abi = lambda: 1; namespaces.enter = lambda *_: []",
     )
     readable = tmp_path / "library.py"
     readable.write_text("as it was")

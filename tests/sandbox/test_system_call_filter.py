@@ -131,7 +131,7 @@ def test_the_numbers_are_those_of_the_kernel_headers(machine_name: str, header: 
     defined = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
     real = {name: int(number) for name, number in defined}
     real.setdefault("newfstatat", real.get("fstatat", -1))
-    for table in (kernel.ALLOWED, kernel.CHECKED, kernel.SETUP):
+    for table in (kernel.ALLOWED, kernel.CHECKED, kernel.GPU_ALLOWED, kernel.SETUP):
         for name, number in kernel.numbers(table, machine_name).items():
             assert real[name] == number, name
 
@@ -150,3 +150,15 @@ def test_a_gpu_is_controlled_by_its_own_commands_only(machine: str) -> None:
     assert _run(machine, mmap, 0, 4096, 3, shared_and_anonymous, gpu=True) == ALLOWED
     assert _run(machine, mmap, 0, 4096, 3, shared_and_anonymous) == errno.EPERM
     assert _run(machine, mmap, 0, 4096, 3, growing, gpu=True) == errno.EPERM
+
+
+def test_a_gpus_driver_may_wait_at_a_socket_that_nobody_reaches(machine: str) -> None:
+    opened = _number(machine, "socket")
+    unix, internet, stream, packets, close_on_exec = 1, 2, 1, 5, 0x80000
+    assert _run(machine, opened, unix, packets | close_on_exec, gpu=True) == ALLOWED
+    assert _run(machine, opened, unix, packets | close_on_exec) == errno.EPERM
+    for domain, kind in ((unix, stream), (internet, stream), (internet, packets | close_on_exec)):
+        assert _run(machine, opened, domain, kind, gpu=True) == errno.EPERM
+    talking = {"x86_64": (42, 43, 44, 46, 45, 47, 288), "aarch64": (203, 202, 206, 211, 207, 212)}
+    for number in talking[machine]:
+        assert _run(machine, number, gpu=True) == errno.EPERM

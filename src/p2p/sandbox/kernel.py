@@ -47,12 +47,12 @@ ALLOWED = """
 CHECKED = """
     kill 62 129; tgkill 234 131; rt_sigqueueinfo 129 138; rt_tgsigqueueinfo 297 240; clone 56 220;
     mmap 9 222; prctl 157 167; ioctl 16 29; fcntl 72 25; prlimit64 302 261; close_range 436 436;
-    open 2 -; openat 257 56; mremap 25 216; fallocate 285 47
+    open 2 -; openat 257 56; mremap 25 216; fallocate 285 47; socket 41 198
 """
 
 # Besides, for a process that computes on a GPU: CUDA does not start without it.
 GPU_ALLOWED = """
-    memfd_create 319 279
+    memfd_create 319 279; bind 49 200; listen 50 201
 """
 
 # What the sandbox itself calls on its way in; refused to the code that runs afterwards.

@@ -94,7 +94,7 @@ def restrict(
         for path in listable:
             _allow(ruleset, path, _READ_DIR, version)
         for path in writable:
-            _allow(ruleset, path, _WRITE_FILE, version)
+            _allow(ruleset, path, _WRITE_FILE | _TRUNCATE, version)
         for path in devices:
             _allow(ruleset, path, _DEVICE, version)
         _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE, version)

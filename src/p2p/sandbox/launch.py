@@ -27,6 +27,7 @@ _FIXED_ENV = {
     "PYTHONHASHSEED": "0",  # the same run twice iterates its sets in the same order
     "PYTHONUNBUFFERED": "1",
     "MUJOCO_GL": "disable",  # nothing is drawn here, and looking for a display starts programs
+    "USER": "sandbox",  # libraries name folders by it, and the list of users is closed
     "JAX_PLATFORMS": "cpu",  # device files are closed: do not look for them
     "CUDA_VISIBLE_DEVICES": "",
     "OMP_NUM_THREADS": "1",

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+import socket
 import struct
 from typing import TYPE_CHECKING
 
@@ -127,9 +128,21 @@ def _gpu_conditions() -> dict[str, list[Instruction]]:
         _PERMIT,
         *_only_values(1, (*_IOCTL_ALLOWED, *_UNIFIED_MEMORY), errno.ENOTTY),
     ]
+    # CUDA waits at a socket for others that want its memory. Nobody can: it has a name that is not
+    # of the file system, in a network namespace of its own, and no connection can be accepted.
+    waiting = [
+        _argument(0),
+        (_IF_EQUAL, 1, 0, socket.AF_UNIX),
+        _FORBID,
+        *_only_values(1, (socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC,), errno.EPERM),
+    ]
     # Host memory that a device reaches is shared; the parent and a cgroup count it. Files in memory
     # (kernel.GPU_ALLOWED) count as deleted files do, towards the disk space.
-    return {"ioctl": commands, "mmap": _not_all_bits(3, _MAP_GROWSDOWN)}
+    return {
+        "ioctl": commands,
+        "mmap": _not_all_bits(3, _MAP_GROWSDOWN),
+        "socket": waiting,
+    }
 
 
 def _conditions(pid: int) -> dict[str, list[Instruction]]:
@@ -156,6 +169,7 @@ def _conditions(pid: int) -> dict[str, list[Instruction]]:
         # The owner of a file's signals can be any process of the same user: a way to signal it.
         # Locks of parts of a file are records in the kernel's memory, without a limit to them.
         "fcntl": _any_but_values(1, _OWNERS + _LOCKS),
+        "socket": [_FORBID],
         "open": _no_truncating_reader(1),
         "openat": _no_truncating_reader(2),
     }

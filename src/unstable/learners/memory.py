@@ -150,4 +150,5 @@ def free_memory(device: torch.device) -> int:
     share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
     if share is None:
         return free
-    return min(free, int(share(device) * total) - used)
+    number = torch.cuda.current_device() if device.index is None else device.index
+    return min(free, int(share(number) * total) - used)
