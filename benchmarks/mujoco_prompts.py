@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -33,12 +34,12 @@ Row = dict[str, Any]
 # --- reading --------------------------------------------------------------------------------------
 
 
-def rows_of(folder: Path) -> list[Row]:
-    """The finished prompts of a benchmark."""
+def rows_of(folder: Path, cpu: str) -> list[Row]:
+    """The finished prompts of a benchmark, which ran on such a CPU."""
     benchmark = read_benchmark(folder)
     if benchmark is None:
         raise SystemExit(f"{folder}: no benchmark.json that can be read")
-    cpu, seed = machine()["cpu"], int(benchmark.options.get("seed", 1))
+    seed = int(benchmark.options.get("seed", 1))
     when = f"{benchmark.created_at:%Y-%m-%d}"
     limit = benchmark.options.get("max_iterations")
     return [
@@ -128,10 +129,15 @@ def report(rows: list[Row]) -> str:
     cases = load_suite(SUITE)
     by_case = {case.number: [r for r in rows if r["case"] == case.number] for case in cases}
     missing = [
-        f"{case.env_id}: {case.instruction} (seed {seed})"
-        for case in cases
+        f"seed {seed}: {', '.join(f'{n} of {env_id}' for env_id, n in left.items())}"
         for seed in seeds
-        if seed not in {row["seed"] for row in by_case[case.number]}
+        if (
+            left := Counter(
+                case.env_id
+                for case in cases
+                if seed not in {row["seed"] for row in by_case[case.number]}
+            )
+        )
     ]
     disputed = [
         f"{row['env_id']}: {row['prompt']} (seed {row['seed']}): {kind}; {row['measured']}"
@@ -179,7 +185,7 @@ def report(rows: list[Row]) -> str:
         "",
         *([f"- {line}" for line in disputed] or ["- nowhere"]),
         "",
-        *(["Not run: " + "; ".join(missing) + ".", ""] if missing else []),
+        *(["Not run yet: " + "; ".join(missing) + ".", ""] if missing else []),
         table(
             ["prompt", "", "outcome", "score", "ground truth", "iterations", "minutes"],
             [of_prompt(by_case[case.number]) for case in cases if by_case[case.number]],
@@ -192,6 +198,7 @@ def report(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="*", type=Path, help="folders of benchmarks")
+    parser.add_argument("--cpu", help="that they ran on; default: this one's")
     parser.add_argument("--rows", nargs="*", default=[], type=Path, help="written elsewhere")
     parser.add_argument("--fresh", action="store_true", help="do not take over earlier rows")
     parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
@@ -199,7 +206,7 @@ def main() -> None:
     kept = RESULTS / f"{SUITE}.json"
     earlier = [] if args.fresh or not kept.exists() else json.loads(kept.read_text())["rows"]
     elsewhere = [row for path in args.rows for row in json.loads(path.read_text())["rows"]]
-    here = [row for folder in args.folders for row in rows_of(folder)]
+    here = [row for folder in args.folders for row in rows_of(folder, args.cpu or machine()["cpu"])]
     merged = {(row["case"], row["seed"]): row for row in (*earlier, *elsewhere, *here)}
     if not merged:
         parser.error("no finished prompt: name folders of benchmarks, or --rows")
