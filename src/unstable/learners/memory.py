@@ -150,5 +150,6 @@ def free_memory(device: torch.device) -> int:
     share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
     if share is None:
         return free
-    number = torch.cuda.current_device() if device.index is None else device.index
-    return min(free, int(share(number) * total) - used)
+    # It wants a device's number, which plain "cuda" has not.
+    numbered = device if ":" in str(device) else f"cuda:{torch.cuda.current_device()}"
+    return min(free, int(share(numbered) * total) - used)
