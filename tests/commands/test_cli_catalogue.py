@@ -66,7 +66,7 @@ def test_rewards_are_listed_and_printed_as_they_are(p2p: Cli) -> None:
 def test_doctor_looks_at_everything(p2p: Cli) -> None:
     outcome = p2p("doctor", "--json")
     found = {item["name"]: item for item in outcome.json}
-    assert set(found) == {"packages", "machine", "sandbox", "rendering", "model", "runs"}
+    assert set(found) == {"packages", "machine", "sandbox", "gpu", "rendering", "model", "runs"}
     assert outcome.status == (0 if all(i["ok"] for i in outcome.json if i["needed"]) else 1)
 
 
