@@ -528,6 +528,11 @@ def test_one_that_rears_is_not_to_be_level_and_tries_often() -> None:
     assert not any("tilt" in criterion.measure for criterion in proposal.criteria)
 
 
+def test_two_poles_are_trained_from_many_starts() -> None:
+    assert propose("balance", "InvertedDoublePendulum-v5").training == {"training_horizon": 40}
+    assert propose("balance", "InvertedPendulum-v5").training == {}
+
+
 def test_legs_that_swing_without_passing_each_other_earn_nothing() -> None:
     env_id, prompt = "Walker2d-v5", "walk forward"
     code = reward_for(prompt, env_id, propose(prompt, env_id).criteria)

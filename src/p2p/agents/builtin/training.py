@@ -20,6 +20,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     # Which side comes next only the time says.
     "sway": {"observe_time": True},
 }
+STARTS_SECONDS = 2.0
+"""How long a training episode of several poles is: they fall at the start or not at all, and who
+balances for minutes unlearns the starts that are hard."""
 LONGER: Mapping[str, float] = {"sway": 3.0}
 """How many times the steps of its environment's quick settings a motion takes."""
 
@@ -38,6 +41,8 @@ def training_for(parsed: Parsed, model: Morphology) -> dict[str, Any]:
         settings |= SETTINGS.get(motion, {})
     if len(parsed.parts) > 1:
         settings |= SEQUENCE
+    elif len(model.poles) > 1:
+        settings["training_horizon"] = round(STARTS_SECONDS / model.spec.dt)
     elif not model.may_end_early:
         for seconds in (LOSABLE_SECONDS[motion] for motion in motions if motion in LOSABLE_SECONDS):
             settings["training_horizon"] = min(round(seconds / model.spec.dt), model.horizon)
