@@ -6,7 +6,7 @@ Each FOLDER is that of a `p2p benchmark --model builtin --seed N`, finished or n
 are not measured yet are measured. The suite takes hours on two cores, so folders may cover parts
 of it and come from several machines: `--rows` adds what this script wrote elsewhere. With --write,
 rows are kept in results/mujoco_prompts.json and added to by the next call; a later row of the same
-prompt and seed replaces an earlier one.
+prompt and seed replaces an earlier one, which a `--note` should say.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def of_prompt(rows: list[Row]) -> list[str]:
     ]
 
 
-def report(rows: list[Row]) -> str:
+def report(rows: list[Row], notes: list[str]) -> str:
     seeds = sorted({row["seed"] for row in rows})
     cases = load_suite(SUITE)
     by_case = {case.number: [r for r in rows if r["case"] == case.number] for case in cases}
@@ -172,6 +172,7 @@ def report(rows: list[Row]) -> str:
         "",
         *(f"- {line}" for line in machines),
         "- no cost: no language model is asked",
+        *(f"- {note}" for note in notes),
         "",
         table(["goal", "measured", "asked", ""], goals(rows)),
         "",
@@ -200,21 +201,23 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path, help="folders of benchmarks")
     parser.add_argument("--cpu", help="that they ran on; default: this one's")
     parser.add_argument("--rows", nargs="*", default=[], type=Path, help="written elsewhere")
+    parser.add_argument("--note", action="append", default=[], help="to stand above the table")
     parser.add_argument("--fresh", action="store_true", help="do not take over earlier rows")
     parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
     args = parser.parse_args()
     kept = RESULTS / f"{SUITE}.json"
-    earlier = [] if args.fresh or not kept.exists() else json.loads(kept.read_text())["rows"]
+    record = {} if args.fresh or not kept.exists() else json.loads(kept.read_text())
+    earlier, notes = record.get("rows", []), [*record.get("notes", []), *args.note]
     elsewhere = [row for path in args.rows for row in json.loads(path.read_text())["rows"]]
     here = [row for folder in args.folders for row in rows_of(folder, args.cpu or machine()["cpu"])]
     merged = {(row["case"], row["seed"]): row for row in (*earlier, *elsewhere, *here)}
     if not merged:
         parser.error("no finished prompt: name folders of benchmarks, or --rows")
     rows = [merged[key] for key in sorted(merged)]
-    text = report(rows)
+    text = report(rows, notes)
     print(text)
     if args.write:
-        write(SUITE, text, {"rows": rows})
+        write(SUITE, text, {"notes": notes, "rows": rows})
 
 
 if __name__ == "__main__":

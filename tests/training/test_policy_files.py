@@ -116,7 +116,7 @@ def test_a_zip_that_clips_loads_without_this_package(tmp_path: Path) -> None:
 
 
 def test_writing_a_zip_does_not_import_torchs_compiler(tmp_path: Path) -> None:
-    """It would take as long as all the rest of an export, in every run."""
+    """It takes more than a second, in every run."""
     config = TrainConfig(env_id="Hopper-v5", max_episode_steps=STEPS)
     lively_policy(config).save(tmp_path / "policy.safetensors")
     code = f"""

@@ -1,8 +1,8 @@
 """A run in one process where playing goes on while the learner updates: for one GPU.
 
 Engine and learner have the base model's weights once. A new adapter goes from one to the other in
-memory. Games go on with the policy they began with, so steps are some updates old; those that are
-too old are dropped (`max_staleness`).
+memory. A game keeps the policy it began with, so steps are some updates old; those that are too old
+are dropped (`max_staleness`).
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def policy_from_sb3(model: Any, obs_rms: Any | None, config: TrainConfig) -> Pol
 
 
 def _spare_the_compiler() -> None:
-    """Let optimizers be made and saved without importing torch's compiler: half of an export.
+    """Let optimizers be made and saved without importing torch's compiler, which is slow.
 
     Torch imports it for nothing but to mark these methods as not to be compiled. Where a version
     of torch does it otherwise, the import is only not spared.
