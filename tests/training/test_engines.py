@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from p2p.cli import app
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.records.iteration_record import IterationRecord
+from p2p.sandbox import SandboxUnavailable, launch
 from p2p.settings import get_settings
 from p2p.training.engines import facts, install
 from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
@@ -30,6 +31,7 @@ from p2p.training.engines.table import (
     find_installed,
     installed,
 )
+from p2p.training.evaluation import record_episodes
 from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner
@@ -152,6 +154,49 @@ def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(n
     assert (link / "a.o").read_bytes() == b"code"
     assert around.env["WARP_CACHE_PATH"] == str(no_engines / "next" / "kernels")
     assert around.readable == (home / "kernels",)
+
+
+@pytest.fixture
+def no_sandbox(no_engines, tmp_path, monkeypatch):
+    """A kernel without Landlock, and an engine whose Python lacks the engine's packages."""
+    script = tmp_path / "enter_without.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
+        "from p2p.sandbox import landlock; landlock.abi = lambda: 0\n"
+        "from p2p.sandbox import enter; enter._main()\n"
+    )
+    monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))
+    (no_engines / "mjlab").mkdir(parents=True)
+    bare = getattr(
+        sys, "_base_executable", sys.executable
+    )  # nothing to import, nothing to wait for
+    record = {"engine": "mjlab", "version": "1.6.0", "python": bare, "versions": {}}
+    (no_engines / "mjlab" / "engine.json").write_text(json.dumps(record))
+
+
+def test_an_engine_plays_without_a_sandbox_only_where_that_is_said(no_sandbox):
+    config, play = TrainConfig(env_id=TRIAL), {"episodes": 1, "seed": 0}
+    with pytest.raises(SandboxUnavailable, match="Landlock"):
+        record_episodes(config, "zero", **play)
+    with pytest.raises(facts.EngineFailed, match="No module named"):
+        record_episodes(config, "zero", **play, unsafe_local=True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["envs", TRIAL],
+        ["run", "keep the pole up", "--env", TRIAL, "--model", "builtin"],
+    ],
+)
+def test_a_command_starts_an_engine_without_a_sandbox_only_where_that_is_said(no_sandbox, command):
+    def told(*words: str) -> str:
+        result = CliRunner().invoke(app, [*command, *words])
+        assert result.exit_code
+        return f"{result.output} {result.exception}"
+
+    assert "No module named" not in told()
+    assert "No module named" in told("--unsafe-local")
 
 
 def test_elu_is_what_torch_computes():

@@ -39,10 +39,18 @@ def choose_environment(client: LLMClient, prompt: str) -> EnvironmentChoice:
     return client.ask(asked).value
 
 
-def elicit(client: LLMClient, prompt: str, env_id: str, *, pictures: bool = False) -> Intent:
+def elicit(
+    client: LLMClient,
+    prompt: str,
+    env_id: str,
+    *,
+    pictures: bool = False,
+    unsafe_local: bool = False,
+) -> Intent:
     """What the prompt means in this environment, as 5 to 10 criteria.
 
-    `pictures`: whether a judge will look, so that a criterion may be left to it.
+    `pictures`: whether a judge will look, so that a criterion may be left to it. `unsafe_local` is
+    for environments of an engine, which are played in its own process.
 
     Raises:
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
@@ -52,7 +60,7 @@ def elicit(client: LLMClient, prompt: str, env_id: str, *, pictures: bool = Fals
     request = IntentRequest(prompt=prompt, env_id=env_id, pictures=pictures)
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
-        facts.append(unaided(env_id))
+        facts.append(unaided(env_id, unsafe_local=unsafe_local))
     sections = {"environment": "\n\n".join(facts)}
 
     def check(proposal: IntentProposal) -> None:

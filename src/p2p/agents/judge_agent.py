@@ -82,7 +82,9 @@ def judge_run(
     played = []
     folder.mkdir(parents=True, exist_ok=True)
     acting = Policy.load(policy / "policy.safetensors" if policy.is_dir() else policy)
-    each_episode = play_episodes(config, acting, episodes=episodes, seed=seed)
+    each_episode = play_episodes(
+        config, acting, episodes=episodes, seed=seed, unsafe_local=loop.unsafe_local
+    )
     for number, trajectory in enumerate(each_episode, seed):
         file = folder / f"trajectory_seed_{number}.npz"
         trajectory.save(file)

@@ -20,7 +20,7 @@ from p2p.inference.llm_client import LLMClient
 from p2p.prompts.env_facts import body_facts, listing, tags_text
 from p2p.sandbox import explain_problems
 from p2p.training.env_spec import spec_for
-from p2p.training.evaluation import evaluation_seed, record_episodes
+from p2p.training.evaluation import Behaviour, evaluation_seed, record_episodes
 from p2p.training.trajectory import RecordedEpisode
 
 EPISODES = 2
@@ -50,7 +50,7 @@ def write_judge(
     measured = intent.model_copy(update={"criteria": intent.measured})
     judge = JudgeAuthor(client, measured, config, unsafe_local=unsafe_local)
     judge.amended, judge.amendments = code, amendments
-    with _trial(config) as judge.trial:
+    with _trial(config, unsafe_local=unsafe_local) as judge.trial:
         return judge.write(review=review)
 
 
@@ -108,10 +108,13 @@ class JudgeAuthor(CodeAuthor):
 
 
 @contextmanager
-def _trial(config: TrainConfig) -> Iterator[Trial]:
+def _trial(config: TrainConfig, *, unsafe_local: bool) -> Iterator[Trial]:
     """Recorded once, for all checks of a judge."""
-    zero = record_episodes(config, "zero", episodes=EPISODES, seed=SEED)
-    random = record_episodes(config, "random", episodes=EPISODES, seed=SEED)
+    acts: tuple[Behaviour, ...] = ("zero", "random")
+    zero, random = (
+        record_episodes(config, act, episodes=EPISODES, seed=SEED, unsafe_local=unsafe_local)
+        for act in acts
+    )
     played = {f"zero actions, episode {i + 1}": episode for i, episode in enumerate(zero)}
     played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
     # As if the episode had ended at once.

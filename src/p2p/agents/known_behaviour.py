@@ -93,11 +93,14 @@ def shortened(config: TrainConfig) -> TrainConfig:
 
 
 @cache
-def unaided(env_id: str) -> str:
+def unaided(env_id: str, *, unsafe_local: bool = False) -> str:
     """What can be measured before any training: a table for whoever chooses thresholds."""
     config = shortened(TrainConfig(env_id=env_id))
     acts: tuple[Literal["zero", "random"], ...] = ("zero", "random")
-    played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
+    played = [
+        record_episodes(config, act, episodes=EPISODES, seed=SEED, unsafe_local=unsafe_local)
+        for act in acts
+    ]
     lines = [
         f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest)",
         "quantity | zero actions | random actions",
@@ -218,7 +221,9 @@ def judge(
     with tempfile.TemporaryDirectory(prefix="p2p-rank-") as folder:
         files, summaries = [], []
         for name, act in acts.items():
-            played = record_episodes(short, act, episodes=EPISODES, seed=SEED)
+            played = record_episodes(
+                short, act, episodes=EPISODES, seed=SEED, unsafe_local=unsafe_local
+            )
             for i, trajectory in enumerate(played):
                 files.append(Path(folder) / f"{name}_{i}.npz")
                 trajectory.save(files[-1])

@@ -210,7 +210,8 @@ def make_request(
         request = SessionRequest(prompt=text, criteria=criteria, **values)
         request.check_models()
         if request.environment is not None:
-            check_environment(request.environment)
+            unsafe_local = bool(request.settings.get("unsafe_local"))
+            check_environment(request.environment, unsafe_local=unsafe_local)
         loop_config(request.environment, **request.options())
     return request
 
@@ -247,9 +248,14 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def check_environment(env_id: str) -> None:
-    """Raise UsageError, with near matches or what to install, for an id that is not there."""
+def check_environment(env_id: str, *, unsafe_local: bool = False) -> None:
+    """Raise UsageError, with near matches or what to install, for an id that is not there.
+
+    With `unsafe_local` an engine's facts are read now: whoever asks for them later does not know
+    that the sandbox may be missing.
+    """
     from p2p.config import engine_of
+    from p2p.training.engines.facts import read_facts
     from p2p.training.engines.table import EngineMissing, engine_environments, installed, is_engine
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
@@ -261,6 +267,8 @@ def check_environment(env_id: str) -> None:
             raise UnknownEnvironmentError(env_id, engine_environments(engine))
         else:
             installed(engine)
+            if unsafe_local:
+                read_facts(engine, env_id, unsafe_local=True)
 
 
 def read_prompt(prompt: str | None) -> str:

@@ -163,7 +163,9 @@ def submit(
         from p2p.commands.train import new_run
         from p2p.scheduler.controllers import training_job
 
-        chosen, code = new_run(reward, options, config=config, preset=preset)
+        chosen, code = new_run(
+            reward, options, config=config, preset=preset, unsafe_local=unsafe_local
+        )
         flags = ["--no-videos"] if options.get("videos") is False else []
         flags += ["--unsafe-local"] if unsafe_local else []
         return training_job(chosen, code, folder, job_options, flags=flags)

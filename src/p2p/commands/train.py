@@ -142,7 +142,9 @@ def train(
             "env_id": env, "engine": engine, "total_timesteps": steps, "seed": seed,
             "settings": setting,
         }  # fmt: skip
-        chosen, code = new_run(reward, options, config=config, preset=preset)
+        chosen, code = new_run(
+            reward, options, config=config, preset=preset, unsafe_local=unsafe_local
+        )
         base = runs_dir or get_settings().runs_dir
         record = IterationRecord(base / new_session_id() / "iter_1")
     summary = _follow(chosen, code, record, run_options)
@@ -206,7 +208,12 @@ def read_config(record: IterationRecord, what: str) -> TrainConfig:
 
 
 def new_run(
-    reward: str | None, options: Mapping[str, Any], *, config: Path | None, preset: bool
+    reward: str | None,
+    options: Mapping[str, Any],
+    *,
+    config: Path | None,
+    preset: bool,
+    unsafe_local: bool = False,
 ) -> tuple[TrainConfig, str]:
     """Configuration and source that the arguments describe.
 
@@ -229,7 +236,7 @@ def new_run(
         if (value := options.get(name)) is not None
     }
     fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
-    check_environment(fields["env_id"])
+    check_environment(fields["env_id"], unsafe_local=unsafe_local)
     preset = preset or is_engine(engine_of(fields["env_id"]))
     with usage_errors(where=f"--config {config}" if config else "configuration"):
         chosen = _with_preset(fields) if preset else TrainConfig.model_validate(fields)

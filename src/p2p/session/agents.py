@@ -99,7 +99,13 @@ class SessionAgents:
     def elicit(self, prompt: str, env_id: str) -> Intent:
         from p2p.agents.intent_elicitor import elicit
 
-        return elicit(self.client, prompt, env_id, pictures=bool(self.loop.vlm_model))
+        return elicit(
+            self.client,
+            prompt,
+            env_id,
+            pictures=bool(self.loop.vlm_model),
+            unsafe_local=self.loop.unsafe_local,
+        )
 
     def write_reward(
         self,

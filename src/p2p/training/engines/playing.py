@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def play_in_engine(
-    config: TrainConfig, act: Policy | str, *, rows: int, episodes: int, seed: int
+    config: TrainConfig,
+    act: Policy | str,
+    *,
+    rows: int,
+    episodes: int,
+    seed: int,
+    unsafe_local: bool = False,
 ) -> Iterator[RecordedEpisode]:
     """Play episodes as `play_episodes` does; a child of the engine steps."""
     with tempfile.TemporaryDirectory(prefix="p2p-played-") as name:
@@ -43,6 +49,13 @@ def play_in_engine(
             "episodes": episodes,
             "seed": seed,
         }
-        run_child(config.engine, play=play, prepare=prepare, keep=keep, device=config.device)
+        run_child(
+            config.engine,
+            play=play,
+            prepare=prepare,
+            keep=keep,
+            device=config.device,
+            unsafe_local=unsafe_local,
+        )
         for file in files:
             yield RecordedEpisode.load(file)
