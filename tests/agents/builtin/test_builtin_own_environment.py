@@ -47,6 +47,7 @@ MODEL = """
 </mujoco>
 """
 ENV = "OwnSled-v0"
+BLIND = "BlindSled-v0"
 
 
 class OwnSled(MujocoEnv):
@@ -71,13 +72,22 @@ class OwnSled(MujocoEnv):
         return self._get_obs()
 
 
+class BlindSled(OwnSled):
+    """Sees how it leans, but not which way it faces; it may begin facing anywhere."""
+
+    def _get_obs(self) -> np.ndarray:
+        return np.concatenate([self.data.xmat[1], np.zeros(8)])
+
+
 @pytest.fixture(scope="module", autouse=True)
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     model: Path = tmp_path_factory.mktemp("own") / "sled.xml"
     model.write_text(MODEL)
-    gym.register(ENV, entry_point=OwnSled, kwargs={"model_path": str(model)}, max_episode_steps=50)
+    for env_id, sled in ((ENV, OwnSled), (BLIND, BlindSled)):
+        gym.register(env_id, sled, kwargs={"model_path": str(model)}, max_episode_steps=50)
     yield
-    del gym.registry[ENV]
+    for env_id in (ENV, BLIND):
+        del gym.registry[env_id]
     for cached in (get_env_spec, morphology_of, quantities_of, usual_pose):
         cached.cache_clear()
 
@@ -136,3 +146,23 @@ def test_an_environment_that_is_seen_to_end_early_is_asked_to_last(
     assert morphology_of(pole).may_end_early
     proposal = write_criteria(IntentRequest(prompt="balance the pole", env_id=pole))
     assert "keeps_the_pole_up_to_the_end" in {criterion.id for criterion in proposal.criteria}
+
+
+def test_forward_is_where_it_faces_for_one_that_does_not_see_which_way_that_is() -> None:
+    assert morphology_of(ENV).knows_heading
+    assert not morphology_of(BLIND).knows_heading
+    trajectory = {"qvel": np.zeros((1, 8)), "heading": np.array([np.pi / 2])}
+    trajectory["qvel"][:, :2] = 0.5, 2.0  # mostly along +y, which is where it faces
+    speeds = {}
+    for key in ("forward_speed", "left_speed"):
+        code = str(quantities_of(BLIND)[key].judge_code(trajectory))
+        speeds[key] = float(eval(code, {"np": np, "trajectory": trajectory})[0])  # noqa: S307 - our own text
+    assert speeds == pytest.approx({"forward_speed": 2.0, "left_speed": -0.5})
+    titles = {
+        c.title for c in write_criteria(IntentRequest(prompt="go ahead", env_id=BLIND)).criteria
+    }
+    assert "Keeps its direction" in titles  # else going round in circles would be forward
+    seeing = {
+        c.title for c in write_criteria(IntentRequest(prompt="go ahead", env_id=ENV)).criteria
+    }
+    assert "Keeps its direction" not in seeing

@@ -24,6 +24,7 @@ from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, Rew
 from p2p.contracts import Criterion
 from p2p.training.env_spec import get_env_spec, list_env_ids
 from p2p.training.reward.check import check_reward
+from p2p.training.reward_loader import load_from_code
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.vec_env import make_batched_env
 
@@ -566,6 +567,31 @@ def test_one_on_two_legs_steps_with_both_unless_it_is_asked_not_to(
     criteria = propose(prompt, "Walker2d-v5").criteria
     assert any(c.title.startswith("Steps with both legs") for c in criteria) == steps
     assert not any(c.title.startswith("Steps") for c in propose(prompt, "Hopper-v5").criteria)
+
+
+def test_legs_earn_by_swinging_in_turn_up_to_a_usual_rate_and_by_nothing_else() -> None:
+    criteria = propose("walk forward", "Walker2d-v5").criteria
+    reward = load_from_code(reward_for("walk forward", "Walker2d-v5", criteria))
+    weight = terms_for("walk forward", "Walker2d-v5")["stride"].weight
+    time = np.arange(1000) * get_env_spec("Walker2d-v5").dt
+
+    def pay(lead: np.ndarray) -> float:
+        """Of the term for steps, a step on average, as a share of its weight."""
+        total = 0.0
+        for step, angle in enumerate(lead):
+            seen = np.zeros(17)
+            seen[5] = angle  # of the left thigh; the right one stays
+            info = {"x_velocity": 0.0, "_episode_start": np.asarray(step == 0)}
+            total += float(reward(np.zeros(17), np.zeros(6), seen, info)[1]["stride"])
+        return total / len(lead) / weight
+
+    usual, fast, flailing = (
+        pay(0.4 * np.sin(2 * np.pi * per_second * time)) for per_second in (0.5, 1.0, 8.0)
+    )
+    assert 0.5 < usual < fast <= 1.0
+    assert flailing <= 1.01 * fast  # whoever swings faster than anybody walks earns no more
+    assert pay(0.2 * np.sin(2 * np.pi * 4 * time)) < 0.03  # trembling on one spot, paid once
+    assert pay(np.full(1000, 0.5)) < 0.03
 
 
 def test_a_count_is_the_threshold() -> None:

@@ -78,6 +78,14 @@ class Morphology:
         """The root's free joint."""
         return next((joint for joint in self.root_joints if joint.type == "free"), None)
 
+    @cached_property
+    def knows_heading(self) -> bool:
+        """Whether the policy observes which way of the world it faces."""
+        if self.free is None or "heading" not in self.spec.quantities:
+            return True
+        quaternion = (f"qpos[{self.free.qpos_address + 3 + part}]" for part in range(4))
+        return all(self.observed(source) is not None for source in quaternion)
+
     def root_axis(self, kind: str, axis: int) -> tuple[JointEntry, float] | None:
         """The root's slide or hinge along a world axis, and its sign."""
         for joint in self.root_joints:

@@ -75,6 +75,9 @@ BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3
 HOPPING = Row("Hops off the ground", "share", "clearance", 0.2, low=0.05)
 IN_THE_AIR = Row("Leaves the ground", "mean", "flight", 0.2, "gait", 0.5)
 CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15)
+KEEPS_ITS_DIRECTION = Limit(
+    "Keeps its direction", "miss", "turn_left_rate", 0.15, "gait", 0.3, low=0.0
+)
 SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
 
 
@@ -135,7 +138,10 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         _rate(title, "speed", quantity, wanted, slow if stated is None else 0.15),
         _keeps("Keeps going", quantity, wanted),
     )
-    if quantity in ("forward_speed", "backward_speed"):
+    if not builder.model.knows_heading:
+        if not builder.turning:
+            builder.add(KEEPS_ITS_DIRECTION)
+    elif quantity in ("forward_speed", "backward_speed"):
         limit = max(0.5 * wanted, 0.08 * builder.model.pace)
         builder.add(Limit("Keeps its line", "miss", "left_speed", limit, "gait", 0.15, low=0.0))
 

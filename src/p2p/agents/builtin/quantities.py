@@ -9,7 +9,7 @@ text serves one step, a batch and an episode. The environment's own quantities a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from string import Formatter
@@ -61,10 +61,8 @@ class Quantity:
     """From where on it is much, and above which the environment ends the episode."""
     turning: float | None = None
     """For what turns: the rate that is well on the way to a full turn, in rad/s."""
-    rate: str = ""
-    """The quantity that says how fast it grows, for what is to swing."""
     swing_speed: float = 0.3
-    """For what is to swing: up to which speed it earns more."""
+    """For what is to swing: up to which speed it earns more; faster legs would only flail."""
     least_weight: float = 0.0
     """Of its term in a reward, where nothing else can be learnt without it."""
     felt_as: str = ""
@@ -128,6 +126,12 @@ def _observed(model: Morphology, source: str) -> str | None:
     return None if index is None else f"{{next_obs}}[..., {index}]"
 
 
+def _columns(indices: Sequence[int]) -> str:
+    """As an index: a slice where they are in a row, which on a GPU copies nothing."""
+    first, last = indices[0], indices[-1] + 1
+    return f"{first}:{last}" if list(indices) == list(range(first, last)) else str(list(indices))
+
+
 def _signed(sign: float, code: Code) -> Code:
     return _formula("-{}", code) if sign < 0 else code
 
@@ -158,6 +162,12 @@ one that is paid up to a cap turns more than twice as fast as asked to stay abov
 _STROKES = 20.0
 """How many times the mean of a speed it comes to within a stroke in the water."""
 
+_FACING = (
+    "({0} * np.cos({2}) + {1} * np.sin({2}))",
+    "({1} * np.cos({2}) - {0} * np.sin({2}))",
+)
+"""Ahead and to the left of one that faces {2}, of a velocity {0}, {1} in the world."""
+
 _VERTICAL = (
     "2 * ({1} * {3} - {0} * {2})",
     "2 * ({2} * {3} + {0} * {1})",
@@ -181,7 +191,15 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     # In the water, every stroke also pulls back.
     headroom = 1.6 if model.height_joint else _STROKES
     velocities = {axis: code for axis in range(2) if (code := _velocity(model, axis))}
-    for axis, code in velocities.items():
+    ways = velocities
+    if (
+        not model.knows_heading
+    ):  # forward is where it faces: it cannot tell where +x of the world is
+        ways = {
+            axis: _formula(form, velocities[0], velocities[1], Code("{heading}", "{heading}"))
+            for axis, form in enumerate(_FACING)
+        }
+    for axis, code in ways.items():
         for (key, words), sign in zip(_WAYS[axis], (1, -1), strict=True):
             symbol = f"{'-' if sign < 0 else ''}v_{'xy'[axis]}"
             yield Quantity(key, words, "m/s", _signed(sign, code), symbol, headroom=headroom)
@@ -192,7 +210,7 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     symbol = r"\|v_{xy}\|" if planar else r"\|v_x\|"
     yield Quantity("ground_speed", "speed over ground", "m/s", speed, symbol)
     assert model.root is not None
-    parts = f"{{body_velocity}}[..., {[part.id for part in model.below(model.root)]}, :]"
+    parts = f"{{body_velocity}}[..., {_columns([p.id for p in model.below(model.root)])}, :]"
     moving = f"np.mean(np.linalg.norm({parts}, axis=-1), axis=-1)"
     yield Quantity("parts_speed", "speed of its parts on average", "m/s", Code(moving, moving),
                    r"\overline{\|v\|}")  # fmt: skip
@@ -200,10 +218,10 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     turn = model.root_axis("hinge", 2)
     if planar and turn is not None:
         heading = _signed(turn[1], _state(model, "qpos", turn[0].qpos_address))
-        ahead = _formula("({0} * np.cos({2}) + {1} * np.sin({2}))", *velocities.values(), heading)
+        ahead = _formula(_FACING[0], *velocities.values(), heading)
         yield Quantity("ahead_speed", "speed in the direction it faces", "m/s", ahead, "v_h",
                        headroom=headroom)  # fmt: skip
-    if planar:
+    if planar and model.knows_heading:
         for axis, (key, words) in enumerate(_STRAYS):
             yield _stray(model, axis, key, words)
 
@@ -362,13 +380,9 @@ def _poles(model: Morphology) -> Iterator[Quantity]:
     yield Quantity("cart_offset", "distance of the cart from the middle", "m", offset, r"\|x\|")
     yield Quantity("cart_speed", "speed of the cart", "m/s", speed, r"\|v\|")
     place = _state(model, "qpos", cart.qpos_address)
-    velocity = _state(model, "qvel", cart.qvel_address)
     for side, sign, symbol in (("right", 1.0, ""), ("left", -1.0, "-")):
-        key = f"cart_{side}"
-        yield Quantity(key, f"offset of the cart to the {side}", "m", _signed(sign, place),
-                       f"{symbol}x", rate=f"{key}_velocity")  # fmt: skip
-        yield Quantity(f"{key}_velocity", f"velocity of the cart to the {side}", "m/s",
-                       _signed(sign, velocity), f"{symbol}v")  # fmt: skip
+        yield Quantity(f"cart_{side}", f"offset of the cart to the {side}", "m",
+                       _signed(sign, place), f"{symbol}x")  # fmt: skip
 
 
 def _pole_tilt(model: Morphology) -> str | None:
@@ -486,16 +500,9 @@ def _strides(model: Morphology) -> Iterator[Quantity]:
         lateral = left.axis[1] if left.axis else 0.0
         if abs(lateral) > 0.7 and any(model.rests_on(end) for end in model.ends(body)):
             form = "({1} - {0})" if lateral > 0 else "({0} - {1})"
-            lead, rate = (
-                _formula(form, _state(model, "qpos", left.qpos_address),
-                         _state(model, "qpos", right.qpos_address)),
-                _formula(form, _state(model, "qvel", left.qvel_address),
-                         _state(model, "qvel", right.qvel_address)),
-            )  # fmt: skip
+            lead = _formula(form, *(_state(model, "qpos", j.qpos_address) for j in (left, right)))
             yield Quantity("stride", "lead of the left leg over the right", "rad", lead,
-                           r"q_l - q_r", rate="stride_rate", swing_speed=2.0)  # fmt: skip
-            yield Quantity("stride_rate", "rate of the left leg against the right", "rad/s", rate,
-                           r"\dot q_l - \dot q_r")  # fmt: skip
+                           r"q_l - q_r", swing_speed=1.0)  # fmt: skip
             hips = ", ".join(f"{{qpos}}[..., {leg.qpos_address}]" for leg in (left, right))
             legs = f"np.stack([{hips}], axis=-1)"
             # One leg that swings past another makes a lead as well.
@@ -537,14 +544,29 @@ def _effort(model: Morphology) -> Iterator[Quantity]:
         action = "{action}" if highs[0] == 1.0 else f"{{action}} / {highs[0]:g}"
     square = f"np.mean(np.square({action}), axis=-1)"
     change = f"np.mean(np.abs(np.diff({action}, axis=0, prepend=({action})[:1])), axis=-1) / 2"
+    before = [
+        column
+        for number in range(len(highs))
+        if (column := model.observed(f"action[{number}]")) is not None
+    ]
+    observed_change = None
+    if len(before) == len(highs) and set(highs) == {1.0}:
+        last = f"{{obs}}[..., {_columns(before)}]"
+        observed_change = f"np.mean(np.abs({{action}} - {last}), axis=-1) / 2"
+    # A servo's target can leap, and a leap costs nothing by itself; a motor's force is spent.
+    servos = all(a.kind == "position servo" for a in model.spec.actions)
     yield Quantity("effort", "effort (mean square of the actions, as a share of the strongest)",
-                   "", Code(square, square), r"\overline{a^2}")  # fmt: skip
+                   "", Code(square, square), r"\overline{a^2}",
+                   least_weight=0.3 if servos else 0.0)  # fmt: skip
     yield Quantity("action_change", "change of the actions from step to step, as a share of their "
-                   "range", "", Code(None, change), r"\|\Delta a\|", episode_only=True)  # fmt: skip
+                   "range", "", Code(observed_change, change), r"\|\Delta a\|", episode_only=True,
+                   least_weight=1.0 if servos else 0.0)  # fmt: skip
     columns = [joint.qvel_address for joint in model.driven if joint.type == "hinge"]
     if columns:
-        seen = [model.observed(f"qvel[{column}]") for column in columns]
+        seen = [index for c in columns if (index := model.observed(f"qvel[{c}]")) is not None]
         rms = "np.sqrt(np.mean(np.square({}[..., {}]), axis=-1))"
-        reward = None if None in seen else rms.format("{next_obs}", seen)
+        full = len(seen) == len(columns)
+        reward = rms.format("{next_obs}", _columns(seen)) if full else None
+        judge = rms.format("{qvel}", _columns(columns))
         yield Quantity("joint_speed", "speed of the joints (root mean square)", "rad/s",
-                       Code(reward, rms.format("{qvel}", columns)), r"\|\dot q\|")  # fmt: skip
+                       Code(reward, judge), r"\|\dot q\|")  # fmt: skip

@@ -251,8 +251,9 @@ def _term(
     if not measure.quantity:
         return Term(name="alive", quantity="", shape="alive", weight=max(weight, 0.3),
                     criteria=(criterion.id,))  # fmt: skip
-    # A reward sees no earlier action; large ones shake most.
-    key = "effort" if measure.quantity == "action_change" else measure.quantity
+    key = measure.quantity
+    if key == "action_change" and quantities[key].code.reward is None:
+        key = "effort"  # no earlier action is observed; large ones shake most
     quantity = quantities[key]
     if measure.stat == "share" and quantity.span is not None and measure.low is None:
         return None  # of a share of time at a target, the distance itself pulls
@@ -379,11 +380,9 @@ _FORMS: Mapping[Shape, _Form] = {
         "{words}: to {target:.3g}{unit} on the one side, then on the other, as time goes on",
     ),
     "step": _Form(
-        # Not cut off, and as much to either side: one that swings back as far as it came earns
-        # nothing, so that the other leg has to come forward, too.
-        "{w} * self._side * q_{rate} / {s}",
-        r"{w} (\pm v / {s})",
-        "{words}: past {target:.3g}{unit} to the one side, then to the other",
+        "{w} * gain / {per_step}",
+        r"{w} \Delta({x}) / {per_step}",
+        "{words}: to {target:.3g}{unit} on the one side, then on the other",
     ),
     "under": _Form(
         "-{w} * np.clip(({q} - {t}) / {s}, 0.0, 1.0)",
@@ -396,6 +395,19 @@ _FORMS: Mapping[Shape, _Form] = {
         "cost of {words} below {target:.3g}{unit}",
     ),
 }
+
+_STEPPING = """\
+self._side = np.where(start, 1.0, self._side)
+self._reached = np.where(start, 0.0, self._reached)
+self._due = np.where(start, 0.0, np.minimum(self._due + {per_step}, 2 * {t}))
+lead = np.clip(self._side * {q}, -{t}, {t})
+gain = np.clip(lead - self._reached, 0.0, self._due)
+self._due = self._due - gain
+self._reached = np.where(lead >= {t}, -{t}, np.maximum(self._reached, lead))
+self._side = np.where(lead >= {t}, -self._side, self._side)"""
+"""How far a swing came beyond what it had reached before, so that nothing is paid twice: neither
+trembling nor swinging back. What is due grows with time, so that flailing earns no more than
+walking. The next swing goes to the other side."""
 
 _FUNCTION = '''"""{title}."""
 
@@ -448,9 +460,8 @@ class Sequence(RewardFunction):
 def render(recipe: Recipe) -> str:
     """The source of a reward: a class where it has to remember something, else a function."""
     quantities = quantities_of(recipe.env_id)
-    forms = [_form(term, quantities) for term in recipe.terms]
+    forms = [_form(recipe.env_id, term, quantities) for term in recipe.terms]
     used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
-    used |= dict.fromkeys(quantities[t.quantity].rate for t in recipe.terms if t.shape == "step")
     lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
     timed = any(term.window != WHOLE or term.shape == "swing" for term in recipe.terms)
     memory = []
@@ -463,14 +474,12 @@ def render(recipe: Recipe) -> str:
             "self._step = np.where(start, 0, self._step + 1)",
             f"now = self._step / {horizon}",
         ]
-    if any(term.shape == "step" for term in recipe.terms):
-        memory.append("self._side = 1.0")
-        lines.append("self._side = np.where(start, 1.0, self._side)")
+    if step := next((term for term in recipe.terms if term.shape == "step"), None):
+        memory += ["self._side = 1.0", "self._reached = 0.0", "self._due = 0.0"]
+        names = {"q": f"q_{step.quantity}", "t": f"{step.target:g}"}
+        per_step = _per_step(recipe.env_id, step)
+        lines += _STEPPING.format(**names, per_step=per_step).splitlines()
     for term, form in zip(recipe.terms, forms, strict=True):
-        if term.shape == "step":
-            there = f"np.where({{q}} < -{term.target:g}, 1.0, self._side)"
-            turn = f"self._side = np.where({{q}} > {term.target:g}, -1.0, {there})"
-            lines.append(turn.format(q=f"q_{term.quantity}"))
         first, last = term.window
         while_ = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
         lines.append(f"{term.name} = {form.code if term.window == WHOLE else while_}")
@@ -491,7 +500,12 @@ def render(recipe: Recipe) -> str:
     )
 
 
-def _form(term: Term, quantities: Mapping[str, Quantity]) -> _Form:
+def _per_step(env_id: str, term: Term) -> str:
+    """How far a swing comes within a step, at the speed up to which it earns more."""
+    return f"{term.scale * morphology_of(env_id).spec.dt:.4g}"
+
+
+def _form(env_id: str, term: Term, quantities: Mapping[str, Quantity]) -> _Form:
     quantity = quantities.get(term.quantity)
     numbers = {"w": term.weight, "t": term.target, "s": term.scale, "c": term.cap}
     values: dict[str, object] = {name: f"{number:g}" for name, number in numbers.items()}
@@ -499,5 +513,5 @@ def _form(term: Term, quantities: Mapping[str, Quantity]) -> _Form:
     if quantity is not None:
         unit = f" {quantity.unit}" if quantity.unit else ""
         values |= {"x": quantity.symbol, "words": quantity.words, "unit": unit}
-        values["rate"] = quantity.rate
+        values["per_step"] = _per_step(env_id, term)
     return _Form(*(text.format(**values) for text in _FORMS[term.shape]))

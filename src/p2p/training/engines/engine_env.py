@@ -137,7 +137,8 @@ def rsl_rl_settings(rl: Any, init_std: float) -> dict[str, Any]:
         "activation": actor.activation,
         "log_std_init": math.log(init_std),
         "normalize_obs": actor.obs_normalization,
-        "normalize_reward": False,
+        # Theirs is scaled to their own reward; one that anybody writes has any size.
+        "normalize_reward": True,
     }
 
 

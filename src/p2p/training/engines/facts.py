@@ -35,6 +35,8 @@ START_SECONDS = 900.0
 GPU_MEMORY_BYTES = 16 << 30
 """Of the host, that CUDA's libraries may take for themselves."""
 FACTS_ENVS = 4
+FACTS_FORMAT = 2
+"""Counted up when other facts are read: those of before are read again."""
 _BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 
 
@@ -164,7 +166,8 @@ def _keep_kernels(source: Path, target: Path) -> None:
 
 def facts_folder(engine: str, env_id: str) -> Path:
     """Where `spec.json`, `preset.json` and `model/scene.xml` of an environment lie, once read."""
-    return engine_folder(engine) / "facts" / get_engine(engine).version / env_id
+    known = f"{get_engine(engine).version}-{FACTS_FORMAT}"
+    return engine_folder(engine) / "facts" / known / env_id
 
 
 def read_facts(

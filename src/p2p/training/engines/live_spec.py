@@ -13,6 +13,8 @@ from p2p.training.specs.records import ActionEntry, EnvSpec, JointEntry, Observa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from p2p.training.engines.engine_env import EngineEnv, EngineTerm
 
 SAMPLED_STEPS = 40
@@ -24,9 +26,10 @@ SAME, MOVES = 1e-5, 1e-3
 def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
     """Everything that a reward author has to know."""
     facts = ModelFacts(env.robot)
-    samples, keys = _samples(env, facts.library)
+    samples, actions, keys = _samples(env, facts.library)
     layout = tuple(
-        _offset(entry, samples, facts) for entry in read_layout(None, samples, facts.library)
+        _last_action(_offset(entry, samples, facts), samples, actions)
+        for entry in read_layout(None, samples, facts.library)
     )
     ends = ", ".join(env.terminations)
     return facts.spec(
@@ -45,22 +48,26 @@ def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
     )
 
 
-def _samples(env: EngineEnv, library: StateLibrary) -> tuple[Samples, dict[str, str]]:
-    """Random play, and the keys that its info had."""
+def _samples(
+    env: EngineEnv, library: StateLibrary
+) -> tuple[Samples, NDArray[np.float64], dict[str, str]]:
+    """Random play, its actions (S, A), and the keys that its info had."""
     rng = np.random.default_rng(0)
     env.reset_batch(0)
-    observations, snapshots, keys = [], [], dict[str, str]()
+    observations, snapshots, actions, keys = [], [], [], dict[str, str]()
     for _ in range(SAMPLED_STEPS):
         action = rng.uniform(-1, 1, (env.num_envs, *env.single_action_space.shape))
         step = env.step_batch(action)
         for row in range(min(env.num_envs, SAMPLED_ROWS)):
             observations.append(step.next_obs[row])
+            actions.append(action[row])
             snapshots.append(library.snapshot(env.row_side_info(row)["mj_data"]))
         keys = {
             name: f"as the engine reports it, {values[0].size} numbers"
             for name, values in step.info.items()
         }
-    return Samples(np.stack(observations), library.values(np.stack(snapshots))), keys
+    samples = Samples(np.stack(observations), library.values(np.stack(snapshots)))
+    return samples, np.stack(actions), keys
 
 
 def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> ObservationEntry:
@@ -84,6 +91,18 @@ def _offset(entry: ObservationEntry, samples: Samples, facts: ModelFacts) -> Obs
     )
 
 
+def _last_action(
+    entry: ObservationEntry, samples: Samples, actions: NDArray[np.float64]
+) -> ObservationEntry:
+    """What the policy did in the step that led here, where it observes that."""
+    if entry.source is not None:
+        return entry
+    gaps = np.abs(samples.observations[:, entry.index, None] - actions).max(axis=0)
+    column = int(np.argmin(gaps))
+    update = {"source": f"action[{column}]"} if gaps[column] < SAME else {}
+    return entry.model_copy(update=update)
+
+
 def _named(
     layout: Sequence[ObservationEntry], terms: Sequence[EngineTerm]
 ) -> list[ObservationEntry]:
@@ -92,7 +111,7 @@ def _named(
     entries = []
     for entry, (term, part) in zip(layout, labels, strict=True):
         label = f"{term.name}_{part}" if part else term.name
-        if entry.source is None:
+        if entry.source is None or entry.source.startswith("action["):
             text = term.description or "as the engine computes it"
             text = f"{term.name}: {text} ({part})" if part else f"{term.name}: {text}"
             changes = {"name": label, "unit": term.unit, "description": text}
