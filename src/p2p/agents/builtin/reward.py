@@ -476,9 +476,9 @@ def render(recipe: Recipe) -> str:
         ]
     if step := next((term for term in recipe.terms if term.shape == "step"), None):
         memory += ["self._side = 1.0", "self._reached = 0.0", "self._due = 0.0"]
-        names = {"q": f"q_{step.quantity}", "t": f"{step.target:g}"}
+        swing = {"q": f"q_{step.quantity}", "t": f"{step.target:g}"}
         per_step = _per_step(recipe.env_id, step)
-        lines += _STEPPING.format(**names, per_step=per_step).splitlines()
+        lines += _STEPPING.format(**swing, per_step=per_step).splitlines()
     for term, form in zip(recipe.terms, forms, strict=True):
         first, last = term.window
         while_ = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
