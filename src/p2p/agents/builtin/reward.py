@@ -401,7 +401,7 @@ self._side = np.where(start, 1.0, self._side)
 self._reached = np.where(start, 0.0, self._reached)
 self._due = np.where(start, 0.0, np.minimum(self._due + {per_step}, 2 * {t}))
 lead = np.clip(self._side * {q}, -{t}, {t})
-gain = np.clip(lead - self._reached, 0.0, self._due)
+gain = np.minimum(np.maximum(lead - self._reached, 0.0), self._due)
 self._due = self._due - gain
 self._reached = np.where(lead >= {t}, -{t}, np.maximum(self._reached, lead))
 self._side = np.where(lead >= {t}, -self._side, self._side)"""
