@@ -9,12 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cli_runner import Cli
+from processes import wait_until
 from rich.console import Console
 
 from p2p.commands.criteria_editor import apply, edit_criteria
@@ -33,11 +35,13 @@ from p2p.contracts import (
     TrainScalars,
     utc_now,
 )
-from p2p.event_log import EventLog
+from p2p.event_log import EventLog, last_event, use_log
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView, training_left
 from p2p.session.steering import all_feedback, pending_feedback
+from p2p.training import trainer
+from p2p.training.cpu_manager import CPUManager
 from p2p.training.metrics import to_line
 from session_folder import INTENT, TRAIN, SessionFolder, judgment
 
@@ -463,6 +467,42 @@ def test_a_run_that_waits_long_for_a_core_says_so(tmp_path: Path) -> None:
     earlier = status.model_copy(update={"updated_at": utc_now() - timedelta(seconds=60)})
     save_model(run.status_path, earlier)
     assert "training · waiting for a free core" in drawn(made)[0]
+
+
+def test_training_that_waits_for_cores_says_who_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "WAIT_S", 0.0)
+    made = SessionFolder.create(tmp_path)
+    record = made.record.iteration(1)
+    save_model(record.path / "reward.json", AuthoredCode(code="x", author="t", valid=True))
+    manager = CPUManager(pool=(0, 1), folder=tmp_path / "cores")
+    held = manager.try_allocate(2)
+    assert held is not None
+    held.sign(4711, "session_y/iter_2/base_seed_0")
+    log, over = EventLog(made.record.events_path), threading.Event()
+
+    def train() -> None:
+        local = trainer.LocalTrainer(cores_per_run=1, cpu_manager=manager, cancelled=over.is_set)
+        with use_log(log):
+            local.train_runs([(TRAIN.with_updates(iteration_id="base_seed_0"), "x")], record.path)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        wait_until(lambda: (event := last_event(log.path)) is not None and bool(event.data))
+        told = "waits for 1 core; 2 of 2 are held: 2 by process 4711 (session_y/iter_2/base_seed_0)"
+        assert told in " ".join(" ".join(drawn(made)).split())
+        plain = io.StringIO()
+        SessionProgress(Console(file=plain, width=120), made.record).update()
+        assert f"training ...\n  {told}\n" in plain.getvalue()
+    finally:
+        over.set()
+        thread.join(timeout=30)
+    event = last_event(log.path)
+    assert event is not None
+    assert (event.event, event.iteration) == ("cores.wait", 1)
+    assert event.data["held"]["1"] == {"pid": 4711, "work": "session_y/iter_2/base_seed_0"}
 
 
 def test_a_countdown_runs_down_and_follows_only_large_changes() -> None:

@@ -60,6 +60,23 @@ def test_a_killed_process_gives_its_cores_back(tmp_path: Path) -> None:
     assert manager.free_cores() == (0, 1, 2, 3)
 
 
+def test_whoever_waits_can_see_who_holds_which_core(tmp_path: Path) -> None:
+    manager = CPUManager(pool=range(4), folder=tmp_path)
+    signed = manager.try_allocate(2)
+    assert signed is not None
+    signed.sign(4711, "session_y/iter_2/base_seed_0")
+    signed.release()
+    process, theirs = hold(tmp_path, 3)  # on the cores that the other had signed
+    try:
+        assert {core: str(holder) for core, holder in manager.holders().items()} == dict.fromkeys(
+            theirs, f"process {process.pid}"
+        )
+    finally:
+        process.kill()
+        process.communicate()
+    assert manager.holders() == {}
+
+
 def test_cores_stay_held_by_a_child_that_inherits_them(tmp_path: Path) -> None:
     manager = CPUManager(pool=range(2), folder=tmp_path)
     lease = manager.try_allocate(1)

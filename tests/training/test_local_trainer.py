@@ -22,7 +22,9 @@ from processes import is_there, wait_until
 
 from p2p.config import TrainConfig
 from p2p.contracts import IterationAggregation, RunConfigEntry
+from p2p.event_log import EventLog, last_event, read_events, use_log
 from p2p.records.iteration_record import IterationRecord
+from p2p.training import trainer
 from p2p.training.cpu_manager import CPUManager
 from p2p.training.trainer import LocalTrainer
 
@@ -274,6 +276,32 @@ def call() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     for process in started:
         process.kill()
         process.wait()
+
+
+@pytest.mark.slow
+def test_a_run_that_waited_for_cores_says_when_it_has_them(
+    train: Train, tmp_path: Path, iteration: IterationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "WAIT_S", 0.0)
+    manager = CPUManager(folder=tmp_path / "cores")
+    held = manager.try_allocate(len(manager.pool))
+    assert held is not None
+    log = EventLog(iteration.path.parent / "events.jsonl")
+
+    def release() -> None:
+        wait_until(lambda: last_event(log.path), what="cores.wait")
+        held.release()
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    with use_log(log):
+        aggregation = train([PLAIN], [1])
+    thread.join(timeout=30)
+    assert aggregation.best_run_id == "plain_seed_1"
+    events = read_events(log.path)
+    assert [event.event for event in events] == ["cores.wait", "cores.granted"]
+    pool = len(manager.pool)
+    assert f"{pool} of {pool} are held: {pool} by process {os.getpid()}" in events[0].data["reason"]
 
 
 def test_two_callers_share_the_cores(

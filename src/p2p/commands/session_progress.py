@@ -208,7 +208,7 @@ class SessionProgress(LiveView):
         parts = [f"iteration {current.number} of at most {now.loop.max_iterations}", phase]
         if left is not None:
             parts[-1] += f" {roughly(left)} left"
-        elif runs and all(_waits_long(run) for run in runs):
+        elif runs and not now.waiting and all(_waits_long(run) for run in runs):
             parts.append("waiting for a free core")
         if most is not None:
             what = "left in all" if left is None else "in all"
@@ -223,6 +223,8 @@ class SessionProgress(LiveView):
         if now.phase != self._phase:
             self._phase = now.phase
             self.console.print(f"{PHASES[now.phase]} ...")
+        if now.waiting:
+            self.line(f"{n}{now.waiting}", f"  {escape(now.waiting)}")
         for run in now.current.runs if now.phase == "training" and now.current else ():
             part = int(run.progress * PARTS)
             if 0 < part < PARTS:

@@ -49,6 +49,8 @@ from p2p.records.upstream import UpstreamHistory, read_judgment
 Lines = list[dict[str, Any]]
 Phase = Literal["intent", "authoring", "training", "judging", "confirming", "revising", "ended"]
 
+WAITS = ("llm.wait", "cores.wait")
+"""Events whose `reason` says what a session waits for, until the next event."""
 SETTLED_SHARE, SETTLED_S = 0.03, 10.0
 """Of a run's steps, or seconds: before that, its rate is one of starting and compiling."""
 
@@ -395,9 +397,9 @@ class SessionView:
 
     @property
     def waiting(self) -> str:
-        """Why nothing happens just now, as when a provider asks to come back later."""
+        """Why nothing happens just now: a provider asks to come back later, cores are held."""
         last = last_event(self.record.events_path) if self.status == "running" else None
-        return str(last.data.get("reason", "")) if last and last.event == "llm.wait" else ""
+        return str(last.data.get("reason", "")) if last and last.event in WAITS else ""
 
     @cached_property
     def iterations(self) -> dict[int, IterationView]:

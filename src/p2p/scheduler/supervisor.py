@@ -97,6 +97,7 @@ class _Supervisor:
             self._check()
             lease = manager.try_allocate(count)
             if lease is not None:
+                lease.sign(os.getpid(), f"launch {self.folder.path.name}")
                 return lease
             self._wait(CORE_POLL_S)
 

@@ -1,7 +1,8 @@
 """CPU cores, shared by every process of this user on this machine.
 
 A core is a file, and holding the core is holding the kernel's lock on that file. A process that
-dies, however it dies, gives its cores back; there is no table that could go stale.
+dies, however it dies, gives its cores back; there is no table that could go stale. The file says
+who holds it, for those that wait.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from p2p.contracts import Record
 from p2p.resource_auto import detect_machine
 
 CORE_LOCKS = "P2P_CORE_LOCKS"
@@ -37,12 +42,30 @@ def default_pool() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))[: detect_machine().cores])
 
 
+class CoreHolder(Record):
+    """Who holds a core, as the core's file says it."""
+
+    pid: int
+    work: str = ""
+    """What it does with it: a run's folder, a launch."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid}" + (f" ({self.work})" if self.work else "")
+
+
 @dataclass
 class CoreLease:
     """Cores held until `release`, or until this process ends."""
 
     cores: tuple[int, ...]
     _open: list[int]
+
+    def sign(self, pid: int, work: str = "") -> None:
+        """Tell those that wait who has these cores."""
+        text = CoreHolder(pid=pid, work=work).model_dump_json().encode()
+        for descriptor in self._open:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text, 0)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -84,25 +107,31 @@ class CPUManager:
             return None
         return descriptor
 
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        """One process at a time, so that two never hold half of what each needs."""
+        gate = os.open(self.folder / "gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(gate)
+
     def try_allocate(self, count: int) -> CoreLease | None:
         """Hold `count` cores, or None when so many are not free now."""
         if not 1 <= count <= len(self.pool):
             raise ValueError(f"{count} cores asked of a pool of {len(self.pool)}")
-        # One allocation at a time, so that two processes never hold half of what each needs.
-        gate = os.open(self.folder / "gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         held: dict[int, int] = {}
-        try:
-            fcntl.flock(gate, fcntl.LOCK_EX)
+        with self._gate():
             for core in self.pool:
                 if len(held) == count:
                     break
                 descriptor = self._try_core(core)
                 if descriptor is not None:
                     held[core] = descriptor
-        finally:
-            os.close(gate)
         lease = CoreLease(tuple(held), list(held.values()))
         if len(held) == count:
+            lease.sign(os.getpid())  # what the last holder wrote is no longer true
             return lease
         lease.release()
         return None
@@ -110,12 +139,24 @@ class CPUManager:
     def free_cores(self) -> tuple[int, ...]:
         """Cores of the pool that nobody holds at this moment."""
         free = []
-        for core in self.pool:
-            descriptor = self._try_core(core)
-            if descriptor is not None:
-                os.close(descriptor)
-                free.append(core)
+        with self._gate():
+            for core in self.pool:
+                descriptor = self._try_core(core)
+                if descriptor is not None:
+                    os.close(descriptor)
+                    free.append(core)
         return tuple(free)
+
+    def holders(self) -> dict[int, CoreHolder | None]:
+        """Who holds each core of the pool that is not free; None where nobody has signed."""
+        free = self.free_cores()
+        return {core: self._read_holder(core) for core in self.pool if core not in free}
+
+    def _read_holder(self, core: int) -> CoreHolder | None:
+        try:
+            return CoreHolder.model_validate_json((self.folder / f"core_{core}").read_bytes())
+        except (OSError, ValidationError):
+            return None
 
 
 PASSED_VARIABLES = (

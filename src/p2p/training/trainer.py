@@ -27,14 +27,17 @@ from p2p.contracts import (
     TrainSummary,
     describe_errors,
 )
+from p2p.event_log import emit
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
-from p2p.training.cpu_manager import PASSED_VARIABLES, CoreLease, CPUManager
+from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
 from p2p.utils.subprocess_utils import python_command
 
 POLL_S = 0.25
+WAIT_S = 2.0
+"""A wait for cores is told of after so long, and again when others have them."""
 GRACE_S = 15.0
 """How long a run that is told to stop may take to say so before it is killed."""
 RESTARTABLE: tuple[StatusLiteral, ...] = (
@@ -148,12 +151,16 @@ class LocalTrainer:
             len(batch.waiting), cores_per_run=self.cores_per_run, max_parallel=self.max_parallel
         )
         cores = min(allocation.cores_per_run, len(manager.pool))
+        wait = _CoreWait(manager, cores, batch.number)
         try:
             while (batch.waiting or batch.running) and not self.cancelled():
                 while batch.waiting and len(batch.running) < allocation.parallel:
                     lease = manager.try_allocate(cores)
                     if lease is None:
+                        if not batch.running:
+                            wait.tell()
                         break
+                    wait.end()
                     batch.start_next(lease)
                 time.sleep(POLL_S)
                 batch.poll()
@@ -298,6 +305,49 @@ def finite_return(result: SeedResult) -> float | None:
 # --- the processes of the runs -----------------------------------------------------------------
 
 
+class _CoreWait:
+    """Tells the event log what the runs wait for, while none of them trains."""
+
+    def __init__(self, manager: CPUManager, count: int, iteration: int | None) -> None:
+        self._manager, self._count, self._iteration = manager, count, iteration
+        self._since: float | None = None
+        self._next = 0.0
+        self._holders: dict[int, CoreHolder | None] | None = None
+
+    def tell(self) -> None:
+        now = time.monotonic()
+        if self._since is None:
+            self._since, self._next = now, now + WAIT_S
+        if now < self._next:
+            return
+        self._next = now + WAIT_S
+        holders = self._manager.holders()
+        if not holders or holders == self._holders:
+            return
+        self._holders = holders
+        emit(
+            "cores.wait",
+            iteration=self._iteration,
+            reason=_wait_reason(self._count, len(self._manager.pool), holders),
+            cores=self._count,
+            held={core: holder and holder.model_dump() for core, holder in holders.items()},
+        )
+
+    def end(self) -> None:
+        if self._since is not None and self._holders is not None:
+            waited = time.monotonic() - self._since
+            emit("cores.granted", iteration=self._iteration, seconds=round(waited, 1))
+        self._since = self._holders = None
+
+
+def _wait_reason(count: int, pool: int, holders: dict[int, CoreHolder | None]) -> str:
+    """`waits for 1 core; 2 of 2 are held: 2 by process 71 (iter_1/baseline_seed_1)`."""
+    names = [str(holder or "another process") for holder in holders.values()]
+    held = ", ".join(f"{names.count(name)} by {name}" for name in dict.fromkeys(names))
+    cores = "1 core" if count == 1 else f"{count} cores"
+    return f"waits for {cores}; {len(holders)} of {pool} are held: {held}"
+
+
 @dataclass
 class _Running:
     config: TrainConfig
@@ -320,6 +370,11 @@ class _Batch:
     running: list[_Running] = field(default_factory=list)
     killed: set[str] = field(default_factory=set)
     """Runs that were killed once and resumed; a second time they are not."""
+
+    @property
+    def number(self) -> int | None:
+        """Of the iteration."""
+        return IterationRecord(self.iteration_dir).number
 
     def record(self, config: TrainConfig) -> IterationRecord:
         return IterationRecord(self.iteration_dir / config.iteration_id)
@@ -363,6 +418,7 @@ class _Batch:
                 pass_fds=lease.descriptors,
                 env={name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ},
             )
+        lease.sign(process.pid, "/".join(record.path.parts[-3:]))
         with suppress(ProcessLookupError):  # it may have ended already
             os.sched_setaffinity(process.pid, lease.cores)
         return process
