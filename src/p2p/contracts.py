@@ -281,6 +281,16 @@ class AuthoringStep(Record):
     """What a reviewer or a fix changed in the code before it, as a unified diff."""
 
 
+class CriterionGradient(Record):
+    """Whether a reward's return rises with a criterion's score along a scripted motion."""
+
+    motion: str
+    criterion: str
+    correlation: Annotated[float, Field(ge=-1, le=1)]
+    """Over pairs of its points of which one is better: 1 where the better always pays more, -1
+    where it always pays less, 0 where it makes no difference."""
+
+
 class AuthoredCode(Record):
     """reward.json or judge.json: generated code and how it came to be."""
 
@@ -290,6 +300,8 @@ class AuthoredCode(Record):
     valid: bool
     """Whether it ran, in the sandbox and on the real environment, without an error."""
     steps: tuple[AuthoringStep, ...] = ()
+    gradients: tuple[CriterionGradient, ...] = ()
+    """Of a reward that is one of several: how it pays along scripted motions."""
 
     @property
     def last_problem(self) -> str:

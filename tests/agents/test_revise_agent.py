@@ -14,6 +14,8 @@ from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal, T
 from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise, term_statistics
 from p2p.config import TrainConfig
 from p2p.contracts import (
+    AuthoredCode,
+    CriterionGradient,
     CriterionScore,
     JudgmentResult,
     Lesson,
@@ -55,6 +57,16 @@ def asked(client) -> ReviseRequest:
         r'<request role="revise_agent">\n(.*?)\n</request>', client.questions[0].prompt, re.DOTALL
     )
     return ReviseRequest.model_validate_json(block)
+
+
+def test_the_reviser_is_told_where_the_reward_fell_while_a_criterion_rose(folder):
+    record = folder.record.iteration(1)
+    gradient = CriterionGradient(motion="hopping higher", criterion="speed", correlation=-1.0)
+    written = AuthoredCode(code=reward(1), author="test", valid=True, gradients=(gradient,))
+    record.reward.save(written)
+    client = Scripted([proposal()])
+    revise(client, folder.view(), 1)
+    assert "the reward falls while 'speed' rises: hopping higher" in asked(client).screening
 
 
 def test_a_good_proposal_becomes_a_revision(folder):

@@ -19,6 +19,7 @@ from p2p.contracts import (
     AuthoredCode,
     AuthoringStep,
     CheckpointInfo,
+    CriterionGradient,
     CriterionScore,
     JudgmentResult,
     RewardSpec,
@@ -92,6 +93,29 @@ def test_screening_keeps_out_what_does_not_run_or_is_there_twice_and_puts_doubts
     ]  # fmt: skip
     assert candidates[1].problems == ("the wrong way round",)
     assert candidates[2].problems == ("it does the same as c1",)
+
+
+def test_screening_puts_first_what_rises_with_the_criteria_and_says_what_falls() -> None:
+    def with_gradients(code: str, *correlations: float) -> AuthoredCode:
+        found = tuple(
+            CriterionGradient(motion="moving along x", criterion="keeps_going", correlation=each)
+            for each in correlations
+        )
+        return authored(code).model_copy(update={"gradients": found})
+
+    one, two, three, four = rewards(1.0, 2.0, 3.0, 4.0)
+    candidates = screened(
+        [
+            with_gradients(one, 1.0, -1.0, 0.0),
+            with_gradients(two, 1.0, 1.0, 0.0),
+            with_gradients(three, 1.0, 1.0, 0.1),
+            with_gradients(four, 1.0, 1.0, 1.0).model_copy(update={"valid": False}),
+        ]
+    ).candidates
+    assert [(c.name, c.usable) for c in candidates] == [
+        ("c2", True), ("c3", True), ("c1", True), ("c4", False),
+    ]  # fmt: skip
+    assert candidates[2].problems == ("the reward falls while 'keeps_going' rises: moving along x",)
 
 
 def test_the_first_is_tried_alone_then_all_then_the_better_half_then_the_best() -> None:

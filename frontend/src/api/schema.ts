@@ -1543,6 +1543,11 @@ export interface components {
              * @default []
              */
             steps: components["schemas"]["AuthoringStep"][];
+            /**
+             * Gradients
+             * @default []
+             */
+            gradients: components["schemas"]["CriterionGradient"][];
         };
         /**
          * AuthoringStep
@@ -2129,6 +2134,18 @@ export interface components {
              * @default
              */
             event: string;
+        };
+        /**
+         * CriterionGradient
+         * @description Whether a reward's return rises with a criterion's score along a scripted motion.
+         */
+        CriterionGradient: {
+            /** Motion */
+            motion: string;
+            /** Criterion */
+            criterion: string;
+            /** Correlation */
+            correlation: number;
         };
         /**
          * CriterionScore

@@ -167,26 +167,31 @@ def pay(
             "episodes": EPISODES,
             "seed": SEED,
         }
-        engine = surroundings(config.engine, folder, config.device)
-        sandbox = Sandbox(
-            folder=folder,
-            python=engine.python,
-            readable=engine.readable,
-            env=engine.env,
-            wall_seconds=240 + engine.start_seconds,
-            stall_seconds=60 + engine.start_seconds,
-            memory_bytes=(4 << 30) + engine.memory_bytes,
-            gpu=engine.gpu,
-            disk_bytes=64 << 20 if engine.python is None else 1 << 30,  # kernels, if any are new
-            import_paths=own_folders(),
-            unsafe_local=unsafe_local,
-        )
+        sandbox = sandbox_for(config, folder, unsafe_local=unsafe_local)
         with start(WORKER, payload, sandbox) as process:
             messages = [paid for line in process.lines() if (paid := _read(line)) is not None]
             end = process.wait()
     if {paid.name for paid in messages} != set(behaviours):
         raise RewardFailed(f"the reward's process ended ({end.reason}): {end.message}")
     return {paid.name: paid for paid in messages}
+
+
+def sandbox_for(config: TrainConfig, folder: Path, *, unsafe_local: bool) -> Sandbox:
+    """Of a process that plays a reward."""
+    engine = surroundings(config.engine, folder, config.device)
+    return Sandbox(
+        folder=folder,
+        python=engine.python,
+        readable=engine.readable,
+        env=engine.env,
+        wall_seconds=240 + engine.start_seconds,
+        stall_seconds=60 + engine.start_seconds,
+        memory_bytes=(4 << 30) + engine.memory_bytes,
+        gpu=engine.gpu,
+        disk_bytes=64 << 20 if engine.python is None else 1 << 30,  # kernels, if any are new
+        import_paths=own_folders(),
+        unsafe_local=unsafe_local,
+    )
 
 
 def _read(line: bytes) -> Paid | None:

@@ -264,6 +264,8 @@ class ReviseRequest(Record):
     dynamics: str
     """How the training went, in words."""
     terms: tuple[TermStatistics, ...] = ()
+    screening: str = ""
+    """How the reward pays along scripted motions, where it was one of several."""
     learning_curve: tuple[tuple[int, float], ...] = ()
     """(step, mean return) of evaluations of the deterministic policy."""
     training_curve: tuple[tuple[int, float], ...] = ()

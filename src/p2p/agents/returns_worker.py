@@ -1,4 +1,4 @@
-"""The sandboxed side of ranking: what a reward pays for behaviour that is known already."""
+"""The sandboxed side of ranking: what a reward pays for what is known or scripted already."""
 
 from __future__ import annotations
 
@@ -12,17 +12,29 @@ from p2p.training.base_trainer import make_environment, make_reward
 from p2p.training.evaluation import acting, evaluate
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
+from p2p.training.reward_loader import parse_source
+from p2p.training.scripted import scripted_env
+from p2p.training.specs.quantities import QUANTITIES
 
 
 def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
-    """Play each behaviour of the payload with the reward; one line for each."""
+    """Play each behaviour of the payload, or each sweep, with the reward; one line for each."""
     config = TrainConfig.model_validate(payload["config"])
-    episodes, seed = payload["episodes"], payload["seed"]
-    env = make_environment(config, episodes, payload["code"])
 
     def say(message: dict[str, Any]) -> None:
         send(json.dumps(message).encode())
 
+    if "sweeps" in payload:
+        _sweep(payload, config, say)
+    else:
+        _behave(payload, config, say)
+
+
+def _behave(
+    payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
+) -> None:
+    episodes, seed = payload["episodes"], payload["seed"]
+    env = make_environment(config, episodes, payload["code"])
     for name in payload["behaviours"]:
         act = Policy.load(Path(payload["policy"])) if name == "previous_best" else name
         say({"type": "begun", "name": name})
@@ -51,3 +63,26 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
                 "terms": result.reward_terms,
             }
         )
+
+
+def _sweep(
+    payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
+) -> None:
+    """Where the reward fails in a pose of a script, nothing is said of that sweep."""
+    source = parse_source(payload["code"], config.engine)
+    env = scripted_env(config, source.strings.intersection(QUANTITIES if config.side_info else ()))
+    if env is None:
+        return
+    for sweep in env.each_sweep():
+        if sweep.name not in payload["sweeps"]:
+            continue
+        say({"type": "begun", "name": sweep.name})
+        act = acting("zero", env, payload["seed"])
+        try:
+            reward = make_reward(config, payload["code"], env, batched=False)
+            result, _ = evaluate(
+                env, reward, act, rounds=1, seed=payload["seed"], step=0, record_bytes=0
+            )
+        except RewardError:
+            continue
+        say({"type": "swept", "name": sweep.name, "returns": result.all_returns})

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from p2p.agents.gradients import in_words
 from p2p.agents.judged_episode import pictures_of
 from p2p.agents.requests import (
     PastIteration,
@@ -135,6 +136,7 @@ def revise_request(view: SessionView, iteration: int) -> ReviseRequest:
         judged=_judged(run, judgment),
         dynamics=run.dynamics().text() if run else _NEVER_RUN,
         terms=term_statistics(run, judgment.step) if run else (),
+        screening=in_words(current.reward.gradients) if current.reward else "",
         learning_curve=_thinned(run.curve) if run else (),
         training_curve=_thinned(run.training_curve) if run else (),
         still_improving=_still_improving(run),

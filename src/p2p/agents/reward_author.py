@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 from p2p.agents import known_behaviour
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
+from p2p.agents.gradients import gradients, judge_sweeps, pay_sweeps, speaking
 from p2p.agents.known_behaviour import Behaviour, Judged, Paid, RewardFailed
 from p2p.agents.requests import AlternativeRequest, RewardRequest
 from p2p.config import TrainConfig
-from p2p.contracts import AuthoredCode, Intent
+from p2p.contracts import AuthoredCode, CriterionGradient, Intent
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.question import BadReply
 from p2p.prompts.env_facts import all_facts
@@ -45,7 +47,7 @@ def write_candidates(
     without a review no model is asked. `judge` gives the judge's code: with it, a reward must order
     what can already be seen (zero actions, random actions, `previous_best`) as the criteria do, or
     its author is told. Only the first is reviewed, since training will tell; where no further one
-    comes, there are fewer.
+    comes, there are fewer. Several are also compared with the judge along scripted motions.
 
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
@@ -57,7 +59,7 @@ def write_candidates(
             written.append(reward.write_alternative(written, count))
         except BadReply:
             break
-    return tuple(written)
+    return tuple(written) if count == 1 else reward.with_gradients(written)
 
 
 class RewardAuthor(CodeAuthor):
@@ -126,6 +128,25 @@ class RewardAuthor(CodeAuthor):
         """Compare what it pays with what the criteria say."""
         horizon = known_behaviour.shortened(self.config).max_episode_steps or 0
         return known_behaviour.mismatches(self.paid, self.judged, horizon=horizon)
+
+    def with_gradients(self, written: Sequence[AuthoredCode]) -> tuple[AuthoredCode, ...]:
+        """The rewards with how they pay along motions that a script plays, where there are some."""
+        code = self.judge() if self.judge is not None else None
+        if not code:
+            return tuple(written)
+        local, criteria = self.unsafe_local, self.intent.criteria
+        judged = judge_sweeps(code, criteria, self.config, unsafe_local=local)
+        told = {name: points for name, points in judged.items() if speaking(points)}
+        rewards = []
+        for each in written:
+            found: tuple[CriterionGradient, ...] = ()
+            if told and each.valid:
+                with suppress(RewardFailed):  # the check before it says what is wrong with a reward
+                    found = gradients(
+                        told, pay_sweeps(each.code, self.config, [*told], unsafe_local=local)
+                    )
+            rewards.append(each.model_copy(update={"gradients": found}))
+        return tuple(rewards)
 
     @cached_property
     def judged(self) -> dict[Behaviour, Judged]:

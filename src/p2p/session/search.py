@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from p2p.agents.gradients import falling, rising_share
 from p2p.agents.reward_source import reward_digest
 from p2p.agents.reward_weights import reweighted, terms_serving
 from p2p.contracts import (
@@ -89,10 +90,12 @@ def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
     """The rewards as candidates, in the order in which they are worth training.
 
     One that does not run, or does what another does, is not trained; one that pays for worse
-    behaviour among those that are known without training comes after the others.
+    behaviour among those that are known without training comes after the others. Of the rest, those
+    come first whose return rises with the criteria along more of the scripted motions.
     """
     candidates: list[RewardCandidate] = []
     names: dict[str, str] = {}
+    worse: set[str] = set()
     for number, reward in enumerate(rewards, 1):
         name, digest = f"c{number}", reward_digest(reward.code)
         rankings = [step for step in reward.steps if step.kind == "ranking"]
@@ -102,13 +105,23 @@ def screened(rewards: Sequence[AuthoredCode]) -> RewardCandidates:
         usable = not problems
         if rankings and not rankings[-1].ok:
             problems.append(rankings[-1].text)
+            worse.add(name)
+        problems += falling(reward.gradients)
         candidate = RewardCandidate(
             name=name, reward=reward, problems=tuple(problems), usable=usable
         )
         candidates.append(candidate)
         names.setdefault(digest, name)
-    order = sorted(candidates, key=lambda each: (not each.usable, bool(each.problems)))
+    order = sorted(
+        candidates,
+        key=lambda each: (not each.usable, each.name in worse, -_rising(each.reward)),
+    )
     return RewardCandidates(candidates=tuple(order))
+
+
+def _rising(reward: AuthoredCode) -> float:
+    """In tenths: a smaller difference does not put a reward before its author's first choice."""
+    return round(rising_share(reward.gradients) or 0.0, 1)
 
 
 # --- the search -----------------------------------------------------------------------------------

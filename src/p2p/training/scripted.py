@@ -1,0 +1,330 @@
+"""Scripted motions: sweeps along each of which one thing changes, and the environment to play them.
+
+Playback puts the simulator into a pose at every step. Everything else (observations, info, the end
+of an episode) is what the environment's own code makes of that state, so rewards and judges read
+such an episode like any other. What nobody has learnt yet can be shown to both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import mujoco
+import numpy as np
+
+from p2p.training.engines.table import is_engine
+from p2p.training.envs.gym_vec_env import GymVecEnv
+from p2p.training.envs.registry import make_single
+from p2p.training.specs.quantities import Robot
+
+if TYPE_CHECKING:
+    from p2p.config import TrainConfig
+    from p2p.training.envs.batched_env import F64
+
+POINTS = 5
+"""Of a sweep: enough for ten pairs to compare."""
+SECONDS, FEWEST_STEPS, MOST_STEPS = 1.0, 40, 100
+"""Of an episode: some strides or hops, and no more steps than it takes to see them."""
+MOST_JOINTS = 12
+"""A humanoid has more; those that stand last in the model are left out."""
+GOING = 1.5
+"""m/s, of a robot that goes on for a while."""
+HOPS_PER_SECOND, SWINGS_PER_SECOND = 2.5, 2.0
+TOUCHING = 1e-3
+"""Metres below the ground, where a robot stands: as deep as its weight presses it in."""
+_X, _Y, _Z = range(3)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What a robot does, in the pose that an episode starts in, but for what is named."""
+
+    velocity: tuple[float, float] = (0.0, 0.0)
+    """Of the root along x and y, m/s."""
+    share: float = 1.0
+    """Of the time for which it moves."""
+    clearance: float = 0.0
+    """Between its lowest point and the ground, all the time."""
+    hop: float = 0.0
+    """Metres up, again and again."""
+    tilt: tuple[float, float] = (0.0, 0.0)
+    """Of the root about x and y, radians."""
+    turn: tuple[float, float] = (0.0, 0.0)
+    """Of the root about y and z, radians a second."""
+    swing: float = 0.0
+    """Of all actuated joints, radians."""
+    joints: Mapping[int, float] = field(default_factory=dict)
+    """By place in qpos: what it is all the time."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A family of motions, from one end to the other."""
+
+    name: str
+    motions: tuple[Motion, ...]
+    """POINTS of them."""
+
+
+# --- which sweeps there are -----------------------------------------------------------------------
+
+
+class _RootSweep(NamedTuple):
+    """A row of the table: what a root is swept through that has such a joint."""
+
+    kind: Literal["slide", "hinge"]
+    axis: int
+    name: str
+    low: float
+    high: float
+    motion: Callable[[float], Motion]
+
+
+ROOT_SWEEPS = (
+    _RootSweep("slide", _X, "moving along x, from -2 to 2 m/s", -2, 2, lambda v: Motion((v, 0))),
+    _RootSweep("slide", _X, "moving forward, from a fifth of the time to all of it",
+               0.2, 1, lambda share: Motion((GOING, 0), share=share)),
+    _RootSweep("slide", _X, "moving backward, from a fifth of the time to all of it",
+               0.2, 1, lambda share: Motion((-GOING, 0), share=share)),
+    _RootSweep("slide", _Y, "moving along y, from -2 to 2 m/s", -2, 2, lambda v: Motion((0, v))),
+    _RootSweep("slide", _Z, "hovering, from 0 to 0.6 m above the ground",
+               0, 0.6, lambda height: Motion(clearance=height)),
+    _RootSweep("slide", _Z, "hopping, from 0 to 0.4 m high", 0, 0.4, lambda up: Motion(hop=up)),
+    _RootSweep("hinge", _X, "tilted about x, from -90 to 90 degrees",
+               -1.57, 1.57, lambda angle: Motion(tilt=(angle, 0))),
+    _RootSweep("hinge", _Y, "tilted about y, from -90 to 90 degrees",
+               -1.57, 1.57, lambda angle: Motion(tilt=(0, angle))),
+    _RootSweep("hinge", _Y, "turning over in the air, from a turn a second backward to one forward",
+               -6.28, 6.28, lambda rate: Motion(clearance=0.5, turn=(rate, 0))),
+    _RootSweep("hinge", _Z, "turning about z, from 2 rad/s clockwise to counterclockwise",
+               -2, 2, lambda rate: Motion(turn=(0, rate))),
+)  # fmt: skip
+
+
+def sweeps(robot: Robot) -> tuple[Sweep, ...]:
+    """All that this robot has the joints for."""
+    root = _Root.of(robot)
+    there = {"slide": root.slides, "hinge": root.hinges}
+    found = [
+        _sweep(row.name, row.low, row.high, row.motion)
+        for row in ROOT_SWEEPS
+        if row.axis in there[row.kind]
+    ]
+    if _actuated(robot):
+        name = "swinging all joints, from not at all to 0.6 rad"
+        found.append(_sweep(name, 0, 0.6, lambda angle: Motion(swing=angle)))
+    for joint in _swept_joints(robot)[:MOST_JOINTS]:
+        place, (low, high) = int(robot.model.jnt_qposadr[joint]), _range(robot, joint)
+        name = f"{robot.model.joint(joint).name} held, from {low:.3g} to {high:.3g}"
+        found.append(_sweep(name, low, high, partial(_held, place)))
+    return tuple(found)
+
+
+def _sweep(name: str, low: float, high: float, motion: Callable[[float], Motion]) -> Sweep:
+    return Sweep(name, tuple(map(motion, np.linspace(low, high, POINTS).tolist())))
+
+
+def _held(place: int, value: float) -> Motion:
+    return Motion(joints={place: value})
+
+
+@dataclass(frozen=True)
+class _Root:
+    """Where in qpos the root moves along and turns about the world's axes."""
+
+    slides: Mapping[int, tuple[int, float]]
+    """By axis: the place, and the sign."""
+    hinges: Mapping[int, tuple[int, float]]
+    quaternion: int | None = None
+    """Its place, where the root is free."""
+
+    @classmethod
+    def of(cls, robot: Robot) -> _Root:
+        model, slides, hinges = robot.model, {}, {}
+        if robot.root is None:
+            return cls({}, {})
+        first = int(model.body_jntadr[robot.root])
+        start = int(model.jnt_qposadr[first])
+        if robot.turns:
+            axes = (_X, _Y, _Z)
+            moved = {axis: (start + axis, 1.0) for axis in axes}
+            return cls(moved, dict.fromkeys(axes, (start + 3, 1.0)), start + 3)
+        for joint in range(first, first + int(model.body_jntnum[robot.root])):
+            axis = int(np.argmax(np.abs(model.jnt_axis[joint])))
+            place = int(model.jnt_qposadr[joint]), float(np.sign(model.jnt_axis[joint][axis]))
+            if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_SLIDE:
+                slides[axis] = place
+            elif model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE:
+                hinges[axis] = place
+        return cls(slides, hinges)
+
+    def move(self, poses: F64, axis: int, by: F64 | float) -> None:
+        if axis in self.slides:
+            place, sign = self.slides[axis]
+            poses[:, place] += sign * np.asarray(by)
+
+    def turn(self, poses: F64, axis: int, by: F64 | float) -> None:
+        """About an axis of the world."""
+        if axis not in self.hinges or not np.any(by):
+            return
+        place, sign = self.hinges[axis]
+        if self.quaternion is None:
+            poses[:, place] += sign * np.asarray(by)
+            return
+        for pose, angle in zip(poses, np.broadcast_to(by, len(poses)), strict=True):
+            turned, own = np.zeros(4), pose[place : place + 4].copy()
+            mujoco.mju_axisAngle2Quat(turned, np.eye(3)[axis], float(angle))
+            mujoco.mju_mulQuat(pose[place : place + 4], turned, own)
+
+
+def _actuated(robot: Robot) -> list[int]:
+    """The hinges that are driven."""
+    model = robot.model
+    driven = (
+        int(model.actuator_trnid[i, 0])
+        for i in range(model.nu)
+        if model.actuator_trntype[i] == mujoco.mjtTrn.mjTRN_JOINT
+    )
+    return [j for j in driven if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_HINGE]
+
+
+def _swept_joints(robot: Robot) -> list[int]:
+    """All but the root's own: of one that is fixed, what it carries or is to move, too."""
+    model = robot.model
+    single = {int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE)}
+    return [
+        joint
+        for joint in range(model.njnt)
+        if int(model.jnt_type[joint]) in single and int(model.jnt_bodyid[joint]) != robot.root
+    ]
+
+
+def _range(robot: Robot, joint: int) -> tuple[float, float]:
+    if robot.model.jnt_limited[joint]:
+        low, high = robot.model.jnt_range[joint]
+        return float(low), float(high)
+    return -1.5, 1.5
+
+
+# --- playing --------------------------------------------------------------------------------------
+
+
+def poses(motion: Motion, robot: Robot, start: F64, steps: int) -> F64:
+    """(steps + 1, nq): where the motion goes from where an episode starts."""
+    t: F64 = robot.dt * np.arange(steps + 1, dtype=np.float64)
+    root, path = _Root.of(robot), np.tile(np.asarray(start, np.float64), (steps + 1, 1))
+    for place, value in motion.joints.items():
+        path[:, place] = value
+    if motion.swing:
+        wave = motion.swing * np.sin(2 * np.pi * SWINGS_PER_SECOND * t)
+        for joint in _actuated(robot):
+            path[:, robot.model.jnt_qposadr[joint]] += wave
+    for axis, angle in zip((_X, _Y), motion.tilt, strict=True):
+        root.turn(path, axis, angle)
+    for axis, rate in zip((_Y, _Z), motion.turn, strict=True):
+        root.turn(path, axis, rate * t)
+    air = motion.clearance + motion.hop * np.abs(np.sin(np.pi * HOPS_PER_SECOND * t))
+    if _Z in root.slides and robot.ground is not None:
+        root.move(path, _Z, air - TOUCHING - _gaps(robot, path))
+    moved = np.minimum(t, motion.share * t[-1])
+    for axis, speed in zip((_X, _Y), motion.velocity, strict=True):
+        root.move(path, axis, speed * moved)
+    return path
+
+
+def _gaps(robot: Robot, path: F64) -> F64:
+    """Between the lowest point of each pose and the ground."""
+    model, data = robot.model, mujoco.MjData(robot.model)
+    shown = path if np.ptp(path, axis=0).any() else path[:1]
+    fields = {
+        name: np.empty((len(shown), *getattr(data, name).shape))
+        for name in ("geom_xpos", "geom_xmat")
+    }
+    for i, pose in enumerate(shown):
+        data.qpos[:] = pose
+        mujoco.mj_kinematics(model, data)
+        for name, kept in fields.items():
+            kept[i] = getattr(data, name)
+    lowest = robot.shapes.heights(fields.__getitem__).min(axis=-1)
+    return np.broadcast_to(lowest - robot.ground_height, len(path))
+
+
+class ScriptedEnv(GymVecEnv):
+    """A row for each motion of a sweep, all from the same start; actions move nothing."""
+
+    def __init__(self, config: TrainConfig, steps: int, quantities: Collection[str] = ()) -> None:
+        super().__init__(
+            config.env_id,
+            POINTS,
+            max_episode_steps=steps,
+            terminate_when_unhealthy=config.terminate_when_unhealthy,
+            observe_time=config.observe_time,
+            quantities=quantities,
+        )
+        self.robot = Robot.of(self.envs[0])
+        self._motions: tuple[Motion, ...] = (Motion(),) * POINTS
+        self._paths: dict[int, F64] = {}
+        for row, base in enumerate(self._bases):
+            self._follow(row, base)
+
+    def each_sweep(self) -> Iterator[Sweep]:
+        """One after the other: what is played next is the motions of the latest."""
+        for sweep in sweeps(self.robot):
+            self._motions = sweep.motions
+            yield sweep
+
+    def reset_batch(self, seed: int | None = None) -> F64:
+        """Unlike others, with the same seed for every row."""
+        self._paths.clear()
+        for i, env in enumerate(self.envs):
+            self._obs[i] = env.reset(seed=seed)[0]
+        self._show(range(self.num_envs))
+        return self._obs.copy()
+
+    def _follow(self, row: int, base: Any) -> None:
+        """Let a row go along its path instead of simulating."""
+        begin, steps = base.reset_model, self.max_episode_steps
+        at = 0
+
+        def reset_model() -> Any:
+            nonlocal at
+            begin()
+            if row not in self._paths:  # what comes after the end of an episode is not looked at
+                start = base.data.qpos.copy()
+                self._paths[row] = poses(self._motions[row], self.robot, start, steps)
+            at = 0
+            base.set_state(self._paths[row][0], np.zeros(base.model.nv))
+            return base._get_obs()  # noqa: SLF001
+
+        def do_simulation(ctrl: Any, _: int) -> None:
+            nonlocal at
+            at += 1
+            before, pose = self._paths[row][at - 1 : at + 1]
+            velocity = np.zeros(base.model.nv)
+            mujoco.mj_differentiatePos(base.model, velocity, base.dt, before, pose)
+            base.data.ctrl[:] = ctrl
+            base.set_state(pose, velocity)
+            mujoco.mj_rnePostConstraint(base.model, base.data)
+
+        base.reset_model, base.do_simulation = reset_model, do_simulation
+
+
+def scripted_env(config: TrainConfig, quantities: Collection[str] = ()) -> ScriptedEnv | None:
+    """None where the environment cannot be put into poses: it is no MuJoCo one of Gymnasium's kind.
+
+    `quantities` stand in the info of every step, as in `make_batched_env`.
+    """
+    from gymnasium.envs.mujoco import MujocoEnv
+
+    if is_engine(config.engine):
+        return None
+    env: Any = make_single(config.env_id, config.max_episode_steps)
+    base, horizon = env.unwrapped, int(env.spec.max_episode_steps)
+    env.close()
+    if not isinstance(base, MujocoEnv):
+        return None
+    steps = int(np.clip(SECONDS / base.dt, FEWEST_STEPS, MOST_STEPS))
+    return ScriptedEnv(config, min(steps, horizon), quantities)

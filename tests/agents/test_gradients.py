@@ -1,0 +1,128 @@
+"""Rewards against criteria along scripted motions: right, flat and inverted ones."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_client import ScriptedClient
+
+from p2p.agents.gradients import (
+    JudgedPoint,
+    falling,
+    gradients,
+    in_words,
+    judge_sweeps,
+    pay_sweeps,
+    rank_correlation,
+    rising_share,
+    speaking,
+)
+from p2p.agents.reward_author import RewardAuthor
+from p2p.config import TrainConfig
+from p2p.contracts import AuthoredCode, Criterion, CriterionGradient, Intent
+
+CONFIG = TrainConfig(env_id="InvertedPendulum-v5", side_info=True)
+
+
+def criterion(name: str, threshold: float) -> Criterion:
+    return Criterion(
+        id=name,
+        title=name,
+        description=name,
+        measure=name,
+        comparison="at_least",
+        threshold=threshold,
+        weight=1.0,
+        category="task",
+    )
+
+
+CRITERIA = (criterion("stays_up", 1.0), criterion("on_the_right", 1.0))
+JUDGE = """
+def judge_fn(trajectory, summary):
+    x = float(trajectory["obs"][:, 0].mean())
+    up = summary["length"] / summary["max_episode_steps"]
+    return {"criteria": {"stays_up": up, "on_the_right": min(1.0, max(0.0, (x + 1.0) / 2.0))}}
+"""
+RISING = {"stays_up": (0.0, 0.2, 0.5, 0.8, 1.0)}
+
+
+def points(**scores: tuple[float, ...]) -> list[JudgedPoint]:
+    rows = [dict(zip(scores, row, strict=True)) for row in zip(*scores.values(), strict=True)]
+    means = [sum(row.values()) / len(row) for row in rows]
+    return [JudgedPoint(score=m, task=m, criteria=row) for m, row in zip(means, rows, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("returns", "correlation"),
+    [
+        ((1.0, 2.0, 3.0, 4.0, 5.0), 1.0),
+        ((5.0, 4.0, 3.0, 2.0, 1.0), -1.0),
+        ((3.0, 3.0, 3.0, 3.0, 3.0), 0.0),
+        ((1e9, 1e9, 1e9, 1e9, 1e9 + 1), 0.0),  # no more than rounding
+        ((1.0, 2.0, 2.0, 2.0, 2.0), 0.4),  # right as far as it goes
+    ],
+)
+def test_a_return_rises_falls_or_stays_with_a_score(
+    returns: tuple[float, ...], correlation: float
+) -> None:
+    pairs = speaking(points(**RISING))["stays_up"]
+    assert len(pairs) == 10
+    assert rank_correlation(pairs, returns) == pytest.approx(correlation)
+
+
+def test_a_motion_tells_nothing_of_a_criterion_that_it_hardly_moves() -> None:
+    assert speaking(points(stays_up=(0.5, 0.52, 0.54, 0.5, 0.5))) == {}
+    assert speaking(points(stays_up=(0.0, 0.0, 0.0, 0.0, 1.0))) != {}
+
+
+def test_what_costs_more_of_another_criterion_is_not_held_against_a_reward() -> None:
+    both = points(stays_up=(0.0, 0.2, 0.4, 0.6, 0.8), calm=(1.0, 0.7, 0.4, 0.1, 0.0))
+    pairs = speaking(both)
+    assert "stays_up" not in pairs
+    worse = all(both[better].score > both[other].score for better, other in pairs["calm"])
+    assert worse
+
+
+def test_the_share_counts_what_rises_and_words_name_what_falls() -> None:
+    found = tuple(
+        CriterionGradient(motion=f"m{i}", criterion="keeps_going", correlation=correlation)
+        for i, correlation in enumerate((1.0, 0.6, 0.0, -1.0))
+    )
+    assert rising_share(found) == 0.5
+    assert rising_share(()) is None
+    assert falling(found) == ["the reward falls while 'keeps_going' rises: m3"]
+    assert in_words(found).splitlines()[0].endswith("in 2 of 4 cases")
+    assert in_words(()) == ""
+
+
+def reward(value: str) -> str:
+    return (
+        "def reward_fn(obs, action, next_obs, info):\n"
+        f"    pay = {value}\n    return pay, {{'pay': pay}}\n"
+    )
+
+
+RIGHT = reward("1.0 + 0.5 * next_obs[..., 0]")
+INVERTED = reward("-1.0 - 0.5 * next_obs[..., 0]")
+FLAT = reward("0.0 * next_obs[..., 0]")
+
+
+def test_candidates_carry_how_they_pay_along_motions_that_nobody_learnt() -> None:
+    intent = Intent(prompt="up and right", env_id=CONFIG.env_id, criteria=CRITERIA, author="test")
+    author = RewardAuthor(ScriptedClient({}), intent, CONFIG)
+    author.judge = lambda: JUDGE
+    written = [AuthoredCode(code=code, author="test", valid=True) for code in (RIGHT, INVERTED)]
+    right, inverted = author.with_gradients(written)
+    told = {(g.criterion, g.motion.split()[0]): g.correlation for g in right.gradients}
+    assert told == {("stays_up", "hinge"): 1.0, ("on_the_right", "slider"): 1.0}
+    assert rising_share(right.gradients) == 1.0
+    assert {g.correlation for g in inverted.gradients} == {-1.0}
+    assert any("'on_the_right'" in text for text in falling(inverted.gradients))
+
+
+def test_a_flat_reward_neither_rises_nor_falls_and_one_that_fails_says_nothing() -> None:
+    judged = judge_sweeps(JUDGE, CRITERIA, CONFIG)
+    flat = gradients(judged, pay_sweeps(FLAT, CONFIG, [*judged]))
+    assert {each.correlation for each in flat} == {0.0}
+    assert falling(flat) == []
+    assert pay_sweeps(reward("1 / 0"), CONFIG, [*judged]) == {}
