@@ -137,7 +137,8 @@ class Collector:
         self._transcribed: tuple[str | None, int] = (None, 0)
         self._reported: Counter[str] = Counter()
         self._reported_at = time.monotonic()
-        self._solving: set[asyncio.Task[float | None]] = set()
+        self._solving: dict[asyncio.Task[float | None], str] = {}
+        """Whose exploitability is being computed."""
 
     # --- a given number of games --------------------------------------------------------------
 
@@ -318,8 +319,8 @@ class Collector:
         env, opponent = pairs[key]
         if not started.keys() & {name for name, (one, _) in pairs.items() if one == env}:
             solving = asyncio.create_task(self._exploitability(ckpt_uid, env))
-            self._solving.add(solving)
-            solving.add_done_callback(self._solving.discard)
+            self._solving[solving] = ckpt_uid
+            solving.add_done_callback(self._solving.pop)
         job = await self.matches.evaluation(ckpt_uid, env, opponent, started[key])
         started[key] += 1
         self.flight.start(job, self._play(job))
@@ -474,6 +475,10 @@ class Collector:
             "cost_usd": factory.costs() if factory else {},
             "last_failure": self._last_failure,
         }
+
+    def checkpoints_in_use(self) -> list[str]:
+        """Those that games in flight are played with."""
+        return sorted({*self.flight.models(), *self._solving.values()})
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -167,6 +167,9 @@ class RunConfig(_Section):
     """Games of an evaluation per environment; half in each seat."""
     keep_states: Positive = 2
     """How many of the newest states to continue from are kept."""
+    state_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """With `mode = "overlap"`: seconds from one such state to the next; 0: one after every update.
+    There is also one at the end, and when the run is interrupted."""
     keep_checkpoints: Count = 0
     """How many of the newest checkpoints are kept, and as many again spread over the run; those
     that play and the best evaluated ones stay too. 0: all of them."""

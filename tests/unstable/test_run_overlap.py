@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from learner_parts import assert_close, make_model
 from small_run import learned_steps, new_run, small_model
 
 from unstable.config import ConfigError, make_config
+from unstable.core import EpisodeResult
 from unstable.engines.adapters import load_adapter
 from unstable.engines.fused_model import FusedModel
 from unstable.engines.protocol import Sampling
@@ -19,8 +21,10 @@ from unstable.engines.reference import __name__ as reference
 from unstable.engines.transformers_engine import TransformersEngine
 from unstable.learners.checkpoints import save_checkpoint
 from unstable.learners.policy import adapter_of, load_base, load_policy, sharing_weights
-from unstable.run.folder import RunFolder
-from unstable.run.parts import check
+from unstable.run import overlap
+from unstable.run.folder import RunFolder, state_step
+from unstable.run.parts import begin, check
+from unstable.run.progress import Progress
 from unstable.run.start import start
 
 CPU = torch.device("cpu")
@@ -51,6 +55,101 @@ def test_overlap_is_resumed_from_its_newest_state(played: Path) -> None:
     config = make_config(json.loads((played / "config.json").read_text()) | {"updates": 4})
     assert start(config, run, config.model, lambda _: None).step == 4
     assert learned_steps(played) == [1, 2, 3, 4]
+
+
+def states(run: RunFolder) -> list[int]:
+    return [state_step(state) for state in run.states()]
+
+
+def test_a_killed_run_loses_what_came_after_its_last_state(tmp_path: Path, model: str) -> None:
+    config, run = new_run(
+        tmp_path / "run", model, mode="overlap", updates=3, state_seconds=1e6, keep_states=9
+    )
+    killed = RunFolder(tmp_path / "killed")
+
+    def report(progress: Progress) -> None:
+        if progress.step == 2 and not killed.path.exists():  # what a kill would leave
+            shutil.copytree(run.path, killed.path)
+
+    assert start(config, run, model, report).step == 3
+    assert states(run) == [0, 3]
+    assert states(killed) == [0]
+    assert start(config, killed, model, lambda _: None).step == 3
+    assert learned_steps(killed.path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupted_run_is_saved_as_far_as_it_came(
+    tmp_path: Path, model: str, error: type[BaseException]
+) -> None:
+    config, run = new_run(
+        tmp_path / "run", model, mode="overlap", updates=9, state_seconds=1e6, keep_states=9,
+        eval_workers=0,
+    )  # fmt: skip
+
+    def report(progress: Progress) -> None:
+        if progress.step == 2:
+            raise error
+
+    with pytest.raises(error):
+        start(config, run, model, report)
+    assert len(states(run)) == 2
+    assert 2 <= states(run)[-1] <= 3  # an update that was under way is finished
+    assert learned_steps(run.path) == [*range(1, states(run)[-1] + 1)]
+
+
+def test_without_a_pause_every_update_is_saved(tmp_path: Path, model: str) -> None:
+    config, run = new_run(
+        tmp_path / "run", model, mode="overlap", updates=2, state_seconds=0, keep_states=9,
+        eval_workers=0,
+    )  # fmt: skip
+    start(config, run, model, lambda _: None)
+    assert states(run) == [0, 1, 2]
+
+
+def test_a_checkpoint_stays_as_long_as_a_game_is_played_with_it(tmp_path: Path, model: str) -> None:
+    config, folder = new_run(
+        tmp_path / "run", model, mode="overlap", keep_checkpoints=1, eval_workers=0,
+        engine={"max_loras": 1}, pool={"max_active_lora": 1, "sample_mode": "mirror"},
+    )  # fmt: skip
+
+    async def played() -> tuple[list[bool], dict[str, int]]:
+        parts, actor = overlap._make(config, folder, model, -1)
+        begin(config, parts)
+        run = overlap._Run(config, folder, parts, lambda _: None)
+        learner, collector = parts.learner, parts.collector
+        learner._step = 1
+        checkpoint = learner.save_checkpoint()
+        # A game with that checkpoint is under way, and waits while three newer ones come.
+        await collector._ready(1)
+        (job,) = await collector.matches.training_group("ckpt-1")
+        newer = asyncio.Event()
+
+        async def play() -> EpisodeResult:
+            await newer.wait()
+            return await collector._play(job)
+
+        collector.flight.start(job, play())
+        there = []
+        for step in (2, 3, 4):
+            learner._step = run.step = step
+            learner.save_checkpoint()
+            await run.save()
+            there.append(checkpoint.exists())
+        newer.set()
+        while not (games := list(collector.flight.finished())):
+            await collector.flight.wait(1.0)
+        collector._handle_finished(games[0])
+        await run.save()
+        there.append(checkpoint.exists())
+        run.thread.shutdown()
+        await collector.close()
+        await actor.close()
+        return there, dict(collector.counts)
+
+    there, counts = asyncio.run(asyncio.wait_for(played(), 60))
+    assert there == [True, True, True, False]
+    assert (counts["games"], counts["failed"]) == (1, 0)
 
 
 def test_overlap_refuses_to_train_the_weights_that_it_plays_with(tmp_path: Path) -> None:

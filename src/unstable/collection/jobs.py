@@ -58,6 +58,11 @@ class GamesInFlight:
     def under_way(self, kind: str) -> int:
         return len(self._running[kind])
 
+    def models(self) -> set[str]:
+        """Who plays."""
+        metas = [job.meta for job in self._jobs.values()]
+        return {uid for meta in metas for uid in (meta.ckpt_uid, meta.opponent_uid) if uid}
+
     async def wait(self, timeout: float) -> None:
         """Return when some game has landed, or after `timeout` seconds."""
         if not self._finished:

@@ -203,6 +203,7 @@ class StandardLearner:
         self._samples_seen = 0
         self._skipped_in_row = 0
         self._checked = False
+        self._updating = False
         self._ckpt_root = _checkpoint_root(ckpt_root, tracker)
         with self._seeded():
             self.model, self.tokenizer = load_policy(
@@ -303,8 +304,10 @@ class StandardLearner:
         factor = rate_factor(self._schedule[0], self._step, *self._schedule[1:])
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
+        self._updating = True  # and stays so if it fails half-way
         with self._seeded():
             seen = self._optimise(steps)
+        self._updating = False
         self._step += 1
         self._samples_seen += len(steps)
         info = {
@@ -409,6 +412,10 @@ class StandardLearner:
         for folder in map(Path, folders):
             if folder.parent == self._ckpt_root:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def whole_step(self) -> int | None:
+        """The learner's step; None: its last update failed half-way, and must not be saved."""
+        return None if self._updating else self._step
 
     def save_state(self, folder: str | Path) -> None:
         plain = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ async def train_overlapping(
     collecting: asyncio.Task[dict[str, int]] | None = None
     try:
         if states:
-            run.step = load_state(states[-1], parts)
+            run.step = run.saved_step = load_state(states[-1], parts)
         else:
             begin(config, parts)
             await run.save()
@@ -74,6 +75,7 @@ async def train_overlapping(
         if collecting is not None:
             collecting.cancel()
             await asyncio.wait({collecting})
+        await run.save_what_is_left()
         run.thread.shutdown(wait=True)
         await parts.collector.close()
         await actor.close()
@@ -91,6 +93,8 @@ class _Run:
     learned: Mapping[str, float] = field(default_factory=dict)
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "learner"))
     """One: what the learner does, it does in its order."""
+    saved_step: int | None = None
+    saved_at: float = field(default_factory=time.monotonic)
 
     async def update(self, collecting: asyncio.Task[dict[str, int]]) -> None:
         update = self._by_learner(self.parts.learner.next_update)
@@ -102,7 +106,20 @@ class _Run:
             collecting.result()
         self.learned = update.result()
         self.step = int(self.learned["step"])
-        await self.save()
+        is_last = self.step >= self.config.updates
+        if is_last or time.monotonic() - self.saved_at >= self.config.state_seconds:
+            await self.save()
+
+    async def save_what_is_left(self) -> None:
+        """A state of an ending run: also the update that was under way when it was interrupted."""
+        step = await self._by_learner(self.parts.learner.whole_step)  # its turn comes after that
+        if self.saved_step is None or step is None or step <= self.saved_step:
+            return
+        self.step = step
+        try:
+            await self.save()
+        except OSError as error:  # what ended the run is to be heard, and may be the same
+            _LOG.warning("update %d was not saved: %s", step, error)
 
     async def save(self) -> None:
         parts = self.parts
@@ -112,6 +129,7 @@ class _Run:
             await self._by_learner(parts.learner.save_state, state / LEARNER)
             write_json_states(state, parts)
         parts.learner.remove_checkpoints(retired)
+        self.saved_step, self.saved_at = self.step, time.monotonic()
 
     def report_phase(self, phase: str) -> None:
         evaluations = settled(self.parts.tracker.get_evaluations(), self.config.eval_games)

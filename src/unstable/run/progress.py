@@ -101,7 +101,8 @@ def retire(parts: Parts, config: RunConfig) -> list[str]:
     if not config.keep_checkpoints:
         return []
     best = best_evaluated(call(parts.tracker.get_evaluations))
-    return call(parts.pool.retire, config.keep_checkpoints, best)
+    playing = call(parts.collector.checkpoints_in_use)
+    return call(parts.pool.retire, config.keep_checkpoints, [*best, *playing])
 
 
 def write_json_states(state: Path, parts: Parts) -> None:
