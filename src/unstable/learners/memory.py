@@ -57,6 +57,11 @@ class Sizes:
         """Both sums and both norms."""
         return 4 * self.hidden
 
+    @property
+    def gradients(self) -> int:
+        """There at the most, within an MLP: those of gate and up, of what comes in and goes out."""
+        return 2 * self.intermediate + 2 * self.hidden
+
 
 @dataclass(frozen=True)
 class MemoryPlan:
@@ -88,14 +93,12 @@ def bytes_per_token(
 ) -> float:
     """About what a pass holds of each token at its most."""
     blocks = sizes.attention_block + sizes.mlp_block
-    largest = max(sizes.attention_block, sizes.mlp_block)
+    layer = sizes.around_blocks + (0 if activation_checkpointing else blocks)
+    # One block at a time is computed again where it was not kept, and has gradients beside it.
+    block = max(sizes.attention_block, sizes.mlp_block) if activation_checkpointing else 0
     if gradient_checkpointing:
-        # One layer at a time is computed again, and has gradients beside what is kept of it.
-        layer = sizes.around_blocks + (2 * largest if activation_checkpointing else 2 * blocks)
-        return BYTES * (sizes.hidden * sizes.layers + layer)
-    if activation_checkpointing:
-        return BYTES * (sizes.around_blocks * sizes.layers + 2 * largest)
-    return BYTES * ((sizes.around_blocks + blocks) * sizes.layers + blocks)
+        return BYTES * (sizes.hidden * sizes.layers + layer + block + sizes.gradients)
+    return BYTES * (layer * sizes.layers + block + sizes.gradients)
 
 
 def plan_memory(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_LOG = logging.getLogger(__name__)
+APART = 2e-2
+"""Of two results in bfloat16 that should be the same, the distance relative to their norm."""
 
 
 def causal_varlen(
@@ -49,6 +54,14 @@ def _attend(
 @cache
 def _shares_heads(device: torch.device, learns: bool) -> bool:
     """Whether the kernel is right for heads that share keys and values; `learns`: its gradient."""
+    reason = _why_not_shared(device, learns)
+    if reason:
+        what = "its gradient" if learns else "attention"
+        _LOG.warning("keys and values are repeated for %s on %s: %s", what, device, reason)
+    return not reason
+
+
+def _why_not_shared(device: torch.device, learns: bool) -> str:
     with torch.inference_mode(False), torch.enable_grad():
         numbers = torch.linspace(-1.0, 1.0, 8 * 4 * 64, device=device).sin_().view(8, 4, 64)
         queries = numbers.bfloat16().requires_grad_()
@@ -58,15 +71,19 @@ def _shares_heads(device: torch.device, learns: bool) -> bool:
         expected = _attend(queries, one_each, one_each, bounds, 5, 1)
         try:
             shared = _attend(queries, keys, keys, bounds, 5, 2)
-            pairs = [(shared, expected)]
+            pairs = {"the output": (shared, expected)}
             if learns:
-                pairs += zip(
-                    *(
-                        torch.autograd.grad(out.float().square().sum(), [queries, keys])
-                        for out in (shared, expected)
-                    ),
-                    strict=True,
+                slopes = (
+                    torch.autograd.grad(out.float().square().sum(), [queries, keys])
+                    for out in (shared, expected)
                 )
-        except (RuntimeError, ValueError):
-            return False
-        return all(torch.allclose(ours, theirs, atol=5e-2) for ours, theirs in pairs)
+                names = ("the queries' gradient", "the keys' gradient")
+                pairs |= dict(zip(names, zip(*slopes, strict=True), strict=True))
+        except (RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    # By the norm: single numbers are as far apart as one rounding of sums in half precision.
+    for name, (ours, theirs) in pairs.items():
+        apart = (ours.float() - theirs.float()).norm() / theirs.float().norm()
+        if not apart <= APART:
+            return f"{name} is {apart:.2g} off"
+    return ""
