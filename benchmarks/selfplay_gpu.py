@@ -3,7 +3,7 @@
 A random model in the shape of Qwen3-1.7B, bfloat16, and an adapter of rank 32 on all linears, with
 `mode = "overlap"`: engine and learner have the base weights once, adapters are handed over in
 memory, and games go on while the learner updates. Steps that are more than eight updates old are
-dropped. Every update writes a checkpoint and a state to continue from.
+dropped. Every update writes a checkpoint, and after a minute a state to continue from.
 
 What the model says is noise, so its move is drawn from the text, and it stops at one token in 400:
 answers are of random lengths, 400 tokens on average and 1,024 at most, as those of a model that
