@@ -18,7 +18,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("kernels run on a GPU", allow_module_level=True)
 
-from unstable.learners import kernels  # noqa: E402 - it needs what was looked for above
+from unstable.algorithms import forward  # noqa: E402 - it needs what was looked for above
+from unstable.learners import kernels  # noqa: E402
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -79,3 +80,33 @@ def test_heads_are_normed_and_turned(heads: int, size: int, dtype: torch.dtype, 
     out, to_x = gradients(plain, (x,), slope)
     close(kernels.rotate(x, weight, 1e-6, cosines, sines), out.to(dtype))
     close(kernels.rotate_backward(slope, x, weight, 1e-6, cosines, sines), to_x.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [5, 128, 9000])
+def test_logits_become_probabilities_in_place(size: int, dtype: torch.dtype):
+    logits = 4 * numbers(3, size, dtype=dtype)
+    targets = torch.tensor([0, size // 2, size - 1], device=DEVICE)
+    wanted = torch.log_softmax(logits.float(), -1)
+    logps, totals = kernels.softmax_(logits, targets)
+    torch.testing.assert_close(logps, wanted.gather(-1, targets[:, None])[:, 0])
+    within = 1e-5 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(
+        logits.float() / totals[:, None], wanted.exp(), rtol=within, atol=1e-6
+    )
+
+
+def test_a_frozen_head_has_the_same_values_and_gradients_by_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    head = torch.nn.Linear(16, 700, bias=False, device=DEVICE).requires_grad_(False)
+    states = numbers(9, 16, dtype=torch.float32)
+    targets = torch.arange(0, 630, 70, device=DEVICE)
+    results = []
+    for chosen in (kernels, None):
+        monkeypatch.setattr(forward, "kernels_for", lambda _, chosen=chosen: chosen)
+        hidden = states.clone().requires_grad_()
+        logp, _ = forward.token_logprobs(hidden, head, targets, logits_at_once=2 * 700)
+        results.append((logp, *torch.autograd.grad(logp.square().sum(), hidden)))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)

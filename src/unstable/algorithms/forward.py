@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from unstable.utils.gpu_kernels import kernels_for
 from unstable.utils.varlen import causal_varlen
 
 ATTENTION = "unstable_packed"
@@ -225,6 +226,10 @@ def _put_back(mlp: Any, args: Any, out: Tensor) -> Tensor | None:
 
 LOGITS_AT_ONCE = 2**25
 """Logits that exist at the same time: 134 MB in float32."""
+KERNEL_ROWS = 4
+"""By how much more rows of logits are computed at once where a kernel deals with them."""
+TILE = 128
+"""Of products on a GPU: rows are a multiple of it."""
 
 
 def trunk_of(model: Any) -> Any:
@@ -308,6 +313,16 @@ def _is_frozen_linear(head: Callable[[Tensor], Tensor]) -> bool:
     return type(head) is torch.nn.Linear and not any(p.requires_grad for p in head.parameters())
 
 
+def _softmax(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Targets' log-probabilities, exponentials of the logits less the highest, and their sums."""
+    logits = logits.float()
+    chosen = logits.gather(-1, targets[:, None])[:, 0]
+    most = logits.amax(-1, keepdim=True)
+    mass = logits.sub_(most).exp_()  # in place: it is the largest tensor of all
+    total = mass.sum(-1)
+    return chosen - most[:, 0] - total.log(), mass, total
+
+
 class _FrozenHead(torch.autograd.Function):
     """Values and gradients of a chunk from one projection.
 
@@ -320,16 +335,21 @@ class _FrozenHead(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, head: torch.nn.Linear, targets: Tensor, rows: int) -> Any:
         weight = head.weight
         logps, slopes = [], []
+        kernels = kernels_for(hidden)
+        if kernels is not None:  # it needs no logits in float32, so there is room for more rows
+            rows = KERNEL_ROWS * rows
+            rows -= rows % TILE if rows > TILE else 0
         for start in range(0, len(targets), rows):
             some = slice(start, start + rows)
-            logits = head(hidden[some]).float()
-            chosen = logits.gather(-1, targets[some, None])
-            most = logits.amax(-1, keepdim=True)
-            mass = logits.sub_(most).exp_()  # in place: it is the largest tensor of all
-            total = mass.sum(-1, keepdim=True)
-            logps.append((chosen - most - total.log())[:, 0])
+            logits = head(hidden[some])
+            if kernels is not None:
+                logp, total = kernels.softmax_(logits, targets[some])
+                mass = logits
+            else:
+                logp, mass, total = _softmax(logits, targets[some])
+            logps.append(logp)
             if ctx.needs_input_grad[0]:
-                mean = (mass.to(weight.dtype) @ weight).float() / total
+                mean = (mass.to(weight.dtype) @ weight).float() / total[:, None]
                 slopes.append(weight[targets[some]].float() - mean)
         if slopes:
             ctx.save_for_backward(torch.cat(slopes))

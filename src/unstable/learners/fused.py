@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from types import MethodType, ModuleType
+from types import MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from unstable.utils.gpu_kernels import gpu_kernels, kernels_for
 
 AGREE = 1e-5
 """How far a norm may be from what it is taken for."""
@@ -50,19 +50,6 @@ def _is_adapted(module: Any) -> bool:
     from peft.tuners.lora.layer import Linear
 
     return type(module) is Linear and type(module.base_layer) is torch.nn.Linear
-
-
-@cache
-def _kernels() -> ModuleType | None:
-    """Those for a GPU; None: there is no Triton."""
-    try:
-        return import_module("unstable.learners.kernels")
-    except ModuleNotFoundError:
-        return None
-
-
-def _kernels_for(x: Tensor) -> ModuleType | None:
-    return _kernels() if x.is_cuda else None
 
 
 # --- linear layers with their adapters --------------------------------------------------------
@@ -219,7 +206,7 @@ def _is_rms_norm(module: Any) -> bool:
 
 
 def _norm_forward(norm: Any, x: Tensor) -> Tensor:
-    kernels = _kernels_for(x)
+    kernels = kernels_for(x)
     if kernels is not None and not norm.weight.requires_grad:
         by_kernel: Tensor = _KernelNorm.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
         return by_kernel
@@ -254,7 +241,7 @@ class _KernelNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        kernels = _kernels()
+        kernels = gpu_kernels()
         assert kernels is not None
         ctx.save_for_backward(x, weight)
         ctx.epsilon = epsilon
@@ -264,6 +251,6 @@ class _KernelNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         x, weight = ctx.saved_tensors
-        kernels = _kernels()
+        kernels = gpu_kernels()
         assert kernels is not None
         return kernels.norm_backward(gradients[0], x, weight, ctx.epsilon), None, None

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from unstable.algorithms.forward import hidden_states, pack, packed_attention
-from unstable.learners.fused import _is_rms_norm, _kernels, _kernels_for, together
+from unstable.learners.fused import _is_rms_norm, together
+from unstable.utils.gpu_kernels import gpu_kernels, kernels_for
 
 PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj"}
 MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
@@ -123,7 +124,7 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        kernels = _kernels_for(gate)
+        kernels = kernels_for(gate)
         if kernels is not None:
             out: Tensor = kernels.gate(gate, up)
             return out
@@ -132,7 +133,7 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         gate, up = ctx.saved_tensors
-        kernels = _kernels_for(gate)
+        kernels = kernels_for(gate)
         if kernels is not None:
             return kernels.gate_backward(gradients[0], gate, up)
         share = torch.sigmoid(gate)
@@ -143,7 +144,7 @@ class _Gate(torch.autograd.Function):
 
 def _rotated(x: Tensor, norm: Any, cosines: Tensor, sines: Tensor) -> Tensor:
     """Heads, (1, tokens, heads, size), normed and turned to their positions."""
-    if _kernels_for(x) is not None and (norm is None or not norm.weight.requires_grad):
+    if kernels_for(x) is not None and (norm is None or not norm.weight.requires_grad):
         weight, epsilon = (None, 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
         out: Tensor = _KernelRotated.apply(x, weight, epsilon, cosines, sines)  # type: ignore[no-untyped-call]
         return out
@@ -173,7 +174,7 @@ class _KernelRotated(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, epsilon: float, cosines: Tensor, sines: Tensor
     ) -> Tensor:
-        kernels = _kernels()
+        kernels = gpu_kernels()
         assert kernels is not None
         ctx.save_for_backward(x, weight, cosines, sines)
         ctx.epsilon = epsilon
@@ -183,7 +184,7 @@ class _KernelRotated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         x, weight, cosines, sines = ctx.saved_tensors
-        kernels = _kernels()
+        kernels = gpu_kernels()
         assert kernels is not None
         to_x = kernels.rotate_backward(gradients[0], x, weight, ctx.epsilon, cosines, sines)
         return to_x, None, None, None, None

@@ -1,4 +1,4 @@
-"""Triton kernels of the learner: a norm, norm and rotation of heads, and the gate, both ways.
+"""Triton kernels of the learner: norms, rotated heads and the gate, both ways; probabilities.
 
 Numbers are float32 between reading and writing, whatever the tensors are.
 """
@@ -195,3 +195,46 @@ def _shape(x: Tensor) -> dict[str, int]:
         "HEADS": heads, "HEADS_BLOCK": triton.next_power_of_2(heads), "SIZE": size,
         "WIDTH": triton.next_power_of_2(size),
     }  # fmt: skip
+
+
+@triton.jit
+def _softmax(logits, targets, logps, totals, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets + row)
+    column = tl.arange(0, BLOCK)
+    most = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(0, SIZE, BLOCK):
+        place = start + column
+        some = tl.load(logits + row * SIZE + place, mask=place < SIZE, other=float("-inf"))
+        most = tl.maximum(most, some.to(tl.float32))
+    highest = tl.max(most, 0)
+    mass = tl.zeros((BLOCK,), tl.float32)
+    chosen = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, SIZE, BLOCK):
+        place = start + column
+        inside = place < SIZE
+        x = tl.load(logits + row * SIZE + place, mask=inside, other=float("-inf")).to(tl.float32)
+        # Not loaded by itself: what stands there is overwritten.
+        chosen += tl.where(place == target, x, 0.0)
+        power = tl.exp(x - highest)
+        mass += power
+        tl.store(logits + row * SIZE + place, power.to(logits.dtype.element_ty), mask=inside)
+    total = tl.sum(mass, 0)
+    tl.store(totals + row, total)
+    tl.store(logps + row, tl.sum(chosen, 0) - highest - tl.log(total))
+
+
+def softmax_(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Make logits, (rows, vocabulary), into exponentials of their distance to the row's highest.
+
+    Returns:
+        Of each row the log-probability of its target, and the sum of the exponentials, float32.
+    """
+    assert logits.is_contiguous()
+    rows, size = logits.shape
+    logps, totals = (torch.empty(rows, device=logits.device) for _ in range(2))
+    _softmax[(rows,)](
+        logits, targets.contiguous(), logps, totals,
+        SIZE=size, BLOCK=min(4096, triton.next_power_of_2(size)), num_warps=8,
+    )  # fmt: skip
+    return logps, totals
