@@ -98,6 +98,8 @@ class _Run:
 
     async def update(self, collecting: asyncio.Task[dict[str, int]]) -> None:
         update = self._by_learner(self.parts.learner.next_update)
+        # Of a run that is interrupted here nobody asks what became of it.
+        update.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         while not update.done():
             self.report_phase("learning")
             await asyncio.wait({update}, timeout=WATCH)
