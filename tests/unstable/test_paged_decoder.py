@@ -97,6 +97,17 @@ def adapters(model: Any, tmp_path_factory: pytest.TempPathFactory) -> list[str |
     return [None, *(save_adapter(root / str(i), model, i, **c) for i, c in enumerate(changes))]
 
 
+def test_answers_of_one_token_come_from_the_prompt_alone(model: Any):
+    engine = paged_engine(model, max_parallel_seq=5)
+    requests = [
+        (prompt, Sampling(1.0, 1.0, 1, seed=number), None)
+        for number, (prompt, _, _) in enumerate(requests_of(9, [None]))
+    ]
+    answers = answer_all(engine, requests)
+    assert [len(answer.token_ids) for answer in answers] == [1] * 9
+    check({None: model}, requests, answers)
+
+
 def test_rows_of_any_length_have_their_own_pages(model: Any):
     engine = paged_engine(model, max_parallel_seq=5)
     requests = requests_of(12, [None])
