@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from unstable.algorithms import losses
 from unstable.algorithms.advantages import normalised
 from unstable.algorithms.forward import (
     PackedRow,
+    as_tensor,
     hidden_states,
     pack,
     token_logprobs,
@@ -137,7 +139,7 @@ class PolicyGradient(BaseAlgo):
             samples,
             *self._row(trained),
             self._tensor([value for values in old for value in values]),
-            torch.tensor(known, dtype=torch.bool, device=self.device),
+            as_tensor(known, np.bool_, self.device),
             self._tensor([s.advantage for s in trained for _ in range(s.trained)]),
             self._tensor(losses.token_weights(lengths, len(samples), divisor)),
             self._tensor([value for s in trained for value in s.reference_logprobs]),
@@ -243,10 +245,10 @@ class PolicyGradient(BaseAlgo):
         return row, index_of(before), index_of(targets), index_of(which), index_of(ends)
 
     def _tensor(self, values: list[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=self.device)
+        return as_tensor(values, np.float32, self.device)
 
     def _index(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=self.device)
+        return as_tensor(values, np.int64, self.device)
 
 
 def _mean(values: Sequence[float]) -> float:
