@@ -17,7 +17,7 @@ from p2p.agents.builtin.judge import write_judge
 from p2p.agents.builtin.measures import read_measure
 from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
-from p2p.agents.builtin.reward import SWINGING, Recipe, Term, read_recipe, render, write_reward
+from p2p.agents.builtin.reward import Recipe, Term, read_recipe, render, write_reward
 from p2p.agents.intent_elicitor import check_proposal
 from p2p.agents.judging.episodes import trajectory_columns
 from p2p.agents.requests import IntentProposal, IntentRequest, JudgeRequest, RewardRequest
@@ -152,7 +152,7 @@ def test_a_reward_gives_each_row_of_a_batch_what_it_gives_it_alone(env_id: str) 
     steps = transitions(env_id)
     proposal = propose(CAN[env_id], env_id)
     recipe = recipe_of(reward_for(CAN[env_id], env_id, proposal.criteria))
-    timeless = tuple(t for t in recipe.terms if t.window == (0.0, 1.0) and t.shape not in SWINGING)
+    timeless = tuple(t for t in recipe.terms if t.window == (0.0, 1.0) and t.shape != "swing")
     names: dict[str, Any] = {}
     exec(render(recipe.model_copy(update={"terms": timeless})), names)  # noqa: S102 - our own text
     take = ("obs", "action", "next_obs")
@@ -443,28 +443,23 @@ def test_what_is_asked_for_is_what_the_task_measures(
     assert proposal.unused_words == ()
 
 
-@pytest.mark.parametrize("observe_time", [True, False])
-def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests(observe_time: bool) -> None:
+def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests() -> None:
     env_id, prompt = "InvertedPendulum-v5", "swing the cart from side to side"
-    proposal = propose(prompt, env_id)
-    assert proposal.training["observe_time"] is True
-    criteria = proposal.criteria
+    criteria = propose(prompt, env_id).criteria
     request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns={})
     judge_names: dict[str, Any] = {}
     exec(write_judge(request).code, judge_names)  # noqa: S102 - our own text
-    seconds, now = np.arange(1000) * 0.04, np.arange(1000) / 1000
+    seconds = np.arange(1000) * 0.04
 
     def judged(place: np.ndarray) -> tuple[float, float]:
         """What it earns, and how often it swung."""
         names: dict[str, Any] = {"RewardFunction": object}
-        asked = RewardRequest(
-            prompt=prompt, env_id=env_id, criteria=criteria, observe_time=observe_time
-        )
+        asked = RewardRequest(prompt=prompt, env_id=env_id, criteria=criteria)
         exec(write_reward(asked).code, names)  # noqa: S102 - our own text
-        pay = names["reward_fn"] if observe_time else names["Sequence"]().compute
+        pay = names["Sequence"]().compute
         qpos, qvel = (np.stack([x, 0 * x], axis=-1) for x in (place, np.gradient(place, seconds)))
         action = np.zeros((1000, 1))
-        obs = np.column_stack([qpos, qvel, now] if observe_time else [qpos, qvel])
+        obs = np.column_stack([qpos, qvel])
         total = sum(
             float(pay(obs[t], action[t], obs[t], {"_episode_start": t == 0})[0])
             for t in range(1000)
@@ -473,7 +468,7 @@ def test_a_cart_that_swings_earns_more_than_one_that_trembles_or_rests(observe_t
         scores = judge_names["judge_fn"](trajectory, {"max_episode_steps": 1000, "dt": 0.04})
         return total, scores["criteria"]["swings_from_side_to_side"]["value"]
 
-    swinging, trembling = 0.25 * np.sin(7 * np.pi * now), 0.02 * np.sin(15 * seconds)
+    swinging, trembling = 0.25 * np.sin(7 * np.pi * seconds / 40), 0.02 * np.sin(15 * seconds)
     earned, swings = zip(*map(judged, (swinging, trembling, 0 * seconds)), strict=True)
     assert earned[0] > max(earned[1:]) + 400
     assert swings == (6.0, 0.0, 0.0)

@@ -61,8 +61,6 @@ class Quantity:
     """From where on it is much, and above which the environment ends the episode."""
     turning: float | None = None
     """For what turns: the rate that is well on the way to a full turn, in rad/s."""
-    swing_speed: float = 0.3
-    """For what is to swing: up to which speed it earns more; faster legs would only flail."""
     least_weight: float = 0.0
     """Of its term in a reward, where nothing else can be learnt without it."""
     felt_as: str = ""
@@ -502,7 +500,7 @@ def _strides(model: Morphology) -> Iterator[Quantity]:
             form = "({1} - {0})" if lateral > 0 else "({0} - {1})"
             lead = _formula(form, *(_state(model, "qpos", j.qpos_address) for j in (left, right)))
             yield Quantity("stride", "lead of the left leg over the right", "rad", lead,
-                           r"q_l - q_r", swing_speed=1.0)  # fmt: skip
+                           r"q_l - q_r")  # fmt: skip
             hips = ", ".join(f"{{qpos}}[..., {leg.qpos_address}]" for leg in (left, right))
             legs = f"np.stack([{hips}], axis=-1)"
             # One leg that swings past another makes a lead as well.

@@ -7,7 +7,6 @@ what it changes.
 from __future__ import annotations
 
 import json
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -23,9 +22,7 @@ from p2p.agents.requests import CodeDraft, RewardRequest
 from p2p.contracts import Category, Criterion, Name, Record
 
 MARK = "# recipe: "
-Shape = Literal["more", "near", "under", "over", "reach", "swing", "step", "alive"]
-SWINGING: tuple[Shape, ...] = ("swing", "step")
-"""For what goes to one side and then to the other."""
+Shape = Literal["more", "near", "under", "over", "reach", "swing", "alive"]
 
 CATEGORY_WEIGHTS: Mapping[Category, float] = {
     "task": 1.0,
@@ -316,12 +313,8 @@ def _bounded_shape(
 ) -> tuple[Shape, dict[str, float]]:
     """For a share of time on one side of a bound, and for swings beyond one."""
     low, high = measure.low or 0.0, measure.high
-    if measure.stat == "swings":  # a little beyond
-        shape: Shape = "step" if quantity.key == "stride" else "swing"
-        if shape == "step":
-            return shape, {"target": 1.2 * low, "scale": quantity.swing_speed}
-        # One more than is asked for, since the first begins in the middle.
-        return shape, {"target": 1.5 * low, "scale": math.pi * (threshold + 1)}
+    if measure.stat == "swings":  # a little beyond, and somewhat more often
+        return "swing", {"target": 1.2 * low, "scale": 1.5 * threshold}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
         return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
@@ -374,12 +367,6 @@ _FORMS: Mapping[Shape, _Form] = {
         "{words}, the less the better",
     ),
     "swing": _Form(
-        # Which side comes next only the time says, which the policy observes.
-        "{w} * (1.0 - np.clip(np.abs({q} / {t} - np.sin({s} * now)), 0.0, 2.0))",
-        r"{w} (1 - [\|{x} / {t} - \sin({s} \tau)\|]_0^2)",
-        "{words}: to {target:.3g}{unit} on the one side, then on the other, as time goes on",
-    ),
-    "step": _Form(
         "{w} * gain / {per_step}",
         r"{w} \Delta({x}) / {per_step}",
         "{words}: to {target:.3g}{unit} on the one side, then on the other",
@@ -396,7 +383,7 @@ _FORMS: Mapping[Shape, _Form] = {
     ),
 }
 
-_STEPPING = """\
+_SWINGING = """\
 self._side = np.where(start, 1.0, self._side)
 self._reached = np.where(start, 0.0, self._reached)
 self._due = np.where(start, 0.0, np.minimum(self._due + {per_step}, 2 * {t}))
@@ -463,7 +450,7 @@ def render(recipe: Recipe) -> str:
     forms = [_form(recipe.env_id, term, quantities) for term in recipe.terms]
     used = dict.fromkeys(term.quantity for term in recipe.terms if term.quantity)
     lines = [f"q_{key} = {quantities[key].reward_code(side_info=recipe.side_info)}" for key in used]
-    timed = any(term.window != WHOLE or term.shape == "swing" for term in recipe.terms)
+    timed = any(term.window != WHOLE for term in recipe.terms)
     memory = []
     if timed and recipe.observe_time:
         lines.append("now = obs[..., -1]")
@@ -474,11 +461,10 @@ def render(recipe: Recipe) -> str:
             "self._step = np.where(start, 0, self._step + 1)",
             f"now = self._step / {horizon}",
         ]
-    if step := next((term for term in recipe.terms if term.shape == "step"), None):
+    if swing := next((term for term in recipe.terms if term.shape == "swing"), None):
         memory += ["self._side = 1.0", "self._reached = 0.0", "self._due = 0.0"]
-        swing = {"q": f"q_{step.quantity}", "t": f"{step.target:g}"}
-        per_step = _per_step(recipe.env_id, step)
-        lines += _STEPPING.format(**swing, per_step=per_step).splitlines()
+        numbers = {"t": f"{swing.target:g}", "per_step": _per_step(recipe.env_id, swing)}
+        lines += _SWINGING.format(q=f"q_{swing.quantity}", **numbers).splitlines()
     for term, form in zip(recipe.terms, forms, strict=True):
         first, last = term.window
         while_ = f"np.where((now >= {first:.4g}) & (now < {last:.4g}), {form.code}, 0.0)"
@@ -501,8 +487,9 @@ def render(recipe: Recipe) -> str:
 
 
 def _per_step(env_id: str, term: Term) -> str:
-    """How far a swing comes within a step, at the speed up to which it earns more."""
-    return f"{term.scale * morphology_of(env_id).spec.dt:.4g}"
+    """How far a swing comes within a step if as many are made as earn more, in equal times."""
+    first, last = term.window
+    return f"{term.scale * 2 * term.target / (morphology_of(env_id).horizon * (last - first)):.4g}"
 
 
 def _form(env_id: str, term: Term, quantities: Mapping[str, Quantity]) -> _Form:

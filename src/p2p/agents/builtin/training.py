@@ -17,8 +17,6 @@ fallen on its back would lie there for the rest of it."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     # Nothing is gained before it is over: small movements never get there.
     "flip": {"log_std_init": 0.0, "gamma": 0.99},
-    # Which side comes next only the time says.
-    "sway": {"observe_time": True},
 }
 STARTS_SECONDS = 2.0
 """How long a training episode of several poles is: they fall at the start or not at all, and who
