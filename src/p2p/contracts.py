@@ -90,6 +90,62 @@ class RewardSpec(Record):
         return {str(term.get("name")): str(term.get("description", "")) for term in terms}
 
 
+class PolicyMetadata(Record):
+    """policy_metadata.json: what a robot's controller has to know beside the policy's weights.
+
+    Names that mjlab's own ONNX files have mean what they mean there.
+    """
+
+    env_id: str
+    engine: str
+    engine_version: str
+    run_path: str = ""
+    step_dt: float
+    """Seconds between two actions."""
+    physics_dt: float
+    quaternion_order: Literal["wxyz", "xyzw"]
+    """Of the engine, and so of quaternions that the policy observes."""
+    joint_names: tuple[str, ...]
+    default_joint_pos: tuple[float, ...]
+    joint_stiffness: tuple[float, ...]
+    """Gains of the PD drive of each of `joint_names`; 0 where a joint has none."""
+    joint_damping: tuple[float, ...]
+    command_names: tuple[str, ...] = ()
+    observation_names: tuple[str, ...]
+    """Terms, in the order of the policy's input; the other fields have an entry for each."""
+    observation_dims: tuple[int, ...]
+    observation_elements: tuple[tuple[str, ...], ...]
+    """What each number of a term is of: a joint, an axis, an index; empty text for a single one."""
+    observation_terms_scale: tuple[float | tuple[float, ...], ...]
+    """Applied already to what the policy observes; so is the clip, before it."""
+    observation_terms_clip: tuple[tuple[float, float] | None, ...]
+    observation_terms_history_length: tuple[int, ...]
+    action_names: tuple[str, ...]
+    """Terms, in the order of the policy's output."""
+    action_types: tuple[str, ...]
+    """The engine's class of each term, such as JointPositionAction."""
+    action_joint_names: tuple[str, ...]
+    """Of each number of the action, as are the three that follow."""
+    action_scale: tuple[float, ...]
+    action_offset: tuple[float, ...]
+    """The target is action * scale + offset, clipped then."""
+    action_clip: tuple[tuple[float, float] | None, ...]
+
+    def with_time(self) -> Self:
+        """For a policy that observes last how much of the episode has passed."""
+        last = {
+            "observation_names": "episode_share",
+            "observation_dims": 1,
+            "observation_elements": ("",),
+            "observation_terms_scale": 1.0,
+            "observation_terms_clip": None,
+            "observation_terms_history_length": 0,
+        }
+        return self.model_copy(
+            update={name: (*getattr(self, name), value) for name, value in last.items()}
+        )
+
+
 class CheckpointInfo(Record):
     """An evaluated checkpoint: its step and what its episodes returned."""
 

@@ -19,6 +19,7 @@ from p2p.contracts import (
     IterationAggregation,
     JudgmentResult,
     LineageData,
+    PolicyMetadata,
     Revision,
     RewardSpec,
     SessionConfig,
@@ -95,6 +96,8 @@ class IterationRecord(Folder):
     reward_fn_path = FolderPath("reward_fn.py")
     reward_spec = RecordFile("reward_spec.json", RewardSpec)
     reward_spec_path = FolderPath("reward_spec.json")
+    policy_metadata = RecordFile("policy_metadata.json", PolicyMetadata)
+    """Of a run on an engine: what its exported policies carry."""
     summary = RecordFile("summary.json", TrainSummary)
     summary_path = FolderPath("summary.json")
     scalars_path = FolderPath("metrics/scalars.jsonl")

@@ -13,6 +13,7 @@ from p2p import files
 from p2p.config import TrainConfig
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import checkpoint_dir, evaluated_observations, load_checkpoint
+from p2p.training.engines.table import is_engine
 from p2p.training.policies.policy import Policy
 
 CARD = """---
@@ -49,18 +50,7 @@ compared with returns under the environment's default reward.
 ## Use
 
 ```python
-import gymnasium as gym
-from stable_baselines3 import PPO
-
-env = {make}
-model = PPO.load("{zip_name}")  # takes observations as the environment gives them
-
-obs, _ = env.reset()
-for _ in range(1000):
-    action, _ = model.predict(obs, deterministic=True)
-    obs, reward, terminated, truncated, info = env.step(action)
-    if terminated or truncated:
-        obs, _ = env.reset()
+{use}
 ```
 
 {time}{clipping}The zip is read with pickle, as all of Stable-Baselines3's files are, and so is `policy.pt`: load them only from people you
@@ -79,6 +69,29 @@ trust. `policy.safetensors` and `policy.onnx` hold the same policy without it. `
 | `metrics/scalars.jsonl` | training and evaluation curves |
 | `results.json` | the evaluation above |
 {replay_row}"""
+
+
+USE = """import gymnasium as gym
+from stable_baselines3 import PPO
+
+env = {make}
+model = PPO.load("{zip_name}")  # takes observations as the environment gives them
+
+obs, _ = env.reset()
+for _ in range(1000):
+    action, _ = model.predict(obs, deterministic=True)
+    obs, reward, terminated, truncated, info = env.step(action)
+    if terminated or truncated:
+        obs, _ = env.reset()"""
+
+
+USE_ON_ENGINE = """import json, torch
+
+files = {{"metadata.json": ""}}
+policy = torch.jit.load("policy.pt", _extra_files=files)
+robot = json.loads(files["metadata.json"])  # joint order, default positions, gains, time steps
+action = policy(torch.zeros(1, {obs_dim}))[0]  # the observation: robot["observation_names"]
+target = action * torch.tensor(robot["action_scale"]) + torch.tensor(robot["action_offset"])"""
 
 
 CLIPPING = """Some observations of the evaluation are clipped at {clip:g} standard deviations, or are constant but for rounding. The zip carries the
@@ -145,8 +158,9 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
     policy = load_checkpoint(record, step)
     evaluated = evaluated_observations(record, step, policy)
     save_sb3_zip(policy, config, folder / zip_name(config.env_id), evaluated)
-    save_torchscript(policy, folder / "policy.pt")
-    save_onnx(policy, folder / "policy.onnx")
+    metadata = record.policy_metadata.read()
+    save_torchscript(policy, folder / "policy.pt", metadata)
+    save_onnx(policy, folder / "policy.onnx", metadata)
     files.write_json(
         folder / "results.json",
         {
@@ -192,7 +206,7 @@ def model_card(
     return CARD.format(
         env_id=config.env_id,
         algorithm=config.algorithm.upper(),
-        make=_making(config),
+        use=_use(config, policy),
         time=TIME if policy.observe_time else "",
         mean=result["mean_return"],
         std=result["std_return"],
@@ -208,6 +222,13 @@ def model_card(
         obs_dim=policy.shape.obs_dim,
         action_dim=policy.shape.action_dim,
     )
+
+
+def _use(config: TrainConfig, policy: Policy) -> str:
+    """The example: of what acts on a robot, or of what acts in Gymnasium."""
+    if is_engine(config.engine):
+        return USE_ON_ENGINE.format(obs_dim=policy.shape.obs_dim)
+    return USE.format(make=_making(config), zip_name=zip_name(config.env_id))
 
 
 def _making(config: TrainConfig) -> str:

@@ -48,7 +48,7 @@ from p2p.training.checkpoints import (
     published_bytes,
 )
 from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
-from p2p.training.engines.facts import read_facts, surroundings
+from p2p.training.engines.facts import policy_metadata, surroundings
 from p2p.training.engines.table import EngineMissing, is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.metrics import RunMetrics
@@ -274,9 +274,15 @@ class _Run:
     def _start(self) -> SandboxedProcess:
         folder = self.record.work_dir.absolute()
         if is_engine(self.config.engine):
-            unsafe = self.options.unsafe_local
-            # Its kernels are compiled by it.
-            read_facts(self.config.engine, self.config.env_id, unsafe_local=unsafe)
+            # Kernels are compiled, too, where the engine starts for it.
+            self.record.policy_metadata.save(
+                policy_metadata(
+                    self.config,
+                    f"{self.record.path.parent.name}/{self.record.path.name}",
+                    lambda *_: self._beat(),
+                    unsafe_local=self.options.unsafe_local,
+                )
+            )
         engine = surroundings(self.config.engine, folder, self.config.device)
         start = self.record.start_policy_path
         if start.is_file():
@@ -312,7 +318,8 @@ class _Run:
         messages = TrainerMessages(self.config)
         try:
             for line in process.lines(tick=TICK_S):
-                self._beat(renders)
+                if self._beat():
+                    renders.advance()
                 if line is not None:
                     message = messages.read(line)
                     self._take(message, renders)
@@ -332,17 +339,17 @@ class _Run:
                 f"checkpoints and metrics take more than {self.options.disk_bytes:,} bytes"
             )
 
-    def _beat(self, renders: RenderQueue) -> None:
-        """Every few seconds: write the heartbeat, unless it was cancelled."""
+    def _beat(self) -> bool:
+        """Every few seconds: write the heartbeat, unless it was cancelled; whether it was time."""
         now = time.monotonic()
         if now - self.last_beat < HEARTBEAT_S:
-            return
+            return False
         self.last_beat = now
         status = self.record.read_status()
         if status is not None and status.status == "cancelled":
             raise TrainingCancelled
         self.record.touch_heartbeat()
-        renders.advance()
+        return True
 
     def _take(self, message: WorkerMessage, renders: RenderQueue) -> None:
         match message:

@@ -64,10 +64,12 @@ def main(payload: dict[str, Any], send: Callable[[bytes], None]) -> None:
     rate = env.num_envs * payload["steps"] / max(time.monotonic() - ready, 1e-9)
     if payload.get("facts"):
         doing = "reading the environment's facts"
-        from p2p.training.engines.live_spec import read_live_spec
+        from p2p.training.engines.live_spec import read_live_spec, read_policy_metadata
 
         folder = Path(payload["folder"]) / "facts"
         env.write_model(folder / "model")
+        metadata = read_policy_metadata(payload["engine"], version(payload["engine"]), env)
+        (folder / "policy_metadata.json").write_text(metadata.model_dump_json())
         (folder / "spec.json").write_text(read_live_spec(payload["engine"], env).model_dump_json())
         (folder / "preset.json").write_text(json.dumps(adapter.preset(payload["env_id"])))
     over.set()

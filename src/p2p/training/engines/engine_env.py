@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import mujoco
 import numpy as np
@@ -75,10 +75,32 @@ class EngineTerm:
     """The name of each number of it: a joint, an axis, or its index."""
     description: str = ""
     unit: str = ""
-    scale: float | None = None
-    """Of an action: what 1.0 of it adds to the target."""
+    kind: str = ""
+    """Of an action: the engine's class."""
+    scale: tuple[float, ...] = ()
+    """Of each number; empty: 1. Of an observation it is applied already."""
+    offset: tuple[float, ...] = ()
+    """Of each number of an action; empty: 0. Its target is action * scale + offset."""
+    clip: tuple[tuple[float, float], ...] = ()
+    """Of each number, an action's target after scale and offset; empty: none."""
+    history_length: int = 0
     is_effort: bool = False
     """Of an action: it is the force or torque itself, whatever the model's actuators are."""
+
+    @property
+    def common_scale(self) -> float | None:
+        """The scale of all its numbers; None where they differ, or none is told."""
+        return self.scale[0] if len(set(self.scale)) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class JointDrive:
+    """A joint as a robot's controller drives it."""
+
+    name: str
+    default_position: float
+    stiffness: float = 0.0
+    damping: float = 0.0
 
 
 class EngineAdapter(Protocol):
@@ -200,6 +222,8 @@ class EngineEnv(ABC):
     single_action_space: Box
     shares_simulation: bool = False
     """Whether environments that are made later take the place of these, until these are reset."""
+    quaternion_order: Literal["wxyz", "xyzw"] = "wxyz"
+    """Of what the policy observes; fields and quantities are (w, x, y, z) on every engine."""
     state_fields: tuple[str, ...] = ("qpos", "qvel", "ctrl")
     """The fields of MjData that all others follow from."""
 
@@ -224,6 +248,10 @@ class EngineEnv(ABC):
     @abstractmethod
     def write_model(self, folder: Path) -> None:
         """Write `scene.xml` and what it refers to, for whoever draws the model."""
+
+    def joint_drives(self) -> list[JointDrive]:
+        """The joints of the robots, in the engine's order."""
+        return []
 
     def reported(self) -> dict[str, torch.Tensor]:
         """What the engine reports of the states just reached, for `info`: (N, ...) each."""
@@ -393,6 +421,25 @@ class EngineEnv(ABC):
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
         raise NotImplementedError(f"{self.env_id}: a GPU simulator's state is not saved")
+
+
+def per_number(value: Any, width: int) -> tuple[float, ...]:
+    """A setting that an engine has once or for each number, (width,) or (N, width), as the latter.
+
+    None, which says that there is none, gives an empty tuple.
+    """
+    if value is None:
+        return ()
+    values = torch.as_tensor(value, dtype=torch.float64).reshape(-1)[:width].tolist()
+    return tuple(values * width if len(values) == 1 else values)
+
+
+def bounds_per_number(value: Any, width: int) -> tuple[tuple[float, float], ...]:
+    """Bounds that an engine has once, (2,), or for each number, (width, 2) or (N, width, 2)."""
+    if value is None:
+        return ()
+    pairs = torch.as_tensor(value, dtype=torch.float64).reshape(-1, 2)[:width].tolist()
+    return tuple((low, high) for low, high in (pairs * width if len(pairs) == 1 else pairs))
 
 
 def _numpy(tensor: torch.Tensor) -> F64:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import files
 from p2p.config import ConfigurationError
+from p2p.contracts import PolicyMetadata
 from p2p.sandbox import Sandbox, gpu, read_message, start
 from p2p.sandbox.options import GIB
 from p2p.training.engines.table import (
@@ -27,6 +28,7 @@ from p2p.training.engines.table import (
 from p2p.training.specs.records import EnvSpec
 
 if TYPE_CHECKING:
+    from p2p.config import TrainConfig
     from p2p.sandbox import SandboxExit
 
 CHILD = "p2p.training.engines.child"
@@ -35,7 +37,7 @@ START_SECONDS = 900.0
 GPU_MEMORY_BYTES = 16 << 30
 """Of the host, that CUDA's libraries may take for themselves."""
 FACTS_ENVS = 4
-FACTS_FORMAT = 2
+FACTS_FORMAT = 3
 """Counted up when other facts are read: those of before are read again."""
 _BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 
@@ -165,7 +167,8 @@ def _keep_kernels(source: Path, target: Path) -> None:
 
 
 def facts_folder(engine: str, env_id: str) -> Path:
-    """Where `spec.json`, `preset.json` and `model/scene.xml` of an environment lie, once read."""
+    """Where an environment's facts lie, once read: spec.json, preset.json, policy_metadata.json,
+    model/scene.xml."""
     known = f"{get_engine(engine).version}-{FACTS_FORMAT}"
     return engine_folder(engine) / "facts" / known / env_id
 
@@ -205,6 +208,20 @@ def read_facts(
         hint = f" (it needs {needs})" if needs else ""
         raise ConfigurationError(f"{env_id}{hint}: {error}") from error
     return target
+
+
+def policy_metadata(
+    config: TrainConfig,
+    run_path: str,
+    on_progress: Callable[[str, float], None] = lambda *_: None,
+    *,
+    unsafe_local: bool = False,
+) -> PolicyMetadata:
+    """What policies of this configuration carry when they are exported; reads facts if need be."""
+    folder = read_facts(config.engine, config.env_id, on_progress, unsafe_local=unsafe_local)
+    text = (folder / "policy_metadata.json").read_bytes()
+    metadata = PolicyMetadata.model_validate_json(text).model_copy(update={"run_path": run_path})
+    return metadata.with_time() if config.observe_time else metadata
 
 
 @cache

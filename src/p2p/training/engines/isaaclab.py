@@ -38,7 +38,10 @@ from p2p.training.engines.engine_env import (
     EngineOptions,
     EngineTerm,
     Groups,
+    JointDrive,
     Reached,
+    bounds_per_number,
+    per_number,
     rsl_rl_settings,
 )
 
@@ -150,6 +153,7 @@ class IsaacLabEnv(EngineEnv):
     """A task of Isaac Lab; its own reward is kept beside ours, for comparison."""
 
     shares_simulation = True
+    quaternion_order = "xyzw"
     # Efforts do not pass through MuJoCo's actuators here, which have the damping alone.
     state_fields = ("qpos", "qvel", "ctrl", "qfrc_applied")
 
@@ -205,6 +209,22 @@ class IsaacLabEnv(EngineEnv):
             for name in manager.active_terms
         }
 
+    def joint_drives(self) -> list[JointDrive]:
+        drives = []
+        for robot in self.env.scene.articulations.values():
+            explicit = {
+                name: (float(group.stiffness[0, i]), float(group.damping[0, i]))
+                for group in robot.actuators.values()
+                if not group.is_implicit_model and hasattr(group, "stiffness")
+                for i, name in enumerate(group.joint_names)
+            }
+            data = robot.data
+            columns = (data.default_joint_pos, data.joint_stiffness, data.joint_damping)
+            rows = zip(robot.joint_names, *(c.torch[0].tolist() for c in columns), strict=True)
+            for name, position, *solver in rows:
+                drives.append(JointDrive(name, position, *explicit.get(name, solver)))
+        return drives
+
     def write_model(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MODEL_FILE).write_text(self.simulation.model_text, "utf-8")
@@ -251,7 +271,15 @@ class IsaacLabEnv(EngineEnv):
                 raise ConfigurationError(f"{self.env_id}: {name} has a history, not one state")
             text = (inspect.getdoc(cfg.func) or "").partition("\n")[0]
             scale = "" if cfg.scale is None else f"; times {torch.as_tensor(cfg.scale).tolist()}"
-            terms.append(EngineTerm(name, self._parts(cfg.params, shape[0]), f"{text}{scale}"))
+            terms.append(
+                EngineTerm(
+                    name,
+                    self._parts(cfg.params, shape[0]),
+                    f"{text}{scale}",
+                    scale=per_number(cfg.scale, shape[0]),
+                    clip=bounds_per_number(cfg.clip, shape[0]),
+                )
+            )
         return terms
 
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
@@ -274,13 +302,17 @@ class IsaacLabEnv(EngineEnv):
     def _action_term(self, name: str) -> EngineTerm:
         term = self.env.action_manager.get_term(name)
         parts = tuple(getattr(term, "_joint_names", ())) or tuple(map(str, range(term.action_dim)))
-        scale = getattr(term, "_scale", None)
-        if isinstance(scale, torch.Tensor):
-            values = scale.reshape(-1, len(parts))[0].tolist()
-            scale = values[0] if len(set(values)) == 1 else None
         text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
-        is_effort = isinstance(term, JointEffortAction)
-        return EngineTerm(name, parts, text, scale=scale, is_effort=is_effort)
+        return EngineTerm(
+            name,
+            parts,
+            text,
+            kind=type(term).__name__,
+            scale=per_number(getattr(term, "_scale", None), len(parts)),
+            offset=per_number(getattr(term, "_offset", None), len(parts)),
+            clip=bounds_per_number(getattr(term, "_clip", None), len(parts)),
+            is_effort=isinstance(term, JointEffortAction),
+        )
 
 
 def with_short_names(text: str, bodies: Iterable[str], joints: Iterable[str]) -> str:

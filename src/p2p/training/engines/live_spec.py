@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from p2p.contracts import PolicyMetadata
 from p2p.training.specs.mujoco_backend import ModelFacts, read_action
 from p2p.training.specs.observation_layout import Samples, StateLibrary, read_layout
 from p2p.training.specs.records import ActionEntry, EnvSpec, JointEntry, ObservationEntry
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from p2p.training.engines.engine_env import EngineEnv, EngineTerm
 
+COMMAND = "command_"
 SAMPLED_STEPS = 40
 SAMPLED_ROWS = 4
 SAME, MOVES = 1e-5, 1e-3
@@ -46,6 +48,45 @@ def read_live_spec(engine: str, env: EngineEnv) -> EnvSpec:
         healthy_ranges={},
         termination=f"ended by the engine's own terms: {ends}" if ends else "never ends early",
     )
+
+
+def read_policy_metadata(engine: str, version: str, env: EngineEnv) -> PolicyMetadata:
+    """Everything that whoever runs a policy on a robot has to know."""
+    joints, observed, actions = env.joint_drives(), env.observation_terms, env.action_terms
+    commands = [name for name in env.reported() if name.startswith(COMMAND)]
+    return PolicyMetadata(
+        env_id=env.env_id,
+        engine=engine,
+        engine_version=version,
+        step_dt=env.dt,
+        physics_dt=env.dt / env.frame_skip,
+        quaternion_order=env.quaternion_order,
+        joint_names=tuple(joint.name for joint in joints),
+        default_joint_pos=tuple(joint.default_position for joint in joints),
+        joint_stiffness=tuple(joint.stiffness for joint in joints),
+        joint_damping=tuple(joint.damping for joint in joints),
+        command_names=tuple(name.removeprefix(COMMAND) for name in commands),
+        observation_names=tuple(term.name for term in observed),
+        observation_dims=tuple(len(term.parts) for term in observed),
+        observation_elements=tuple(term.parts for term in observed),
+        observation_terms_scale=tuple(
+            1.0 if not term.scale else term.common_scale or term.scale for term in observed
+        ),
+        observation_terms_clip=tuple(term.clip[0] if term.clip else None for term in observed),
+        observation_terms_history_length=tuple(term.history_length for term in observed),
+        action_names=tuple(term.name for term in actions),
+        action_types=tuple(term.kind for term in actions),
+        action_joint_names=tuple(part for term in actions for part in term.parts),
+        action_scale=_each(actions, "scale", 1.0),
+        action_offset=_each(actions, "offset", 0.0),
+        action_clip=_each(actions, "clip", None),
+    )
+
+
+def _each(terms: Sequence[EngineTerm], setting: str, default: Any) -> tuple[Any, ...]:
+    """A setting of all numbers of the action."""
+    values = [getattr(term, setting) or (default,) * len(term.parts) for term in terms]
+    return tuple(value for of_term in values for value in of_term)
 
 
 def _samples(
@@ -141,7 +182,7 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
                 )  # fmt: skip
             else:
                 entry = read_action(model, actuator, facts.joints, (None, None))
-                scale = "" if term.scale is None else f"; 1.0 is {term.scale:g} of it"
+                scale = "" if term.common_scale is None else f"; 1.0 is {term.common_scale:g} of it"
                 entry = entry.model_copy(update={"description": f"{entry.description}{scale}"})
             entries.append(entry.model_copy(update={"index": index}))
     return entries
@@ -149,7 +190,7 @@ def _actions(env: EngineEnv, facts: ModelFacts) -> list[ActionEntry]:
 
 def _effort(term: EngineTerm, joint: JointEntry) -> ActionEntry:
     kind, unit = ("force", "N") if joint.type == "slide" else ("torque", "N m")
-    scale = 1.0 if term.scale is None else term.scale
+    scale = 1.0 if term.common_scale is None else term.common_scale
     text = f"{kind} on {joint.name}: {scale:g} {unit} per 1.0, in its positive direction"
     return ActionEntry(
         index=0, name=joint.name, joint=joint.name, kind=kind, low=None, high=None, gear=scale,

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import mjlab.tasks  # noqa: F401 - registers them
+import mujoco
 import numpy as np
 import torch
+from mjlab.actuator import IdealPdActuator
 from mjlab.envs import ManagerBasedRlEnv
 from mjlab.tasks.registry import list_tasks, load_env_cfg, load_rl_cfg
 
@@ -20,7 +22,10 @@ from p2p.training.engines.engine_env import (
     EngineOptions,
     EngineTerm,
     Groups,
+    JointDrive,
     Reached,
+    bounds_per_number,
+    per_number,
     rsl_rl_settings,
 )
 
@@ -172,6 +177,36 @@ class MjlabEnv(EngineEnv):
         manager = self.env.command_manager
         return {f"command_{name}": manager.get_command(name) for name in manager.active_terms}
 
+    def joint_drives(self) -> list[JointDrive]:
+        gains, drives = self._gains(), []
+        for prefix, entity in self.env.scene.entities.items():
+            positions = entity.data.default_joint_pos[0].tolist()
+            for name, position in zip(entity.joint_names, positions, strict=True):
+                drive = gains.get(f"{prefix}/{name}", (0.0, 0.0))
+                drives.append(JointDrive(name, position, *drive))
+        return drives
+
+    def _gains(self) -> dict[str, tuple[float, float]]:
+        """Stiffness and damping of joints with a PD drive, by their names in the model."""
+        model, gains = self.model, dict[str, tuple[float, float]]()
+        for i in range(model.nu):
+            if model.actuator_trntype[i] != mujoco.mjtTrn.mjTRN_JOINT:
+                continue
+            gain, bias = model.actuator_gainprm[i], model.actuator_biasprm[i]
+            # A position servo of MuJoCo's has both gains; a velocity servo may add to the second.
+            is_servo = gain[0] > 0 and gain[0] in (-bias[1], -bias[2])
+            name = model.joint(model.actuator_trnid[i, 0]).name
+            stiffness, damping = gains.get(name, (0.0, 0.0))
+            if is_servo:
+                gains[name] = stiffness - float(bias[1]), damping - float(bias[2])
+        for prefix, entity in self.env.scene.entities.items():
+            for group in entity.actuators:
+                if isinstance(group, IdealPdActuator):  # computed by mjlab: a motor in the model
+                    for i, name in enumerate(group.target_names):
+                        values = float(group.stiffness[0, i]), float(group.damping[0, i])
+                        gains[f"{prefix}/{name}"] = values
+        return gains
+
     def write_model(self, folder: Path) -> None:
         self.env.scene.write(folder)
         # It leaves out the meshes that a robot's own file names.
@@ -206,7 +241,16 @@ class MjlabEnv(EngineEnv):
             text = (inspect.getdoc(cfg.func) or cfg.func.__name__).partition("\n")[0]
             said = [f"{key} {value}" for key, value in cfg.params.items() if isinstance(value, str)]
             text = f"{text} {', '.join(said)}" if said else text
-            terms.append(EngineTerm(name, self._parts(cfg.params, shape[0]), text))
+            terms.append(
+                EngineTerm(
+                    name,
+                    self._parts(cfg.params, shape[0]),
+                    text,
+                    scale=per_number(cfg.scale, shape[0]),
+                    clip=bounds_per_number(cfg.clip, shape[0]),
+                    history_length=cfg.history_length,
+                )
+            )
         return terms
 
     def _parts(self, params: dict[str, Any], width: int) -> tuple[str, ...]:
@@ -227,12 +271,16 @@ class MjlabEnv(EngineEnv):
     def _action_term(self, name: str) -> EngineTerm:
         term = self.env.action_manager.get_term(name)
         parts = tuple(getattr(term, "_target_names", ())) or tuple(map(str, range(term.action_dim)))
-        scale = getattr(term, "scale", None)
-        if isinstance(scale, torch.Tensor):
-            values = scale.reshape(-1, len(parts))[0].tolist()
-            scale = values[0] if len(set(values)) == 1 else None
         text = (inspect.getdoc(type(term)) or "").partition("\n")[0]
-        return EngineTerm(name, parts, text, scale=scale)
+        return EngineTerm(
+            name,
+            parts,
+            text,
+            kind=type(term).__name__,
+            scale=per_number(getattr(term, "scale", None), len(parts)),
+            offset=per_number(getattr(term, "offset", None), len(parts)),
+            clip=bounds_per_number(getattr(term, "_clip", None), len(parts)),
+        )
 
 
 def _where(rows: torch.Tensor, chosen: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

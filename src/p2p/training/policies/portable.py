@@ -1,7 +1,9 @@
 """A policy for programs without Stable-Baselines3: TorchScript and ONNX.
 
 Both take raw observations (N, D) as float32 and return the deterministic actions (N, A), within
-their bounds: normalisation and clipping are inside.
+their bounds: normalisation and clipping are inside. Of a robot they carry PolicyMetadata, as JSON:
+TorchScript in the extra file `metadata.json`, ONNX in the property of the same name, where each
+field is a property of its own besides, written as mjlab's own exporter writes lists.
 """
 
 from __future__ import annotations
@@ -22,19 +24,23 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from p2p.contracts import PolicyMetadata
+
 INPUT, OUTPUT = "observation", "action"
+METADATA = "metadata.json"
 OPSET = 17
 """Of 2022, which every runtime in use reads; the operations are older."""
 
 
-def save_torchscript(policy: Policy, path: Path) -> None:
+def save_torchscript(policy: Policy, path: Path, metadata: PolicyMetadata | None = None) -> None:
     """Write the file that `torch.jit.load` reads."""
+    extra = {} if metadata is None else {METADATA: metadata.model_dump_json()}
     example = torch.zeros(1, policy.shape.obs_dim)
     with warnings.catch_warnings():
         # TorchScript is deprecated in favour of torch.export, and is what robots' runtimes load.
         warnings.simplefilter("ignore", DeprecationWarning)
         module = torch.jit.trace(_TorchPolicy(policy), example, check_trace=False)  # type: ignore[no-untyped-call]
-        module.save(str(path))
+        torch.jit.save(module, str(path), _extra_files=extra)  # type: ignore[no-untyped-call]
 
 
 class _TorchPolicy(torch.nn.Module):
@@ -64,7 +70,7 @@ class _TorchPolicy(torch.nn.Module):
         return torch.clamp(self.network(scaled), self.action_low, self.action_high)
 
 
-def save_onnx(policy: Policy, path: Path) -> None:
+def save_onnx(policy: Policy, path: Path, metadata: PolicyMetadata | None = None) -> None:
     """Write an ONNX model of a fixed input and output; the size of the batch is free."""
     constants = _constants(policy)
     constants["obs_floor"] = -constants["obs_clip"]
@@ -100,10 +106,28 @@ def save_onnx(policy: Policy, path: Path) -> None:
         graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="prompt2policy"
     )
     model.ir_version = 8  # of the same year as the operations
+    properties = {} if metadata is None else onnx_properties(metadata)
     if policy.observe_time:
-        helper.set_model_props(model, {"observe_time": "steps / max_episode_steps, last"})
+        properties["observe_time"] = "steps / max_episode_steps, last"
+    helper.set_model_props(model, properties)
     onnx.checker.check_model(model, full_check=True)
     onnx.save_model(model, path)
+
+
+def onnx_properties(metadata: PolicyMetadata) -> dict[str, str]:
+    """Commas between the entries of a list, semicolons inside an entry, as mjlab has it."""
+
+    def text(value: object, separators: str = ",;") -> str:
+        if value is None:  # a bound that is not there
+            return text((-np.inf, np.inf), separators)
+        if isinstance(value, float):
+            return f"{value:.9g}"
+        if isinstance(value, tuple):
+            return separators[0].join(text(entry, separators[1:]) for entry in value)
+        return str(value)
+
+    properties = {name: text(value) for name, value in metadata}
+    return properties | {METADATA: metadata.model_dump_json()}
 
 
 def _layers(policy: Policy) -> list[str]:
