@@ -6,23 +6,32 @@ Tests that are marked slow run on the real engine, where `p2p engines install mj
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import gymnasium
 import mujoco
 import numpy as np
+import psutil
 import pytest
 import torch
+from processes import wait_until
 from typer.testing import CliRunner
 
 from p2p.cli import app
 from p2p.config import ConfigurationError, TrainConfig
+from p2p.contracts import PolicyMetadata, StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
 from p2p.sandbox import SandboxUnavailable, launch
 from p2p.settings import get_settings
 from p2p.training.engines import facts, install
 from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
+from p2p.training.engines.live_spec import read_policy_metadata
 from p2p.training.engines.table import (
     ENGINES,
     EngineMissing,
@@ -32,11 +41,12 @@ from p2p.training.engines.table import (
     installed,
 )
 from p2p.training.evaluation import record_episodes
+from p2p.training.export import export_run
 from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward.tensors import decide_tensors
-from p2p.training.runner import RunOptions, TrainingFailed, run_training
+from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
 from p2p.training.specs.quantities import QUANTITIES, Robot, compute, measure, names_of
 from p2p.training.trajectory import RecordedEpisode
 from p2p.training.worker import choose_backend
@@ -64,6 +74,18 @@ def no_engines(tmp_path, monkeypatch):
     get_settings.cache_clear()
 
 
+def write_installation(home: Path, python: str, **versions: str) -> None:
+    """What a complete installation of mjlab leaves, but for these versions."""
+    pinned = dict(pin.split("==") for pin in ENGINES["mjlab"].requirements)
+    record = {
+        "engine": "mjlab",
+        "version": pinned["mjlab"],
+        "python": python,
+        "versions": pinned | versions,
+    }
+    (home / "engine.json").write_text(json.dumps(record))
+
+
 # --- what needs no engine -------------------------------------------------------------------------
 
 
@@ -75,10 +97,13 @@ def test_an_id_names_its_engine():
         TrainConfig(env_id="Ant-v5", engine="mjlab")
 
 
-def test_an_engine_trains_with_its_own_backend_only():
-    assert choose_backend(TrainConfig(env_id=TRIAL)) == "rsl_rl"
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_trains_with_rsl_rl_or_stable_baselines(name):
+    env_id = ENGINES[name].trial
+    assert choose_backend(TrainConfig(env_id=env_id)) == "rsl_rl"
+    assert choose_backend(TrainConfig(env_id=env_id, backend="sb3")) == "sb3"
     with pytest.raises(ConfigurationError, match="rsl_rl"):
-        choose_backend(TrainConfig(env_id=TRIAL, backend="sb3"))
+        choose_backend(TrainConfig(env_id=env_id, backend="fast"))
     with pytest.raises(ConfigurationError, match="GPU simulators"):
         choose_backend(TrainConfig(backend="rsl_rl"))
 
@@ -131,11 +156,12 @@ def test_an_installation_counts_once_it_is_complete_and_of_this_version(no_engin
     home = no_engines / "mjlab"
     home.mkdir(parents=True)
     assert find_installed("mjlab") is None
-    record = {"engine": "mjlab", "version": "0.1", "python": sys.executable, "versions": {}}
-    (home / "engine.json").write_text(json.dumps(record))
-    with pytest.raises(EngineMissing):
-        installed("mjlab")
-    (home / "engine.json").write_text(json.dumps({**record, "version": "1.6.0"}))
+    versions = dict(pin.split("==") for pin in ENGINES["mjlab"].requirements)
+    for other in ({"mjlab": "0.1"}, {"torch": "1.0"}):
+        write_installation(home, sys.executable, **other)
+        with pytest.raises(EngineMissing):
+            installed("mjlab")
+    write_installation(home, sys.executable, torch=f"{versions['torch']}+cpu")
     assert installed("mjlab").python == Path(sys.executable)
 
 
@@ -146,8 +172,7 @@ def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(n
         (run / "kernels" / "1.0" / name / "a.o").write_bytes(b"code")
     facts._keep_kernels(run / "kernels", home / "kernels")
     assert [path.name for path in (home / "kernels" / "1.0").iterdir()] == ["wp_a_1"]
-    record = {"engine": "mjlab", "version": "1.6.0", "python": sys.executable, "versions": {}}
-    (home / "engine.json").write_text(json.dumps(record))
+    write_installation(home, sys.executable)
     around = facts.surroundings("mjlab", no_engines / "next")
     link = no_engines / "next" / "kernels" / "1.0" / "wp_a_1"
     assert link.is_symlink()
@@ -170,8 +195,7 @@ def no_sandbox(no_engines, tmp_path, monkeypatch):
     bare = getattr(
         sys, "_base_executable", sys.executable
     )  # nothing to import, nothing to wait for
-    record = {"engine": "mjlab", "version": "1.6.0", "python": bare, "versions": {}}
-    (no_engines / "mjlab" / "engine.json").write_text(json.dumps(record))
+    write_installation(no_engines / "mjlab", bare)
 
 
 def test_an_engine_plays_without_a_sandbox_only_where_that_is_said(no_sandbox):
@@ -323,6 +347,46 @@ def test_the_last_state_of_an_episode_is_seen_before_the_next_begins():
     assert env.row_side_info(1)["mj_data"].qpos[0] == pytest.approx(angle[1])
 
 
+def test_exported_policies_tell_a_robots_controller_what_it_must_know(tmp_path):
+    import onnx
+
+    from p2p.training.policies.portable import save_onnx, save_torchscript
+
+    env = PendulumEnv(1, EngineOptions())
+    env.action_terms = (
+        EngineTerm("joint_pos", ("hinge",), kind="JointPositionAction", scale=(0.25,),
+                   offset=(0.1,)),
+    )  # fmt: skip
+    metadata = read_policy_metadata("mjlab", "1.6.0", env)
+    assert (metadata.step_dt, metadata.physics_dt) == (0.01, 0.01)
+    assert metadata.action_scale == (0.25,)
+    timed = metadata.with_time()
+    assert timed.observation_names == ("angle", "speed", "episode_share")
+    shape = NetworkShape(2, 1, (4,), "elu", critic=False)
+    bound = np.full(1, np.inf, np.float32)
+    policy = Policy(
+        shape=shape,
+        tensors=initial_parameters(
+            shape, np.random.default_rng(0), ortho_init=False, log_std_init=0.0
+        ),
+        obs_mean=np.zeros(2),
+        obs_var=np.ones(2),
+        action_low=-bound,
+        action_high=bound,
+    )
+    save_torchscript(policy, tmp_path / "policy.pt", metadata)
+    save_onnx(policy, tmp_path / "policy.onnx", metadata)
+    extra = {"metadata.json": ""}
+    torch.jit.load(tmp_path / "policy.pt", _extra_files=extra)
+    properties = {p.key: p.value for p in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    assert json.loads(extra["metadata.json"]) == json.loads(properties["metadata.json"])
+    assert PolicyMetadata.model_validate_json(properties["metadata.json"]) == metadata
+    # As mjlab writes them, for programs that read its own files.
+    assert properties["observation_names"] == "angle,speed"
+    assert properties["observation_terms_clip"] == "-inf;inf,-inf;inf"
+    assert properties["action_scale"] == "0.25"
+
+
 def test_the_share_of_the_episode_stands_last_where_the_policy_observes_it():
     env = PendulumEnv(2, EngineOptions(observe_time=True))
     assert env.reset_batch(0)[:, -1].tolist() == [0.0, 0.0]
@@ -432,11 +496,74 @@ def test_a_run_on_mjlab_leaves_what_a_run_on_mujoco_leaves(tmp_path):
     loaded = PPO.load(folder / "policy.zip", device="cpu")
     predicted = loaded.predict(episode["obs"].astype(np.float64), deterministic=True)[0]
     np.testing.assert_allclose(predicted, acted, atol=1e-4)
+    export_run(record, small_run(), 512, tmp_path / "exported")
+    extra = {"metadata.json": ""}
+    torch.jit.load(tmp_path / "exported" / "policy.pt", _extra_files=extra)
+    metadata = json.loads(extra["metadata.json"])
+    assert metadata["joint_names"] == ["slider", "hinge_1"]
+    assert metadata["run_path"] == "session_x/iter_1"
     again = [
         replay(record, small_run(), step=512, episodes=4, seed=5).result.all_returns
         for _ in range(2)
     ]
     assert again[0] == again[1]
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_stable_baselines_trains_on_mjlab_and_resumes(tmp_path):
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    config = small_run(backend="sb3", target_kl=None)
+    half = RunOptions(videos=False, until=256, pause=True)
+    run_training(config, REWARD, record, options=half)
+    summary = run_training(config, REWARD, record, options=RunOptions(videos=False))
+    assert summary.backend == "sb3"
+    assert summary.selected_step == 512
+    assert [line["global_step"] for line in record.parse_scalars()[0]] == [128, 256, 384, 512]
+    episode = RecordedEpisode.load(record.trajectory_file(512, "median"))
+    policy = Policy.load(record.checkpoints_dir / "step_512" / "policy.safetensors")
+    acted = policy.act(episode["obs"].astype(np.float64))
+    np.testing.assert_allclose(acted, episode["action"], atol=1e-4)
+
+
+@pytest.mark.slow
+@needs_mjlab
+def test_a_policy_carries_what_mjlabs_own_exporter_writes_about_the_robot():
+    """mjlab's deployment tools read these names."""
+    env_id = "Mjlab-Velocity-Flat-Unitree-Go1"
+    code = f"""
+import json
+import mjlab.tasks
+from mjlab.envs import ManagerBasedRlEnv
+from mjlab.rl.exporter_utils import get_base_metadata
+from mjlab.tasks.registry import load_env_cfg
+cfg = load_env_cfg({env_id!r})
+cfg.scene.num_envs = 1
+print()
+print(json.dumps(get_base_metadata(ManagerBasedRlEnv(cfg, device="cpu"), "")))
+"""
+    own = facts.read_facts("mjlab", env_id) / "policy_metadata.json"
+    metadata = PolicyMetadata.model_validate_json(own.read_bytes())
+    answer = subprocess.run(
+        [installed("mjlab").python, "-c", code],
+        env={
+            **os.environ,
+            "WARP_CACHE_PATH": str(engine_folder("mjlab") / "kernels"),
+            **ENGINES["mjlab"].env,
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    theirs = json.loads(answer.stdout.splitlines()[-1])
+    for name in ("joint_names", "command_names", "observation_names"):
+        assert list(metadata[name]) == theirs[name], name
+    for name in ("default_joint_pos", "joint_stiffness", "joint_damping", "action_scale"):
+        np.testing.assert_allclose(metadata[name], theirs[name], rtol=1e-6, err_msg=name)
+    assert metadata.action_offset == metadata.default_joint_pos
+    assert metadata.action_joint_names == metadata.joint_names
+    assert (metadata.step_dt, metadata.physics_dt) == (0.02, 0.005)
 
 
 @pytest.mark.slow
@@ -456,6 +583,66 @@ def test_a_paused_run_on_mjlab_resumes_where_it_stood(tmp_path):
     assert 256 in starts
     steps = [line["global_step"] for line in record.parse_scalars()[0]]
     assert steps == [128, 256, 384, 512]
+
+
+@pytest.fixture
+def mjlab_without_facts(tmp_path, monkeypatch):
+    """The installed mjlab as it is before its first run, but for kernels."""
+    home = tmp_path / "engines" / "mjlab"
+    home.mkdir(parents=True)
+    shutil.copy(engine_folder("mjlab") / "engine.json", home)
+    (home / "kernels").symlink_to(engine_folder("mjlab") / "kernels")
+    monkeypatch.setenv("P2P_ENGINES_DIR", str(tmp_path / "engines"))
+    get_settings.cache_clear()
+    yield
+    get_settings.cache_clear()
+
+
+@pytest.mark.slow
+@needs_mjlab
+@pytest.mark.parametrize("while_it", ["reads facts", "trains"])
+def test_a_cancelled_run_on_mjlab_stops_leaves_no_process_and_resumes(tmp_path, request, while_it):
+    if while_it == "reads facts":
+        request.getfixturevalue("mjlab_without_facts")
+    record = IterationRecord(tmp_path / "session_x" / "iter_1")
+    config = small_run(total_timesteps=20_480, num_evals=1, num_eval_envs=2)
+    began: list[float] = []
+    processes: list[psutil.Process] = []
+
+    def cancel() -> None:
+        processes.extend(psutil.Process().children(recursive=True))
+        began.append(time.monotonic())
+        record.set_status("cancelled")
+
+    def heard(message: WorkerMessage) -> None:
+        if while_it == "trains" and isinstance(message, StateSaved) and not began:
+            cancel()
+
+    def cancel_soon() -> None:
+        wait_until(lambda: psutil.Process().children(recursive=True))
+        time.sleep(3)
+        cancel()
+
+    if while_it == "reads facts":
+        threading.Thread(target=cancel_soon, daemon=True).start()
+    with pytest.raises(TrainingCancelled):
+        run_training(config, REWARD, record, options=RunOptions(videos=False), on_message=heard)
+    assert time.monotonic() - began[0] < 15
+    assert processes
+    wait_until(lambda: not any(process.is_running() for process in processes))
+    assert record.derive_status() == "cancelled"
+    starts = []
+    run_training(
+        config,
+        REWARD,
+        record,
+        options=RunOptions(videos=False, until=1024, pause=True),
+        on_message=lambda m: starts.append(getattr(m, "start_step", None)),
+    )
+    first = next(step for step in starts if step is not None)
+    assert (first >= 128) == (while_it == "trains")
+    assert record.parse_scalars()[0][-1]["global_step"] == 1024
+    assert record.derive_status() == "queued"
 
 
 @pytest.mark.slow

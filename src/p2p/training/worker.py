@@ -84,12 +84,10 @@ def play(context: TrainContext, *, episodes: int, seed: int, step: int) -> None:
 def choose_backend(config: TrainConfig) -> str:
     """The trainer, of BACKENDS; `auto` is the fast one for environments it knows exactly."""
     if is_engine(config.engine):
-        backends = {"auto": "rsl_rl", "rsl_rl": "rsl_rl"}
-        if config.engine == "isaaclab":
-            backends["sb3"] = "sb3"
+        backends = {"auto": "rsl_rl", "rsl_rl": "rsl_rl", "sb3": "sb3"}
         if config.algorithm != "ppo" or config.backend not in backends:
             raise ConfigurationError(
-                f"{config.engine} trains with algorithm 'ppo' of backend 'rsl_rl'; leave both out"
+                f"{config.engine} trains with algorithm 'ppo' of backend 'rsl_rl' or 'sb3'"
             )
         return backends[config.backend]
     if config.backend == "rsl_rl":

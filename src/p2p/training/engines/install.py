@@ -27,6 +27,8 @@ from p2p.training.engines.table import (
     engine_folder,
     find_installed,
     get_engine,
+    package_name,
+    unmet,
 )
 
 Progress = Callable[[str], None]
@@ -72,7 +74,7 @@ def _python_version(python: str | Path) -> str:
 
 def package_versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
     """Which of these packages an interpreter has, and in which version."""
-    names = [_package(requirement) for requirement in requirements]
+    names = [package_name(requirement) for requirement in requirements]
     answer = subprocess.run(
         [python, "-I", "-c", _VERSIONS, *names],
         capture_output=True,
@@ -84,22 +86,10 @@ def package_versions(python: Path, requirements: Sequence[str]) -> dict[str, str
     return versions
 
 
-def _package(requirement: str) -> str:
-    return requirement.partition("==")[0].partition(">=")[0]
-
-
 def missing(engine: SimulationEngine, python: Path) -> list[str]:
     """The requirements that an interpreter does not meet."""
     wanted = (*engine.requirements, *WORKER_REQUIREMENTS)
-    versions = package_versions(python, wanted)
-    return [
-        requirement
-        for requirement in wanted
-        if _package(requirement) not in versions
-        # A local version such as 2.13.0+cpu is the same release.
-        or requirement.partition("==")[2]
-        not in ("", versions[_package(requirement)].partition("+")[0])
-    ]
+    return unmet(wanted, package_versions(python, wanted))
 
 
 def install(

@@ -8,7 +8,7 @@ folder is `P2P_ENGINES_DIR/<name>`: `venv`, `kernels` (compiled ones), `facts` (
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -75,6 +75,7 @@ ENGINES: Mapping[str, SimulationEngine] = {
                 "mujoco-mjx==3.11.0",
                 "mujoco-warp==3.11.0",
                 "rsl-rl-lib==5.4.2",
+                "stable-baselines3==2.9.2",
                 "torch==2.13.0",
                 "torchvision==0.28.0",
                 "warp-lang==1.19.0",
@@ -159,14 +160,31 @@ def engine_folder(name: str) -> Path:
     return get_settings().engines_dir / get_engine(name).name
 
 
+def unmet(requirements: Iterable[str], versions: Mapping[str, str]) -> list[str]:
+    """The requirements that packages of these versions do not meet; a range is met by any."""
+    return [
+        requirement
+        for requirement in requirements
+        if package_name(requirement) not in versions
+        # A local version such as 2.13.0+cpu is the same release.
+        or requirement.partition("==")[2]
+        not in ("", versions[package_name(requirement)].partition("+")[0])
+    ]
+
+
+def package_name(requirement: str) -> str:
+    return requirement.partition("==")[0].partition(">=")[0]
+
+
 def find_installed(name: str, folder: Path | None = None) -> Installed | None:
-    """What is installed; None: nothing, not to its end, or another version."""
+    """What is installed; None: nothing, not to its end, or other versions than those pinned."""
     path = (folder or engine_folder(name)) / "engine.json"
     try:
         installed = Installed.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    current = installed.version == get_engine(name).version and installed.python.exists()
+    wanted = get_engine(name).requirements
+    current = installed.python.exists() and not unmet(wanted, installed.versions)
     return installed if current else None
 
 
