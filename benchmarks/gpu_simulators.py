@@ -174,6 +174,7 @@ def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[st
     import torch
 
     from p2p.contracts import ScalarsReady
+    from p2p.training.reward.tensors import TensorTransition
 
     times: list[tuple[float, float]] = []
 
@@ -196,7 +197,8 @@ def ours(env_id: str, num_envs: int, iterations: int, seconds: float) -> dict[st
         def step() -> None:
             action = 2 * torch.rand((num_envs, width), device=env.device) - 1
             reached, info, groups = env.step_and_restart(action)
-            reward(trainer.groups["actor"], action, reached.groups["actor"], info, trainer.start)
+            before, after = trainer.groups["actor"], reached.groups["actor"]
+            reward(TensorTransition(before, action, after, info, trainer.start))
             trainer.groups = groups
             trainer.start = reached.terminated | reached.truncated
 

@@ -34,7 +34,7 @@ from p2p.training.engines.engine_env import EngineEnv, Groups, Reached
 from p2p.training.policies.network import NetworkShape, explained_variance, gaussian_shift
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.calls import TOTAL, Transition
-from p2p.training.reward.tensors import decide_tensors
+from p2p.training.reward.tensors import TensorTransition, decide_tensors
 from p2p.training.reward_function import RewardError
 
 Arrays = dict[str, NDArray[Any]]
@@ -142,8 +142,9 @@ class RslRlTrainer(BaseTrainer):
                 groups = self.env.restart_tensors(done)
             else:
                 reached, info, groups = self.env.step_and_restart(actions)
+                before, after = self.groups["actor"], reached.groups["actor"]
                 total, parts = self.on_tensors(
-                    self.groups["actor"], actions, reached.groups["actor"], info, self.start
+                    TensorTransition(before, actions, after, info, self.start)
                 )
                 terminated, done = reached.terminated, reached.terminated | reached.truncated
             self.groups, self.start = groups, done

@@ -102,7 +102,7 @@ def run_child(
     home: Path | None = None,
     prepare: Callable[[Path], None] = lambda _: None,
     keep: Callable[[Path], None] = lambda _: None,
-    on_progress: Callable[[str, float], None] = lambda *_: None,
+    on_progress: Callable[[str, float], object] = lambda *_: None,
     device: str = "auto",
     unsafe_local: bool = False,
     **payload: Any,
@@ -176,7 +176,7 @@ def facts_folder(engine: str, env_id: str) -> Path:
 def read_facts(
     engine: str,
     env_id: str,
-    on_progress: Callable[[str, float], None] = lambda *_: None,
+    on_progress: Callable[[str, float], object] = lambda *_: None,
     *,
     unsafe_local: bool = False,
 ) -> Path:
@@ -213,7 +213,7 @@ def read_facts(
 def policy_metadata(
     config: TrainConfig,
     run_path: str,
-    on_progress: Callable[[str, float], None] = lambda *_: None,
+    on_progress: Callable[[str, float], object] = lambda *_: None,
     *,
     unsafe_local: bool = False,
 ) -> PolicyMetadata:

@@ -40,7 +40,7 @@ def save_torchscript(policy: Policy, path: Path, metadata: PolicyMetadata | None
         # TorchScript is deprecated in favour of torch.export, and is what robots' runtimes load.
         warnings.simplefilter("ignore", DeprecationWarning)
         module = torch.jit.trace(_TorchPolicy(policy), example, check_trace=False)  # type: ignore[no-untyped-call]
-        torch.jit.save(module, str(path), _extra_files=extra)  # type: ignore[no-untyped-call]
+        torch.jit.save(module, str(path), _extra_files=extra)
 
 
 class _TorchPolicy(torch.nn.Module):

@@ -6,8 +6,9 @@ NumPy, and its arguments are arrays of it. What it returns is checked as on NumP
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +19,6 @@ from p2p.training.reward.calls import unpack
 from p2p.training.reward_loader import EPISODE_START, FunctionReward, RewardSource, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from p2p.training.engines.engine_env import EngineEnv
     from p2p.training.reward.runner import RewardRunner
 
@@ -54,6 +53,24 @@ class DeviceNumpy:
         return create
 
 
+class TensorTransition(NamedTuple):
+    """One step of N environments, as a reward sees it: Transition on the engine's device."""
+
+    obs: torch.Tensor
+    action: torch.Tensor
+    next_obs: torch.Tensor
+    info: Mapping[str, torch.Tensor]
+    episode_start: torch.Tensor
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.obs, self.action, self.next_obs, *self.info.values(), self.episode_start]
+
+    def clone(self) -> TensorTransition:
+        info = {name: value.clone() for name, value in self.info.items()}
+        obs, action, next_obs = self.obs.clone(), self.action.clone(), self.next_obs.clone()
+        return TensorTransition(obs, action, next_obs, info, self.episode_start.clone())
+
+
 class TensorReward:
     """Rewards and terms of N transitions, all on one device."""
 
@@ -67,41 +84,25 @@ class TensorReward:
         self._info: Mapping[str, torch.Tensor] = {}
         self._data = BatchData(env.model, self._field)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._inputs: list[torch.Tensor] = []
+        self._inputs: TensorTransition | None = None
         self._outputs: tuple[torch.Tensor, tuple[str, ...]] | None = None
 
-    def __call__(
-        self,
-        obs: torch.Tensor,
-        action: torch.Tensor,
-        next_obs: torch.Tensor,
-        info: Mapping[str, torch.Tensor],
-        start: torch.Tensor,
-    ) -> TensorRewards:
-        if self._graph is None or self._outputs is None:
-            return self._eager(obs, action, next_obs, info, start)
-        given = [obs, action, next_obs, *info.values(), start]
-        for kept, tensor in zip(self._inputs, given, strict=True):
+    def __call__(self, transition: TensorTransition) -> TensorRewards:
+        if self._graph is None or self._inputs is None or self._outputs is None:
+            return self._eager(transition)
+        for kept, tensor in zip(self._inputs.tensors(), transition.tensors(), strict=True):
             kept.copy_(tensor)
         self._graph.replay()
         values, names = self._outputs
         total, *terms = values.clone()
         return total, dict(zip(names, terms, strict=True))
 
-    def capture(
-        self,
-        obs: torch.Tensor,
-        action: torch.Tensor,
-        next_obs: torch.Tensor,
-        info: Mapping[str, torch.Tensor],
-        start: torch.Tensor,
-    ) -> None:
+    def capture(self, transition: TensorTransition) -> None:
         """Replay its calls as one CUDA graph from now on, where nothing in it waits for the GPU.
 
         NumPy's interface over tensors costs more than the GPU's work of a step.
         """
-        inputs = [tensor.clone() for tensor in (obs, action, next_obs, *info.values(), start)]
-        known = dict(zip(info, inputs[3:-1], strict=True))
+        inputs = transition.clone()
         state: dict[str, Any] = getattr(self._reward, "__dict__", {})
         kept = {name: _own(v.tensor) for name, v in state.items() if _is_array(v)}
         state.update(kept)
@@ -109,7 +110,7 @@ class TensorReward:
         mode = torch.cuda.get_sync_debug_mode()
         try:
             torch.cuda.set_sync_debug_mode("error")  # a capture that fails leaves CUDA unusable
-            self._eager(inputs[0], inputs[1], inputs[2], known, inputs[-1])
+            self._eager(inputs)
         except RuntimeError:
             return
         finally:
@@ -121,23 +122,16 @@ class TensorReward:
             return
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            total, terms = self._eager(inputs[0], inputs[1], inputs[2], known, inputs[-1])
+            total, terms = self._eager(inputs)
             values = torch.stack([total, *terms.values()])
             for name, array in kept.items():  # the next replay begins where this one ends
                 array.tensor.copy_(state[name].tensor)
         state.update(kept)
         self._graph, self._inputs, self._outputs = graph, inputs, (values, tuple(terms))
 
-    def _eager(
-        self,
-        obs: torch.Tensor,
-        action: torch.Tensor,
-        next_obs: torch.Tensor,
-        info: Mapping[str, torch.Tensor],
-        start: torch.Tensor,
-    ) -> TensorRewards:
-        self._info = info
-        known = {name: _own(value) for name, value in info.items() if "." not in name}
+    def _eager(self, transition: TensorTransition) -> TensorRewards:
+        obs, action, next_obs, self._info, start = transition
+        known = {name: _own(value) for name, value in self._info.items() if "." not in name}
         known |= {EPISODE_START: _own(start), "mj_model": self._env.model, DATA: self._data}
         total, terms = unpack(self._reward.compute(_own(obs), _own(action), _own(next_obs), known))
         return _rows(total, start), {name: _rows(value, start) for name, value in terms.items()}
@@ -186,17 +180,19 @@ def decide_tensors(
             shape = env.num_envs, env.single_action_space.shape[0]
             action = (2 * torch.rand(shape, generator=generator) - 1).to(env.device)
             reached = env.step_tensors(action)
-            arguments = groups["actor"], action, reached.groups["actor"]
-            info = env.tensor_info()
+            transition = TensorTransition(
+                groups["actor"], action, reached.groups["actor"], env.tensor_info(), start
+            )
             if captured and step == EAGER_STEPS and env.device != "cpu":
-                reward.capture(*arguments, info, start)
-            total, terms = reward(*arguments, info, start)
+                reward.capture(transition)
+            rewards = reward(transition)
             before, after = (
-                value.cpu().numpy().astype(np.float64) for value in (arguments[0], arguments[2])
+                value.cpu().numpy().astype(np.float64)
+                for value in (transition.obs, transition.next_obs)
             )
             known = env.batch_info(), start.cpu().numpy()
             expected = runner(Transition(before, action.cpu().numpy(), after, *known))
-            if problem := _difference((total, terms), expected):
+            if problem := _difference(rewards, expected):
                 if captured and step >= EAGER_STEPS and env.device != "cpu":
                     runner.restart()
                     return decide_tensors(code, env, runner, engine=engine, captured=False)
