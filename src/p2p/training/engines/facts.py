@@ -167,8 +167,7 @@ def _keep_kernels(source: Path, target: Path) -> None:
 
 
 def facts_folder(engine: str, env_id: str) -> Path:
-    """Where an environment's facts lie, once read: spec.json, preset.json, policy_metadata.json,
-    model/scene.xml."""
+    """Where spec, preset, policy_metadata (.json) and model/scene.xml lie, once they were read."""
     known = f"{get_engine(engine).version}-{FACTS_FORMAT}"
     return engine_folder(engine) / "facts" / known / env_id
 
