@@ -389,3 +389,10 @@ def test_the_environments_page_lists_every_quantity() -> None:
     for name, quantity in QUANTITIES.items():
         assert re.search(rf"\| `{name}(\[[^`]*\])?` \| {quantity.unit or '-'} \| ", page), name
         assert quantity.meaning in page
+
+
+def test_every_table_of_a_benchmark_is_linked_from_the_results() -> None:
+    overview = DOCUMENTS["docs/results.md"]
+    tables = sorted(path.name for path in (ROOT / "benchmarks" / "results").glob("*.md"))
+    kept = [name for name in tables if not name.endswith("_quick.md")]
+    assert [name for name in kept if f"](../benchmarks/results/{name})" not in overview] == []
