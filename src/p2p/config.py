@@ -437,8 +437,6 @@ class LoopConfig(BaseModel):
     def _candidates_can_be_compared(self) -> Self:
         if self.candidates > 1 and not self.use_code_judge:
             raise ValueError("candidates: only code judges them on the way: set use_code_judge")
-        if self.candidates > 1 and self.trainer == "scheduled":
-            raise ValueError("candidates: more than one are trained here only: trainer=local")
         return self
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import wait_until
 
@@ -17,6 +18,9 @@ from p2p.scheduler.service import is_running
 from p2p.scheduler.store import Store
 from p2p.session.request import loop_config
 from p2p.session.stopping import StopSwitch
+from p2p.training.checkpoints import checkpoint_dir, checkpoint_steps
+from p2p.training.policies.policy import Policy
+from p2p.training.runner import RunOptions, run_training
 from p2p.training.trainer import LocalTrainer
 
 pytestmark = pytest.mark.usefixtures("own_cores")
@@ -66,6 +70,31 @@ def test_runs_are_spread_over_nodes_and_what_failed_is_reported(
     assert train() == found
     assert len(store.jobs()) == 1
     wait_until(lambda: not is_running(store.runs_dir))
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_at_a_step_is_continued_from_its_own_weights(
+    store: Store, tmp_path: Path, batched_reward: str, small_config: TrainConfig
+) -> None:
+    config = small_config.with_updates(num_evals=2, iteration_id="c1_seed_1")
+    iteration = store.runs_dir / "session_x" / "iter_1"
+    trainer = ScheduledTrainer(videos=False)
+    runs = [(config, batched_reward)]
+    half = config.total_timesteps // 2
+    assert trainer.train_runs(runs, iteration, until=half, pause=True) == {}
+    record = IterationRecord(iteration / "c1_seed_1")
+    assert record.stated_status() == "queued"
+    assert len(checkpoint_steps(record)) == 1
+    assert trainer.train_runs(runs, iteration) == {}
+    assert record.stated_status() == "completed"
+    alone = IterationRecord(tmp_path / "iter_1")
+    run_training(config, batched_reward, alone, options=RunOptions(videos=False))
+    last = max(checkpoint_steps(record))
+    ours, theirs = (
+        Policy.load(checkpoint_dir(each, last) / "policy.safetensors") for each in (record, alone)
+    )
+    for name, tensor in ours.tensors.items():
+        assert np.array_equal(tensor, theirs.tensors[name]), name
 
 
 def test_a_reward_that_fails_ends_its_run_as_failed(

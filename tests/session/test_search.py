@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.loop_files import IterationPlan, RewardSearch, RungResult, candidate_rows
 from p2p.records.session_view import IterationView
 from p2p.resource_auto import Machine
+from p2p.scheduler.store import Store
 from p2p.session import search as searching
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext
@@ -161,14 +163,9 @@ def test_how_many_candidates_is_chosen_by_cores_and_budget(
     assert candidate_count(loop, loop.train) == count
 
 
-@pytest.mark.parametrize(
-    "options", [{"use_code_judge": False, "vlm_model": "x"}, {"trainer": "scheduled"}]
-)
-def test_candidates_that_nobody_could_compare_or_continue_are_refused(
-    options: dict[str, object],
-) -> None:
+def test_candidates_that_nobody_could_compare_are_refused() -> None:
     with pytest.raises(ValueError, match="candidates"):
-        LoopConfig.model_validate({"candidates": 2, **options})
+        LoopConfig(candidates=2, use_code_judge=False, vlm_model="x")
 
 
 def test_the_steps_left_are_those_of_the_rungs_to_come() -> None:
@@ -543,3 +540,20 @@ def test_killed_in_every_rung_and_resumed_it_comes_to_the_same(
     )
     assert ours == theirs
     assert record.iteration(1).read_judgment() == searched.iteration(1).read_judgment()
+
+
+@pytest.mark.slow
+def test_scheduled_on_a_node_it_comes_to_the_same(
+    sessions: Sessions, searched: SessionRecord
+) -> None:
+    process = sessions.new("session_s", {**LOOP, "trainer": "scheduled"})
+    _, err = process.communicate(timeout=280)
+    assert process.returncode == 3, err
+    record = sessions.record("session_s")
+    ours, theirs = (each.iteration(1).search.read() for each in (record, searched))
+    assert ours == theirs
+    assert record.iteration(1).read_judgment() == searched.iteration(1).read_judgment()
+    with closing(Store(sessions.runs)) as store:
+        jobs = store.jobs()
+        assert {job.state for job in jobs} == {"succeeded"}
+        assert len(jobs) >= 4  # a job for each rung

@@ -79,9 +79,26 @@ class ScheduledTrainer:
         base_config: TrainConfig,
         iteration_dir: Path,
     ) -> IterationAggregation:
-        """See Trainer. A job that an earlier, killed caller has left is waited for first."""
-        planned, problems = plan_runs(configs, seeds, base_config)
+        """See Trainer."""
+        runs, problems = plan_runs(configs, seeds, base_config)
         reward_code = reward_path.read_text(encoding="utf-8")
+        problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
+        return results_of(configs, seeds, problems, iteration_dir)
+
+    def train_runs(
+        self,
+        runs: Sequence[tuple[TrainConfig, str]],
+        iteration_dir: Path,
+        *,
+        until: int | None = None,
+        pause: bool = False,
+    ) -> dict[str, str]:
+        """See Trainer. A job that an earlier, killed caller has left is waited for first.
+
+        A run's folder travels with its saved state, so what waits at `until` may be continued on
+        another node.
+        """
+        problems: dict[str, str] = {}
         runs_dir = _runs_dir_of(iteration_dir)
         folder = iteration_dir.absolute().relative_to(runs_dir.absolute()).as_posix()
         with closing(Store(runs_dir)) as store:
@@ -89,20 +106,31 @@ class ScheduledTrainer:
             earlier = store.jobs(prefix=f"{name}.")
             if earlier and earlier[0].state in ("pending", "running"):
                 self._wait(store, earlier[0].job_id)
-            unfinished = queue_runs(planned, reward_code, iteration_dir, problems)
+            unfinished = [
+                waits
+                for config, code in runs
+                for waits in queue_runs([config], code, iteration_dir, problems)
+            ]
             if unfinished and not self.cancelled():
                 job_id = f"{name}.{len(earlier) + 1}"
-                store.submit(self._job(job_id, unfinished, folder, store))
+                flags = [] if until is None else ["--until", str(until)]
+                flags += ["--pause"] if pause else []
+                store.submit(self._job(job_id, unfinished, folder, store, flags))
                 self._wait(store, job_id)
-        for run in unfinished:
+        for run in unfinished if self.cancelled() or not pause else ():
             record = IterationRecord(iteration_dir / run.iteration_id)
             record.set_status_if("cancelled", UNFINISHED)
-        return results_of(configs, seeds, problems, iteration_dir)
+        return problems
 
     def _job(
-        self, job_id: str, unfinished: Sequence[TrainConfig], folder: str, store: Store
+        self,
+        job_id: str,
+        unfinished: Sequence[TrainConfig],
+        folder: str,
+        store: Store,
+        flags: Sequence[str],
     ) -> JobSpec:
-        flags = [] if self.videos else ["--no-videos"]
+        flags = [*flags, *([] if self.videos else ["--no-videos"])]
         flags += ["--unsafe-local"] if self.unsafe_local else []
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
@@ -145,6 +173,8 @@ class ScheduledTrainer:
             if run.state == "cancelled":
                 record.set_status_if("cancelled", UNFINISHED)
                 continue
+            if run.state == "succeeded" and record.stated_status() == "queued":
+                continue  # it waits to be trained further
             reason = run.message or f"it is {run.state}"
             hint = "see " + command_in(store.runs_dir, f"p2p jobs logs {job_id} {run.run_id}")
             message = f"the run ended before it finished: {reason}; {hint}"

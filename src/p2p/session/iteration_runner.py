@@ -21,7 +21,7 @@ from p2p.event_log import emit, span
 from p2p.files import save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
-from p2p.session.context import SessionContext, load_or_run, local_trainer
+from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
 from p2p.session.phases import amendments, make_plan, publish_reward
 from p2p.session.search import CandidateSearch
@@ -117,7 +117,7 @@ class IterationRunner:
             context=context,
             record=record,
             plan=plan,
-            trainer=local_trainer(context.loop, context.switch),
+            trainer=context.trainer(context.loop, context.switch),
             judge_early=lambda run, step: _judge_one(context, run, self.intent, judge.code, step),
             judge=lambda run, step: self._ask_judges(run, step, run.path / "judged"),
             holds=self._would_hold,

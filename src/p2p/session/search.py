@@ -41,7 +41,7 @@ from p2p.session.endings import TrainingUnavailable
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
-    from p2p.training.trainer import LocalTrainer
+    from p2p.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class CandidateSearch:
     context: SessionContext
     record: IterationRecord
     plan: IterationPlan
-    trainer: LocalTrainer
+    trainer: Trainer
     judge_early: Callable[[IterationRecord, int], None]
     """Judge the episodes that a run's evaluation has recorded at a step, into its folder."""
     judge: Callable[[IterationRecord, int], JudgmentResult]

@@ -24,8 +24,6 @@ def start_policy(context: SessionContext, iteration: int, config: TrainConfig) -
 
     Raises ValueError where there is none that this configuration could train on from.
     """
-    if context.loop.trainer != "local":
-        raise ValueError("only training on this machine can start from a policy")
     record = context.session.iteration(iteration)
     best = record.best_run.read()
     if best is None:

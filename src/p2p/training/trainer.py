@@ -61,6 +61,26 @@ class Trainer(Protocol):
     ) -> IterationAggregation:
         """Train every configuration with every seed; failed runs are reported, not raised."""
 
+    def train_runs(
+        self,
+        runs: Sequence[tuple[TrainConfig, str]],
+        iteration_dir: Path,
+        *,
+        until: int | None = None,
+        pause: bool = False,
+    ) -> dict[str, str]:
+        """Train these configurations, each with its reward's code, as `train` does.
+
+        Args:
+            runs: each goes into the folder that its iteration_id names.
+            iteration_dir: where these folders are.
+            until: train no further than to this step.
+            pause: at `until` the runs wait, queued, to be trained further by another call.
+
+        Returns:
+            By name, why a run could not be started.
+        """
+
 
 @dataclass
 class LocalTrainer:
@@ -114,17 +134,7 @@ class LocalTrainer:
         until: int | None = None,
         pause: bool = False,
     ) -> dict[str, str]:
-        """Train these configurations, each with its reward's code, as `train` does.
-
-        Args:
-            runs: each goes into the folder that its iteration_id names.
-            iteration_dir: where these folders are.
-            until: train no further than to this step.
-            pause: at `until` the runs wait, queued, to be trained further by another call.
-
-        Returns:
-            By name, why a run could not be started.
-        """
+        """See Trainer."""
         if not iteration_dir.name.startswith(("iter_", "session_")):
             raise ValueError(f"{iteration_dir}: the folder of an iteration is named iter_<N>")
         problems: dict[str, str] = {}
