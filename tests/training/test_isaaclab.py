@@ -35,6 +35,9 @@ installed = pytest.mark.skipif(
     find_installed("isaaclab") is None, reason="Isaac Lab: p2p engines install isaaclab"
 )
 
+OF_BOTH = ("", "-Direct")
+"""How ids end of tasks with managers, and of those that are written without."""
+
 BALANCE = """
 import numpy as np
 
@@ -59,9 +62,11 @@ def reward_fn(obs, action, next_obs, info):
 """
 
 
-def test_three_tasks_need_nothing_but_the_engine() -> None:
+def test_seven_tasks_need_nothing_but_the_engine() -> None:
     free = {env_id for env_id, environment in ENVIRONMENTS.items() if not environment.needs}
-    assert free == {"Isaac-Cartpole", "Isaac-Ant", "Isaac-Humanoid"}
+    both = {f"Isaac-{name}{end}" for name in ("Cartpole", "Ant", "Humanoid") for end in OF_BOTH}
+    assert free == {*both, "IsaacContrib-Cartpole-Showcase-Direct"}
+    assert all(ENVIRONMENTS[env_id].supported for env_id in free)
 
 
 @pytest.mark.parametrize("env_id", PRESETS)
@@ -138,3 +143,27 @@ def test_one_reward_gives_the_same_on_mujocos_ant_and_on_isaac_labs() -> None:
     theirs = rewarded(Robot(model, model.qpos0, 1 / 60), states)
     for name, values in ours.items():
         np.testing.assert_allclose(theirs[name], values, atol=1e-5, err_msg=name)
+
+
+@installed
+@pytest.mark.slow
+def test_a_direct_task_is_described_trained_and_judged_as_one_with_managers(tmp_path: Path) -> None:
+    spec = get_env_spec("Isaac-Cartpole-Direct", "isaaclab")
+    names = ["qpos[0]", "qpos[1]", "qvel[0]", "qvel[1]"]
+    assert [entry.source for entry in spec.observation] == names
+    (action,) = spec.actions
+    assert (action.joint, action.kind, action.gear) == ("slider_to_cart", "force", 100.0)
+    record = IterationRecord(tmp_path / "session_isaac" / "iter_1")
+    config = config_from_preset(
+        "Isaac-Cartpole-Direct",
+        num_envs=64,
+        total_timesteps=16_384,
+        num_evals=1,
+        num_eval_envs=4,
+        num_eval_rounds=1,
+    )
+    summary = run_training(config, BALANCE, record)
+    assert summary.checkpoints[-1].mean_return > 100  # of 300; it ends where the cart runs away
+    episode = RecordedEpisode.load(next(record.path.glob("trajectory_*_median.npz")))
+    np.testing.assert_allclose(episode["next_obs"][:, :2], episode["qpos"], atol=1e-5)
+    np.testing.assert_allclose(episode["obs"][1:], episode["next_obs"][:-1], atol=1e-6)

@@ -249,23 +249,29 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
 
 
 def check_environment(env_id: str, *, unsafe_local: bool = False) -> None:
-    """Raise UsageError, with near matches or what to install, for an id that is not there.
+    """Raise UsageError, with near matches or what is missing, for an id that cannot be used here.
 
     With `unsafe_local` an engine's facts are read now: whoever asks for them later does not know
     that the sandbox may be missing.
     """
-    from p2p.config import engine_of
+    from p2p.config import ConfigurationError, engine_of
     from p2p.training.engines.facts import read_facts
-    from p2p.training.engines.table import EngineMissing, engine_environments, installed, is_engine
+    from p2p.training.engines.table import (
+        check_supported,
+        engine_environments,
+        installed,
+        is_engine,
+    )
     from p2p.training.env_spec import UnknownEnvironmentError, list_env_ids
     from p2p.training.envs.registry import registered
 
-    with refused("--env", UnknownEnvironmentError, EngineMissing):
+    with refused("--env", UnknownEnvironmentError, ConfigurationError):
         if not is_engine(engine := engine_of(env_id)):
             registered(env_id, list_env_ids())
         elif env_id not in engine_environments(engine):
             raise UnknownEnvironmentError(env_id, engine_environments(engine))
         else:
+            check_supported(engine, env_id)
             installed(engine)
             if unsafe_local:
                 read_facts(engine, env_id, unsafe_local=True)

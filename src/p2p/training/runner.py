@@ -49,7 +49,7 @@ from p2p.training.checkpoints import (
 )
 from p2p.training.compiled_update import UpdateProgram, compiled_update, reading
 from p2p.training.engines.facts import policy_metadata, surroundings
-from p2p.training.engines.table import EngineMissing, is_engine
+from p2p.training.engines.table import is_engine
 from p2p.training.envs.registry import UnknownEnvironmentError, own_folders
 from p2p.training.metrics import RunMetrics
 from p2p.training.trainer_messages import TrainerMessages, longest_training_s
@@ -260,7 +260,7 @@ class _Run:
                 self.warnings += renders.finish()
         except UntrustedResultError as error:
             raise TrainingFailed("reward", f"what training left cannot be used: {error}") from error
-        except (SandboxUnavailable, MissingExtraError, EngineMissing) as error:
+        except (SandboxUnavailable, MissingExtraError, ConfigurationError) as error:
             raise TrainingFailed("config", str(error)) from error
         except OSError as error:  # a full disk, a folder that went away
             raise TrainingFailed("environment", f"{self.record.path}: {error}") from error

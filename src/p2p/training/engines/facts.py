@@ -19,6 +19,7 @@ from p2p.sandbox import Sandbox, gpu, read_message, start
 from p2p.sandbox.options import GIB
 from p2p.training.engines.table import (
     Installed,
+    check_supported,
     engine_environments,
     engine_folder,
     get_engine,
@@ -187,6 +188,7 @@ def read_facts(
     target = facts_folder(engine, env_id)
     if (target / "spec.json").exists():
         return target
+    check_supported(engine, env_id)
     needs = engine_environments(engine)[env_id].needs
 
     def keep(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Isaac Lab's environments on MuJoCo Warp: its manager-based tasks, without Isaac Sim.
+"""Isaac Lab's environments on MuJoCo Warp: tasks with managers and direct ones, without Isaac Sim.
 
 A process can have one simulation of Isaac Lab, and a trainer has two kinds of environments: those
 that it steps and those that it evaluates in. They share the simulation. The later ones are its
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import warp as wp
 from isaaclab.app.sim_launcher import launch_simulation
-from isaaclab.envs import ManagerBasedRLEnv, ManagerBasedRLEnvCfg
+from isaaclab.envs import DirectRLEnvCfg, ManagerBasedRLEnv, ManagerBasedRLEnvCfg
 from isaaclab.envs.mdp import JointEffortAction
 from isaaclab.managers import SceneEntityCfg
 from isaaclab.sensors import CameraCfg
@@ -44,6 +44,13 @@ from p2p.training.engines.engine_env import (
     per_number,
     rsl_rl_settings,
 )
+from p2p.training.engines.isaaclab_direct import (
+    IMAGES,
+    Layout,
+    read_direct_layout,
+    shape_problem,
+    unending_direct,
+)
 
 UP_TO_DATE = frozenset({
     "qpos", "qvel", "ctrl", "qfrc_applied", "qacc", "xpos", "xquat", "xmat", "xipos", "ximat",
@@ -57,7 +64,6 @@ AXES = ("x", "y", "z")
 WRENCH = ("fx", "fy", "fz", "tx", "ty", "tz")
 MODEL_FILE = "scene.xml"
 AGENT = "rsl_rl_cfg_entry_point"
-DOWNLOAD = "a download of"
 LOOKS = (".mdl", ".hdr")
 """Files that physics does without."""
 ROOT_JOINT = "root"
@@ -82,6 +88,11 @@ class UnendingEnv(ManagerBasedRLEnv):  # type: ignore[misc]
         if not self._stepping:
             super()._reset_idx(env_ids)
 
+    def start(self, rows: torch.Tensor | None, seed: int | None) -> dict[str, Any]:
+        """The observations of all rows, once these have begun anew."""
+        observations: dict[str, Any] = self.reset(env_ids=rows, seed=seed)[0]
+        return observations
+
 
 class Simulation:
     """The one simulation of this process."""
@@ -101,7 +112,8 @@ class Simulation:
             cfg.sim.physics.solver_cfg.save_to_mjcf = str(folder / MODEL_FILE)
             launcher = {"device": options.device, "visualizer": "none"}
             opened.enter_context(launch_simulation(cfg, launcher))
-            self.env = UnendingEnv(cfg=cfg)
+            self.is_direct = isinstance(cfg, DirectRLEnvCfg)
+            self.env = (unending_direct(env_id) if self.is_direct else UnendingEnv)(cfg=cfg)
             opened.callback(self.env.close)
             self.env.reset()  # joint limits are zero before, and would clip what is drawn
             robots = self.env.scene.articulations.values()
@@ -112,8 +124,26 @@ class Simulation:
             )
             self._opened = opened.pop_all()
         self.registered_steps = int(self.env.max_episode_length)
-        self._noise = [(term, term.noise) for terms in self.observed().values() for term in terms]
+        self._noise = self._noise_settings()
+        self._use_noise(on=False)
+        self.direct_layout = self._direct_layout() if self.is_direct else None
         Simulation.live = self
+
+    def _noise_settings(self) -> list[tuple[Any, str, Any]]:
+        """Each place where the task has noise, with what it is there."""
+        if self.is_direct:
+            names = ("observation_noise_model", "action_noise_model")
+            return [(self.cfg, name, getattr(self.cfg, name)) for name in names]
+        terms = (term for terms in self.observed().values() for term in terms)
+        return [(term, "noise", term.noise) for term in terms]
+
+    def _use_noise(self, *, on: bool) -> None:
+        for place, name, noise in self._noise:
+            setattr(place, name, noise if on else None)
+
+    def _direct_layout(self) -> Layout:
+        model = mujoco.MjModel.from_xml_string(self.model_text)
+        return read_direct_layout(self.env, model, self.field)
 
     def observed(self) -> dict[str, list[Any]]:
         """The configurations of the observations' terms, by group."""
@@ -124,8 +154,7 @@ class Simulation:
         """From now on it runs as this user's options say."""
         self.user = user
         self.cfg.episode_length_s = user.max_episode_steps * user.dt
-        for term, noise in self._noise:
-            term.noise = noise if user.noise else None
+        self._use_noise(on=user.noise)
 
     def field(self, name: str) -> torch.Tensor:
         data = NewtonManager._solver.mjw_data  # noqa: SLF001
@@ -167,11 +196,10 @@ class IsaacLabEnv(EngineEnv):
         self.model.opt.timestep = self.env.physics_dt
         self._driven = self.model.jnt_dofadr[self.model.actuator_trnid[:, 0]].tolist()
         self.start_qpos = self._start_pose()
-        self.observation_terms = tuple(self._observation_terms())
-        self.action_terms = tuple(map(self._action_term, self.env.action_manager.active_terms))
-        manager = self.env.termination_manager
-        early = [name for name in manager.active_terms if not manager.get_term_cfg(name).time_out]
-        self.terminations = () if options.terminate_when_unhealthy is False else tuple(early)
+        layout = simulation.direct_layout or self._managed_layout()
+        self.observation_terms, self.action_terms = layout.observation_terms, layout.action_terms
+        early = layout.terminations
+        self.terminations = () if options.terminate_when_unhealthy is False else early
         simulation.users += 1
         super().__init__(options)
 
@@ -179,8 +207,7 @@ class IsaacLabEnv(EngineEnv):
         if rows is None:
             self.simulation.hand_to(self)
         self._check_turn()
-        groups, _ = self.env.reset(env_ids=rows, seed=seed)
-        return self._groups_of(groups)
+        return self._groups_of(self.env.start(rows, seed))
 
     def advance(self, action: torch.Tensor) -> Reached:
         self._check_turn()
@@ -190,8 +217,8 @@ class IsaacLabEnv(EngineEnv):
         groups, reward, terminated, truncated, _ = self.env.step(action)
         first = slice(self.num_envs)
         ends = terminated[first] if self.terminations else torch.zeros_like(terminated[first])
-        # The engine multiplies by its time step; the terms of a task mean a rate.
-        own = reward[first] / self.dt
+        # Managers multiply by the time step, while the terms of a task mean a rate.
+        own = reward[first].clone() if self.simulation.is_direct else reward[first] / self.dt
         return Reached(self._groups_of(groups), own, ends.clone(), truncated[first].clone())
 
     def field(self, name: str) -> torch.Tensor | None:
@@ -203,6 +230,8 @@ class IsaacLabEnv(EngineEnv):
         return values
 
     def reported(self) -> dict[str, torch.Tensor]:
+        if self.simulation.is_direct:
+            return {}
         manager = self.env.command_manager
         return {
             f"command_{name}": manager.get_command(name)[: self.num_envs]
@@ -256,6 +285,12 @@ class IsaacLabEnv(EngineEnv):
                 x, y, z, qx, qy, qz, qw = robot.data.default_root_pose.torch[0].tolist()
                 qpos[model.jnt_qposadr[free[0]] :][:7] = (x, y, z, qw, qx, qy, qz)
         return qpos
+
+    def _managed_layout(self) -> Layout:
+        manager = self.env.termination_manager
+        early = (name for name in manager.active_terms if not manager.get_term_cfg(name).time_out)
+        actions = map(self._action_term, self.env.action_manager.active_terms)
+        return Layout(tuple(self._observation_terms()), tuple(actions), tuple(early))
 
     def _observation_terms(self) -> list[EngineTerm]:
         manager = self.env.observation_manager
@@ -355,32 +390,37 @@ def _short(path: str, names: set[str]) -> str:
 # --- what there is --------------------------------------------------------------------------------
 
 
-def configuration(env_id: str) -> ManagerBasedRLEnvCfg:
+def configuration(env_id: str) -> ManagerBasedRLEnvCfg | DirectRLEnvCfg:
     """The engine's own, if it can run here; ConfigurationError otherwise."""
     if env_id not in gym.registry:
         raise ConfigurationError(f"Isaac Lab has no {env_id!r}: see p2p envs --engine isaaclab")
     cfg, _ = resolve_task_config(env_id, "", overrides=[])
-    if needs := needs_of(cfg):
+    if needs := missing(cfg) or downloads(cfg):
         raise ConfigurationError(f"{env_id} needs {needs}")
     return cfg
 
 
-def needs_of(cfg: Any) -> str:
-    """What a task needs that there is not here; empty: nothing."""
-    if not isinstance(cfg, ManagerBasedRLEnvCfg):
-        return "a task with managers; this one is written in the direct way"
+def missing(cfg: Any) -> str:
+    """What a task needs that there never is here; empty: nothing."""
+    if not isinstance(cfg, ManagerBasedRLEnvCfg | DirectRLEnvCfg):
+        return "a trainer for several agents in one environment"
     physics = getattr(cfg.sim, "physics", None)
     if not isinstance(physics, NewtonCfg) or not isinstance(physics.solver_cfg, MJWarpSolverCfg):
         return "PhysX, which comes with Isaac Sim"
     if any(isinstance(part, CameraCfg) for part in vars(cfg.scene).values()):
-        return "observations that are images, which training here does not take"
+        return IMAGES
+    return shape_problem(cfg) if isinstance(cfg, DirectRLEnvCfg) else ""
+
+
+def downloads(cfg: Any) -> str:
+    """The files that a task needs and that are not here yet; empty: none."""
     files = {path for path in asset_paths(cfg, set()) if not Path(path).exists()}
     names = sorted(
         path.removeprefix(f"{NUCLEUS_ASSET_ROOT_DIR}/")
         for path in files
         if not path.endswith(LOOKS) and "/UIElements/" not in path
     )
-    return f"{DOWNLOAD} {', '.join(names)}" if names else ""
+    return f"a download of {', '.join(names)}" if names else ""
 
 
 def asset_paths(node: Any, seen: set[int]) -> Iterator[str]:
@@ -407,19 +447,22 @@ def environments() -> list[dict[str, Any]]:
         if "env_cfg_entry_point" not in spec.kwargs:
             continue
         cfg, _ = resolve_task_config(env_id, "", overrides=[])
-        dt, needs = cfg.sim.dt * cfg.decimation, needs_of(cfg)
+        dt, lacking = cfg.sim.dt * cfg.decimation, missing(cfg)
         entry = {
             "env_id": env_id,
             "dt": dt,
             "max_episode_steps": math.ceil(cfg.episode_length_s / dt),
-            "needs": needs,
+            "needs": lacking or downloads(cfg),
+            "supported": not lacking,
         }
-        if AGENT in spec.kwargs and (not needs or needs.startswith(DOWNLOAD)):
+        if AGENT in spec.kwargs and not lacking:
             entry["preset"] = preset(env_id)
         entries.append(entry)
     return entries
 
 
 def preset(env_id: str) -> dict[str, Any]:
+    if AGENT not in gym.registry[env_id].kwargs:
+        return {}
     _, rl = resolve_task_config(env_id, AGENT, overrides=[])
     return rsl_rl_settings(rl, rl.actor.distribution_cfg.init_std)

@@ -53,10 +53,13 @@ def environments() -> list[dict[str, Any]]:
         steps = math.ceil(cfg.episode_length_s / dt)
         needs = ""
         if "Tracking" in env_id:
-            needs = "a motion file: not supported"
+            needs = "a motion file to track, which tasks here do not have"
         elif env_id.endswith(("-Rgb", "-Depth")) or "-Seg-" in env_id:
-            needs = "images as observations: not supported"
-        entries.append({"env_id": env_id, "dt": dt, "max_episode_steps": steps, "needs": needs})
+            needs = "a policy that sees images, which training here does not have"
+        entries.append({
+            "env_id": env_id, "dt": dt, "max_episode_steps": steps, "needs": needs,
+            "supported": not needs,
+        })  # fmt: skip
     return entries
 
 

@@ -119,6 +119,10 @@ ENGINES: Mapping[str, SimulationEngine] = {
 """By the name that `engine` of TrainConfig has."""
 
 
+class EnvironmentRefused(ConfigurationError):
+    """The engine has the environment, and it cannot run here; the message says why."""
+
+
 class EngineMissing(ConfigurationError):
     """The engine is known, and not installed; the message says how to install it."""
 
@@ -141,6 +145,8 @@ class EngineEnvironment(Record):
     max_episode_steps: int
     needs: str = ""
     """What it needs besides the engine: a download, another physics engine."""
+    supported: bool = True
+    """Whether it can run here, once it has what it needs."""
     preset: dict[str, Any] | None = None
     """The engine's own training configuration, where the list has it."""
 
@@ -205,3 +211,13 @@ def engine_environments(name: str) -> Mapping[str, EngineEnvironment]:
     path = resources.files("p2p.training.engines").joinpath(f"{get_engine(name).name}.json")
     entries: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
     return {entry["env_id"]: EngineEnvironment.model_validate(entry) for entry in entries}
+
+
+def check_supported(name: str, env_id: str) -> None:
+    """Raise EnvironmentRefused for an id that no download makes run here."""
+    environment = engine_environments(name).get(env_id)
+    if environment is not None and not environment.supported:
+        raise EnvironmentRefused(
+            f"{env_id} cannot run here: it needs {environment.needs} "
+            f"(`p2p envs --engine {name}` lists those that can)"
+        )
