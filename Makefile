@@ -11,10 +11,14 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 # vLLM wants other versions of what we use, so it has an environment of its own.
 VLLM_VENV := .venv-vllm
 VLLM_BIN := $(VLLM_VENV)/bin
+# Isaac Lab needs Python 3.12: the path of one that is not on PATH.
+ENGINE_PYTHON ?=
+# Enough for a pole to stand, minutes on two cores.
+ENGINE_TRAINING := --steps 60000 --set num_evals=2 --set num_eval_envs=8
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo frontend test test-slow e2e test-vllm check format bench docs docs-serve dist release-check clean system test-system
+.PHONY: help demo engines frontend test test-slow e2e test-vllm check format bench docs docs-serve dist release-check clean system test-system
 
 help: ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -60,6 +64,14 @@ demo: $(VENV)/.core system ## from "run forward fast" to a judged policy, its vi
 	$(BIN)/p2p run "run forward fast" --env HalfCheetah-v5 --model builtin
 	@echo; echo "put p2p on your path:      . $(BIN)/activate"
 	@echo "look at it in the browser: p2p serve --open"
+
+# The engine with the narrower choice of Pythons first: where there is none, that is said at once.
+engines: $(VENV)/.core system ## install the GPU simulators (11 GB, resumable) and train a cart-pole on each
+	$(BIN)/p2p engines list
+	$(BIN)/p2p engines install isaaclab $(ENGINE_PYTHON:%=--python %)
+	$(BIN)/p2p train examples/rewards/balance.py --env Isaac-Cartpole $(ENGINE_TRAINING)
+	$(BIN)/p2p engines install mjlab
+	$(BIN)/p2p train examples/rewards/balance.py --env Mjlab-Cartpole-Balance $(ENGINE_TRAINING) --set max_episode_steps=200
 
 frontend: $(VENV)/.core ## build the dashboard into the package, its types from the API; needs Node 20
 	$(BIN)/python -c 'import json; from p2p.api.app import create_api; print(json.dumps(create_api().openapi()))' > frontend/openapi.json

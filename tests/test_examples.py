@@ -16,6 +16,9 @@ import pytest
 from model_servers import CANARY, ModelServer
 from played_by_builtin import played_by_builtin
 
+from p2p.training.reward.runner import decide_batched
+from p2p.training.vec_env import make_batched_env
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES, TUTORIALS = ROOT / "examples", ROOT / "docs" / "tutorials"
 
@@ -62,6 +65,13 @@ def test_the_reward_of_the_page_is_that_of_the_example() -> None:
 
 
 @pytest.mark.slow
+def test_the_reward_for_cart_poles_is_called_once_per_batch() -> None:
+    env = make_batched_env("InvertedPendulum-v5", 4, side_info=True)
+    code = (EXAMPLES / "rewards" / "balance.py").read_text()
+    assert decide_batched(code, env, side_info=True) == (True, "")
+    env.close()
+
+
 @pytest.mark.parametrize("name", ["own_reward", "own_environment", "cluster"])
 def test_an_example_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
     runtime = tmp_path / "runtime"  # cores and a scheduler of its own

@@ -165,6 +165,17 @@ def test_an_installation_counts_once_it_is_complete_and_of_this_version(no_engin
     assert installed("mjlab").python == Path(sys.executable)
 
 
+def test_installing_says_what_it_will_take_before_it_starts(no_sandbox, no_engines):
+    def told() -> str:
+        result = CliRunner().invoke(app, ["engines", "install", "mjlab", "--python", "none"])
+        assert result.exit_code
+        return f"{result.output} {result.stderr}"
+
+    assert "only checked" in told()
+    (no_engines / "mjlab" / "engine.json").unlink()
+    assert "about 3 GB and 10 minutes" in " ".join(told().split())
+
+
 def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(no_engines):
     home, run = no_engines / "mjlab", no_engines / "run"
     for name in ("wp_a_1", "wp_b_2_p12_t34"):

@@ -114,17 +114,16 @@ def install(
       p2p engines install mjlab --folder /data/engines --python python3.11
     """
     from p2p.training.engines import install as installing
-    from p2p.training.engines.table import engine_folder, get_engine
+    from p2p.training.engines.table import engine_folder, find_installed, get_engine
 
     with _failures():
         engine = get_engine(name)
         home = folder.absolute() / name if folder else engine_folder(name)
         notes = f"; {engine.notes}" if engine.notes else ""
-        err.print(
-            f"{name} {engine.version} into {home}: about {engine.disk_gb:g} GB and "
-            f"{engine.minutes:g} minutes{escape(notes)}",
-            highlight=False,
-        )
+        plan = f"about {engine.disk_gb:g} GB and {engine.minutes:g} minutes{notes}"
+        if find_installed(name, home):
+            plan = "it is there, and is only checked"
+        err.print(f"{name} {engine.version} into {home}: {escape(plan)}", highlight=False)
         with _progress() as show:
             installed = installing.install(
                 name, folder=home, python=python, on_progress=show, unsafe_local=unsafe_local
