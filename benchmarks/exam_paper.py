@@ -755,6 +755,5 @@ PROMPTS: tuple[Prompt, ...] = (
             ),
             "no action": make.zero,
         },
-        held_out=True,
     ),
 )

@@ -266,7 +266,8 @@ def report(marks: Sequence[Mark], unclear: int, about: Sequence[str]) -> str:
         f"judge; {unclear} more episodes are neither clearly good nor bad and left out. For each "
         "prompt `builtin` writes criteria and the code judge, which scores every episode; a pass "
         "is the session's own rule on that one episode. Verdicts on held-out prompts were not "
-        "looked at while criteria and judges were changed. "
+        "looked at while criteria and judges were changed; one whose wrong verdicts were looked at "
+        "later counts as looked at. "
         "[Every episode and its label](../judge_exam.csv)."
     )
     return "\n".join([

@@ -157,6 +157,11 @@ def test_a_raised_limb_is_one_that_is_higher_than_usual() -> None:
         for columns in (up, episode("Humanoid-v5", 1000))
     )
     assert raised > hanging + 0.3
+    now_and_then = episode("Humanoid-v5", 1000)
+    now_and_then["body_com"][:400, names.index("left_lower_arm"), 2] += 2.0
+    _, reply = judged("raise the left arm", "Humanoid-v5", now_and_then)
+    assert reply["criteria"]["raises_the_left_arm"]["value"] == pytest.approx(0.4)
+    assert reply["criteria"]["raises_the_left_arm"]["score"] < 0.8
 
 
 def test_what_is_reached_counts_even_if_that_ends_the_episode() -> None:

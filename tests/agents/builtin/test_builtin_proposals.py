@@ -422,7 +422,7 @@ RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
         ("Walker2d-v5", "hop forward on your right leg",
          "share of time with height of the foot left over the ground at least 0.143 m"),
         ("Humanoid-v5", "stand with both hands up",
-         "mean height of the left lower arm over the torso"),
+         "share of time with height of the left lower arm over the torso at least 0.0779 m"),
         ("HalfCheetah-v5", "do two backflips", "full turns at the backward flipping rate"),
         ("Ant-v5", "walk forward and come back to where you started",
          "distance from where it began at the end"),

@@ -193,3 +193,18 @@ def test_words_around_a_posture_do_not_turn_it_into_another() -> None:
     legs = parse("stand on the back legs only")
     assert [goal.motion for goal in legs.goals] == ["stand", "reared"]
     assert legs.unused == ()
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "stand and raise your right arm",
+        "stand with your right hand in the air",
+        "raise your right arm without walking",
+        "stand on your left leg",
+    ],
+)
+def test_who_stands_with_a_limb_raised_stays_in_place(prompt: str) -> None:
+    motions = {goal.motion for goal in parse(prompt).goals}
+    assert "in_place" in motions
+    assert motions & {"raise", "untouched"}

@@ -57,8 +57,8 @@ def merged(goal: Goal, change: Goal) -> Goal:
 
 TRAVEL = frozenset({"go", "run", "crawl"})
 RISING = frozenset({"sit_up", "get_up", "stand_up"})
-HELD = RISING | {"lie", "crouch", "balance", "raise", "untouched", "lower",
-                 "reach", "touch", "push"}  # fmt: skip
+LIMBS = frozenset({"raise", "untouched", "lower"})
+HELD = RISING | LIMBS | {"lie", "crouch", "balance", "reach", "touch", "push"}
 _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 _ROTATIONS = frozenset({"clockwise", "counterclockwise"})
 _TURNS_BY = frozenset({"turn", "spin"})
@@ -125,12 +125,12 @@ def _turning_as_it_goes(goals: Sequence[Goal]) -> list[Goal]:
 
 
 _FOLDS: tuple[tuple[str, Collection[str], str], ...] = (
-    ("not go", _ON_THE_SPOT, "in_place"),
+    ("not go", _ON_THE_SPOT | LIMBS, "in_place"),
     ("not go", HELD | {"stand", "stop", "off_centre"}, ""),
     ("not stand", TRAVEL, ""),
     ("get_up", {"stand", "stable"}, "stand_up"),
+    ("stand", _ON_THE_SPOT | LIMBS, "in_place"),
     ("stand", HELD, ""),
-    ("stand", _ON_THE_SPOT, "in_place"),
     ("off_centre", {"not go"}, "centred"),
     ("turn", {"return"}, ""),
     ("turn", {"in_place", "not go"}, "spin"),

@@ -237,7 +237,8 @@ class _Reader:
         if limb == "pole" and state and state.value in ("up", "upright", "stable"):
             return Entry("motion", "balance")
         named = next((n for n, token in enumerate(tokens) if token.word in self.limbs), None)
-        if limb is None or named is None or limb in self.subjects:
+        with_a_limb = bool(tokens) and tokens[0].word == "with"  # it stays, and the limb is held
+        if limb is None or named is None or limb in self.subjects or with_a_limb:
             return entry
         posture, _ = self._limb_posture(tokens[named + 1 :])
         return Entry("keep", "keep") if posture else entry

@@ -295,9 +295,7 @@ def _shape(
     elif measure.low is not None or measure.high is not None:
         shape, numbers = _bounded_shape(t, measure, quantity)
     elif quantity.stretch is not None:
-        beyond = 0.1 * quantity.stretch if up else -0.1 * quantity.stretch
-        shape = "over" if up else "under"
-        numbers = {"target": t + beyond, "scale": quantity.stretch}
+        shape, numbers = _stretched_shape(t, quantity.stretch, up=up)
     elif up:
         shape, numbers = _growing_shape(t, measure, quantity)
     elif quantity.span is not None:
@@ -313,12 +311,21 @@ def _bounded_shape(
 ) -> tuple[Shape, dict[str, float]]:
     """For a share of time on one side of a bound, and for swings beyond one."""
     low, high = measure.low or 0.0, measure.high
+    if quantity.stretch is not None:
+        edge = low if high is None else high
+        return _stretched_shape(edge, quantity.stretch, up=high is None)
     if measure.stat == "swings":  # a little beyond, and somewhat more often
         return "swing", {"target": 1.2 * low, "scale": 1.5 * threshold}
     if high is not None:
         leans = quantity.key in ("tilt", "pole_tilt")  # none of it is of any use
         return "under", {"target": 0.0 if leans else 0.9 * high, "scale": 1.5 * abs(high)}
     return "over", {"target": 1.15 * low, "scale": abs(low)}
+
+
+def _stretched_shape(edge: float, stretch: float, *, up: bool) -> tuple[Shape, dict[str, float]]:
+    """For a limb's height over the root, which may have either sign: a little beyond the edge."""
+    beyond = 0.1 * stretch if up else -0.1 * stretch
+    return "over" if up else "under", {"target": edge + beyond, "scale": stretch}
 
 
 def _growing_shape(
