@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import wait_until
+from ssh_node import Node
+from ssh_server import WHY_NOT, SSHServer
 
 from p2p.config import TrainConfig
 from p2p.contracts import RunConfigEntry
@@ -95,6 +97,38 @@ def test_a_run_that_waits_at_a_step_is_continued_from_its_own_weights(
     )
     for name, tensor in ours.tensors.items():
         assert np.array_equal(tensor, theirs.tensors[name]), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_what_waits_at_a_step_comes_home_with_its_state_and_is_continued_elsewhere(
+    store: Store, tmp_path: Path, batched_reward: str, small_config: TrainConfig
+) -> None:
+    server = SSHServer(tmp_path / "server")
+    server.start()
+    try:
+        for name in ("local", "other"):
+            store.add_node(NodeConfig(node_id=name, cores=1, enabled=False), replace=True)
+        store.add_node(Node(server, store.runs_dir).config(node_id="there"))
+        config = small_config.with_updates(num_evals=2, iteration_id="c1_seed_1")
+        iteration = store.runs_dir / "session_x" / "iter_1"
+        runs, half = [(config, batched_reward)], config.total_timesteps // 2
+        trainer = ScheduledTrainer(videos=False)
+        assert trainer.train_runs(runs, iteration, until=half, pause=True) == {}
+        record = IterationRecord(iteration / "c1_seed_1")
+        assert record.stated_status() == "queued"
+        store.add_node(NodeConfig(node_id="there", cores=1, enabled=False), replace=True)
+        store.add_node(NodeConfig(node_id="local", cores=1), replace=True)
+        assert trainer.train_runs(runs, iteration) == {}
+    finally:
+        server.stop()
+    assert record.stated_status() == "completed"
+    first, last = sorted(checkpoint_steps(record))
+    training, _ = record.parse_scalars()
+    steps = [row["global_step"] for row in training]
+    assert first < last
+    assert steps == sorted(set(steps))  # continued, and not begun anew
+    assert [run.node_id for run in store.runs()] == ["there", "local"]
 
 
 def test_a_reward_that_fails_ends_its_run_as_failed(

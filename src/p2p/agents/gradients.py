@@ -17,7 +17,6 @@ from pydantic import Field, ValidationError
 
 from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import Summary, run_judge
-from p2p.agents.judging.verdicts import task_score
 from p2p.agents.known_behaviour import WORKER, Finite, RewardFailed, sandbox_for
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionGradient, JudgeOpinion, Record
@@ -42,8 +41,6 @@ class JudgedPoint(Record):
     """What the judge gave for a point of a sweep."""
 
     score: float
-    task: float
-    """Over the `task` criteria only."""
     criteria: dict[str, float]
 
 
@@ -61,17 +58,20 @@ class _Swept(Record):
 def speaking(points: Sequence[JudgedPoint]) -> dict[str, list[tuple[int, int]]]:
     """By criterion: the pairs (better, worse) of points that tell something about a reward.
 
-    The better one has the clearly higher score, and is not the worse by the whole rubric or by its
-    task: only what they agree on can be held against a reward. Criteria with fewer than
-    FEWEST_PAIRS are left out.
+    The better one scores higher in all, and clearly lower in no criterion: what one criterion gains
+    at the cost of another is not held against a reward. Criteria with fewer than FEWEST_PAIRS are
+    left out.
     """
     pairs: dict[str, list[tuple[int, int]]] = {}
     for i, j in permutations(range(len(points)), 2):
         better, worse = points[i], points[j]
-        if better.score <= worse.score or better.task < worse.task:
+        gains = {
+            name: score - worse.criteria.get(name, score) for name, score in better.criteria.items()
+        }
+        if better.score <= worse.score or min(gains.values(), default=0.0) <= -CLEAR:
             continue
-        for name, score in better.criteria.items():
-            if score - worse.criteria.get(name, score) >= CLEAR:
+        for name, gain in gains.items():
+            if gain >= CLEAR:
                 pairs.setdefault(name, []).append((i, j))
     return {name: each for name, each in pairs.items() if len(each) >= FEWEST_PAIRS}
 
@@ -148,7 +148,7 @@ def judge_sweeps(
         env.close()
         opinions = run_judge(code, files, summaries, criteria, unsafe_local=unsafe_local)
     sweeps = {
-        name: [_point(each, criteria) for each in opinions[POINTS * k : POINTS * (k + 1)]]
+        name: [_point(each) for each in opinions[POINTS * k : POINTS * (k + 1)]]
         for k, name in enumerate(names)
     }
     return {
@@ -158,12 +158,11 @@ def judge_sweeps(
     }
 
 
-def _point(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> JudgedPoint | None:
-    task = task_score(opinion.criteria, criteria)
-    if opinion.score is None or task is None:
+def _point(opinion: JudgeOpinion) -> JudgedPoint | None:
+    if opinion.score is None:
         return None
     scores = {each.id: each.score for each in opinion.criteria if each.score is not None}
-    return JudgedPoint(score=opinion.score, task=task, criteria=scores)
+    return JudgedPoint(score=opinion.score, criteria=scores)
 
 
 def pay_sweeps(
