@@ -358,6 +358,16 @@ def test_the_last_state_of_an_episode_is_seen_before_the_next_begins():
     assert env.row_side_info(1)["mj_data"].qpos[0] == pytest.approx(angle[1])
 
 
+def test_mj_data_of_a_batch_is_made_once_and_tells_the_present_states():
+    """MuJoCo reserves megabytes for each: one a step used up the sandbox's memory."""
+    env = PendulumEnv(2, EngineOptions())
+    env.reset_batch(0)
+    data = env.side_info()["mj_data"]
+    step = env.step_batch(np.ones((2, 1)))
+    assert env.side_info()["mj_data"] is data
+    np.testing.assert_allclose(data.qpos[:, 0], step.next_obs[:, 0])
+
+
 def test_exported_policies_tell_a_robots_controller_what_it_must_know(tmp_path):
     import onnx
 

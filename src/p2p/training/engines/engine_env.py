@@ -275,6 +275,7 @@ class EngineEnv(ABC):
         self._reached_states: dict[str, torch.Tensor] = {}
         """`state_fields` of the states that `_fields` are of, once rows have been started anew."""
         self._scratch = mujoco.MjData(self.model)
+        self._batch_data = BatchData(self.model, self.batch_field)
         self.read_fields: set[str] = set()
         """What of MjData stands in `tensor_info`, as `mj_data.NAME`."""
 
@@ -408,7 +409,7 @@ class EngineEnv(ABC):
         return data
 
     def side_info(self) -> dict[str, Any]:
-        return {"mj_model": self.model, DATA: BatchData(self.model, self.batch_field)}
+        return {"mj_model": self.model, DATA: self._batch_data}
 
     def row_side_info(self, i: int) -> dict[str, Any]:
         return {"mj_model": self.model, DATA: self._place(i)}
