@@ -35,6 +35,7 @@ installed = pytest.mark.skipif(
     find_installed("isaaclab") is None, reason="Isaac Lab: p2p engines install isaaclab"
 )
 
+ANT_REWARDS = sorted(Path(__file__).parents[2].glob("benchmarks/rewards/ant/*.py"))
 OF_BOTH = ("", "-Direct")
 """How ids end of tasks with managers, and of those that are written without."""
 
@@ -111,7 +112,9 @@ def test_a_cartpole_learns_to_stand_and_is_recorded_and_filmed(tmp_path: Path) -
     assert (record.path / "videos" / "eval_24576_median.mp4").is_file()
 
 
-def rewarded(robot: Robot, states: list[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Values:
+def rewarded(
+    code: str, robot: Robot, states: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
+) -> Values:
     """The reward of states, (qpos, qvel) each, as a batch on this robot's model."""
     data, rows = mujoco.MjData(robot.model), []
     for qpos, qvel in states:
@@ -121,14 +124,15 @@ def rewarded(robot: Robot, states: list[tuple[NDArray[np.float64], NDArray[np.fl
     info = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     action = np.random.default_rng(1).uniform(-1, 1, (len(states), 8)).astype(np.float32)
     empty = np.zeros((len(states), 1))
-    runner = RewardRunner(RUN, len(states), batched=True)
+    runner = RewardRunner(code, len(states), batched=True)
     total, terms = runner(Transition(empty, action, empty, info, np.zeros(len(states), np.bool_)))
     return {"total": total, **terms}
 
 
 @installed
 @pytest.mark.slow
-def test_one_reward_gives_the_same_on_mujocos_ant_and_on_isaac_labs() -> None:
+@pytest.mark.parametrize("code", [RUN, *(path.read_text() for path in ANT_REWARDS)])
+def test_one_reward_gives_the_same_on_mujocos_ant_and_on_isaac_labs(code: str) -> None:
     scene = read_facts("isaaclab", "Isaac-Ant") / "model" / "scene.xml"
     model = mujoco.MjModel.from_xml_path(str(scene))
     rng = np.random.default_rng(0)
@@ -139,8 +143,8 @@ def test_one_reward_gives_the_same_on_mujocos_ant_and_on_isaac_labs() -> None:
         joints = rng.uniform(-1, 1, 8)
         qpos = np.concatenate([place, turn / np.linalg.norm(turn), joints])
         states.append((qpos, rng.normal(size=14)))
-    ours = rewarded(Robot.of(gym.make("Ant-v5")), states)
-    theirs = rewarded(Robot(model, model.qpos0, 1 / 60), states)
+    ours = rewarded(code, Robot.of(gym.make("Ant-v5")), states)
+    theirs = rewarded(code, Robot(model, model.qpos0, 1 / 60), states)
     for name, values in ours.items():
         np.testing.assert_allclose(theirs[name], values, atol=1e-5, err_msg=name)
 

@@ -1,0 +1,19 @@
+"""Run backward as fast as possible."""
+
+import numpy as np
+
+
+def reward_fn(obs, action, next_obs, info):
+    r"""Run backward as fast as possible.
+
+    LaTeX: r = -v_x + u_z / 5 - \|a\|^2 / 200
+    Terms:
+        backward: velocity along -x
+        upright: the torso's own z axis, how far up it points
+        effort: cost of large actions
+    """
+    backward = -info["com_velocity"][..., 0]
+    upright = 0.2 * info["body_up"][..., 1, 2]
+    effort = -0.005 * np.sum(np.square(action), axis=-1)
+    terms = {"backward": backward, "upright": upright, "effort": effort}
+    return sum(terms.values()), terms
