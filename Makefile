@@ -14,7 +14,7 @@ VLLM_BIN := $(VLLM_VENV)/bin
 # Isaac Lab needs Python 3.12: the path of one that is not on PATH.
 ENGINE_PYTHON ?=
 # Enough for a pole to stand, minutes on two cores.
-ENGINE_TRAINING := --steps 60000 --set num_evals=2 --set num_eval_envs=8
+ENGINE_TRAINING := --set num_evals=2 --set num_eval_envs=8
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
@@ -69,9 +69,9 @@ demo: $(VENV)/.core system ## from "run forward fast" to a judged policy, its vi
 engines: $(VENV)/.core system ## install the GPU simulators (11 GB, resumable) and train a cart-pole on each
 	$(BIN)/p2p engines list
 	$(BIN)/p2p engines install isaaclab $(ENGINE_PYTHON:%=--python %)
-	$(BIN)/p2p train examples/rewards/balance.py --env Isaac-Cartpole $(ENGINE_TRAINING)
+	$(BIN)/p2p train examples/rewards/balance.py --env Isaac-Cartpole --steps 60000 $(ENGINE_TRAINING)
 	$(BIN)/p2p engines install mjlab
-	$(BIN)/p2p train examples/rewards/balance.py --env Mjlab-Cartpole-Balance $(ENGINE_TRAINING) --set max_episode_steps=200
+	$(BIN)/p2p train examples/rewards/balance.py --env Mjlab-Cartpole-Balance --steps 100000 --set num_envs=32 --set max_episode_steps=200 $(ENGINE_TRAINING)
 
 frontend: $(VENV)/.core ## build the dashboard into the package, its types from the API; needs Node 20
 	$(BIN)/python -c 'import json; from p2p.api.app import create_api; print(json.dumps(create_api().openapi()))' > frontend/openapi.json
