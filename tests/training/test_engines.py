@@ -192,6 +192,17 @@ def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(n
     assert around.readable == (home / "kernels",)
 
 
+def test_what_runs_in_an_engines_python_takes_an_older_mujoco():
+    """Engines pin a MuJoCo without `mujoco.batch`, and have no JAX."""
+    code = """
+import sys
+sys.modules.update({"mujoco.batch": None, "jax": None})
+import p2p.agents.returns_worker, p2p.training.engines.child, p2p.training.reward.check_worker
+import p2p.training.base_trainer, p2p.training.engines.engine_env, p2p.training.worker
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 @pytest.fixture
 def no_sandbox(no_engines, tmp_path, monkeypatch):
     """A kernel without Landlock, and an engine whose Python lacks the engine's packages."""

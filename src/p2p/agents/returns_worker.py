@@ -9,11 +9,11 @@ from typing import Any
 
 from p2p.config import TrainConfig
 from p2p.training.base_trainer import make_environment, make_reward
+from p2p.training.engines.table import is_engine
 from p2p.training.evaluation import acting, evaluate
 from p2p.training.policies.policy import Policy
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import parse_source
-from p2p.training.scripted import scripted_env
 from p2p.training.specs.quantities import QUANTITIES
 
 
@@ -69,6 +69,10 @@ def _sweep(
     payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
 ) -> None:
     """Where the reward fails in a pose of a script, nothing is said of that sweep."""
+    if is_engine(config.engine):  # not put into poses, and its Python lacks what scripts import
+        return
+    from p2p.training.scripted import scripted_env
+
     source = parse_source(payload["code"], config.engine)
     env = scripted_env(config, source.strings.intersection(QUANTITIES if config.side_info else ()))
     if env is None:
