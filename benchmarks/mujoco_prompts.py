@@ -40,7 +40,7 @@ def rows_of(folder: Path, cpu: str) -> list[Row]:
     benchmark = read_benchmark(folder)
     if benchmark is None:
         raise SystemExit(f"{folder}: no benchmark.json that can be read")
-    seed = int(benchmark.options.get("seed", 1))
+    (seed,) = benchmark.options.get("seeds") or [1]
     when = f"{benchmark.created_at:%Y-%m-%d}"
     limit = benchmark.options.get("max_iterations")
     # A benchmark of some of the prompts, or in another order, numbers them by itself.

@@ -173,6 +173,9 @@ _VERTICAL = (
 )
 """The height of each axis of a frame that the quaternion {0} {1} {2} {3} turns."""
 
+_HALF_SINE = "np.hypot({1}, {2})"
+"""Of half the angle between the vertical and the z axis of such a frame."""
+
 
 def _velocity(model: Morphology, axis: int) -> Code | None:
     """The root's velocity along x or y."""
@@ -308,6 +311,8 @@ def _height(model: Morphology) -> Code:
 def _tilt(model: Morphology) -> Code | None:
     """How far the root's own upward axis leans from the vertical, 0 to pi."""
     if model.free:
+        if model.up == (0.0, 0.0, 1.0):  # not by the cosine, which near 1 is blind in float32
+            return _formula(f"2 * np.arcsin(np.clip({_HALF_SINE}, 0.0, 1.0))", *_orientation(model))
         axis = int(np.argmax(np.abs(model.up)))
         cosine = _VERTICAL[axis] if model.up[axis] > 0 else f"-({_VERTICAL[axis]})"
         return _formula(f"np.arccos(np.clip({cosine}, -1.0, 1.0))", *_orientation(model))
