@@ -342,6 +342,15 @@ def test_an_agent_that_trembles_in_time_with_the_steps_has_not_flipped() -> None
     assert eval(str(rate.reward_code()), names).tolist() == [0.0, 4.0]  # noqa: S307 - our own text
 
 
+def test_a_small_tilt_is_seen_in_single_precision() -> None:
+    code = str(quantities_of("Humanoid-v5")["tilt"].reward_code())
+    angles = np.array([0.0, 1e-4, 1e-3, 0.5, 3.0])
+    obs = np.zeros((5, 348), dtype=np.float32)
+    obs[:, 1], obs[:, 2] = np.cos(angles / 2), np.sin(angles / 2)  # the quaternion's w and x
+    tilts = eval(code, {"np": np, "next_obs": obs})  # noqa: S307 - our own text
+    assert tilts == pytest.approx(angles, rel=1e-3, abs=1e-6)
+
+
 def test_a_refusal_names_what_was_ignored_and_prompts_that_work() -> None:
     request = IntentRequest(prompt="do the thing with vigour", env_id="Hopper-v5")
     refusal = write_criteria(request).refusal
