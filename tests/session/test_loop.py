@@ -399,7 +399,7 @@ def test_a_users_own_criteria_are_trained_for_as_the_prompt_needs_it(
     tmp_path: Path, run: Run
 ) -> None:
     loop = loop_config(TINY.env_id, train=TINY, videos=False, max_iterations=1)
-    prompt = "swing the cart from side to side"
+    prompt = "balance the pole, then move the cart to the right"
     made = create_session(
         prompt, loop, session_id="session_a", runs_dir=tmp_path, criteria=[criterion()]
     )
