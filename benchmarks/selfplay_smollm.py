@@ -147,7 +147,7 @@ def report_of(runs: list[dict[str, Any]]) -> str:
         "# SmolLM2-135M-Instruct learns KuhnPoker", "",
         *described(runs[0]["machine"], runs[-1]["ended"]), "",
         *(part.replace("\n", " ") + "\n" for part in (__doc__ or "").split("\n\n")[1:-1]),
-        f"{games} games an evaluation. The seeds ran at the same time on one GPU: {lengths}.", "",
+        f"{games} games an evaluation. The seeds shared a GPU: {lengths}.", "",
         f"![win rates]({NAME}.png)", "", table(header, rows), "",
     ])  # fmt: skip
 

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -117,3 +118,18 @@ def test_a_launched_program_has_locks_of_its_own(
 ) -> None:
     monkeypatch.setenv("P2P_CORE_LOCKS", str(tmp_path / "launch" / "cores"))
     assert CPUManager(pool=[0]).folder == tmp_path / "launch" / "cores"
+
+
+def test_cores_are_held_where_no_disk_takes_the_holders_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    manager = CPUManager(pool=range(1), folder=tmp_path / "cores")
+    monkeypatch.setattr(os, "pwrite", full)
+    lease = manager.try_allocate(1)
+    assert lease is not None
+    assert manager.holders() == {0: None}
+    lease.release()
+    assert manager.free_cores() == (0,)

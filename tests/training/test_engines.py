@@ -89,6 +89,16 @@ def write_installation(home: Path, python: str, **versions: str) -> None:
 # --- what needs no engine -------------------------------------------------------------------------
 
 
+def test_damaged_facts_are_named_with_what_to_do(no_engines):
+    folder = facts.facts_folder("mjlab", TRIAL)
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text('{"env_id": "Mjl')
+    with pytest.raises(ConfigurationError, match=rf"spec\.json is missing or damaged: .*{TRIAL}"):
+        facts.EngineBackend("mjlab").read_spec(TRIAL)
+    with pytest.raises(ConfigurationError, match=r"policy_metadata\.json is missing or damaged"):
+        facts.policy_metadata(TrainConfig(env_id=TRIAL), "iter_1")
+
+
 def test_an_id_names_its_engine():
     assert TrainConfig(env_id=TRIAL).engine == "mjlab"
     assert TrainConfig(env_id="Ant-v5").engine == "mujoco"

@@ -11,7 +11,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,11 +61,12 @@ class CoreLease:
     _open: list[int]
 
     def sign(self, pid: int, work: str = "") -> None:
-        """Tell those that wait who has these cores."""
+        """Tell those that wait who has these cores, where the disk has room for it."""
         text = CoreHolder(pid=pid, work=work).model_dump_json().encode()
-        for descriptor in self._open:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, text, 0)
+        with suppress(OSError):  # the lock is what counts
+            for descriptor in self._open:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, text, 0)
 
     @property
     def descriptors(self) -> tuple[int, ...]:

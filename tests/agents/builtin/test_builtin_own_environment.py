@@ -158,11 +158,15 @@ def test_forward_is_where_it_faces_for_one_that_does_not_see_which_way_that_is()
         code = str(quantities_of(BLIND)[key].judge_code(trajectory))
         speeds[key] = float(eval(code, {"np": np, "trajectory": trajectory})[0])  # noqa: S307 - our own text
     assert speeds == pytest.approx({"forward_speed": 2.0, "left_speed": -0.5})
-    titles = {
-        c.title for c in write_criteria(IntentRequest(prompt="go ahead", env_id=BLIND)).criteria
-    }
-    assert "Keeps its direction" in titles  # else going round in circles would be forward
-    seeing = {
-        c.title for c in write_criteria(IntentRequest(prompt="go ahead", env_id=ENV)).criteria
-    }
-    assert "Keeps its direction" not in seeing
+    blind, seeing = (
+        write_criteria(IntentRequest(prompt="go ahead", env_id=env_id)).criteria
+        for env_id in (BLIND, ENV)
+    )
+    assert "Keeps its direction" not in {criterion.title for criterion in seeing}
+    # Going round in circles is not going ahead: a pass needs it.
+    assert ("Keeps its direction", "task") in {(c.title, c.category) for c in blind}
+    request = RewardRequest(prompt="go ahead", env_id=BLIND, criteria=blind, side_info=True)
+    recipe = read_recipe(write_reward(request).code)
+    assert recipe is not None
+    turning = next(term for term in recipe.terms if term.quantity == "turn_left_rate")
+    assert turning.scale >= 1.0  # one that walks turns as fast as that with every stride

@@ -76,7 +76,7 @@ HOPPING = Row("Hops off the ground", "share", "clearance", 0.2, low=0.05)
 IN_THE_AIR = Row("Leaves the ground", "mean", "flight", 0.2, "gait", 0.5)
 CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15)
 KEEPS_ITS_DIRECTION = Limit(
-    "Keeps its direction", "miss", "turn_left_rate", 0.15, "gait", 0.3, low=0.0
+    "Keeps its direction", "miss", "turn_left_rate", 0.15, weight=0.3, low=0.0
 )
 SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
 

@@ -173,9 +173,6 @@ _VERTICAL = (
 )
 """The height of each axis of a frame that the quaternion {0} {1} {2} {3} turns."""
 
-_HALF_SINE = "np.hypot({1}, {2})"
-"""Of half the angle between the vertical and the z axis of such a frame."""
-
 
 def _velocity(model: Morphology, axis: int) -> Code | None:
     """The root's velocity along x or y."""
@@ -193,9 +190,8 @@ def _travel(model: Morphology) -> Iterator[Quantity]:
     headroom = 1.6 if model.height_joint else _STROKES
     velocities = {axis: code for axis in range(2) if (code := _velocity(model, axis))}
     ways = velocities
-    if (
-        not model.knows_heading
-    ):  # forward is where it faces: it cannot tell where +x of the world is
+    if not model.knows_heading:
+        # Forward is where it faces: it cannot tell where +x of the world is.
         ways = {
             axis: _formula(form, velocities[0], velocities[1], Code("{heading}", "{heading}"))
             for axis, form in enumerate(_FACING)
@@ -311,8 +307,9 @@ def _height(model: Morphology) -> Code:
 def _tilt(model: Morphology) -> Code | None:
     """How far the root's own upward axis leans from the vertical, 0 to pi."""
     if model.free:
-        if model.up == (0.0, 0.0, 1.0):  # not by the cosine, which near 1 is blind in float32
-            return _formula(f"2 * np.arcsin(np.clip({_HALF_SINE}, 0.0, 1.0))", *_orientation(model))
+        if model.up == (0.0, 0.0, 1.0):  # by half the angle: near 1 a cosine is blind in float32
+            half = "np.arcsin(np.clip(np.hypot({1}, {2}), 0.0, 1.0))"
+            return _formula(f"2 * {half}", *_orientation(model))
         axis = int(np.argmax(np.abs(model.up)))
         cosine = _VERTICAL[axis] if model.up[axis] > 0 else f"-({_VERTICAL[axis]})"
         return _formula(f"np.arccos(np.clip({cosine}, -1.0, 1.0))", *_orientation(model))

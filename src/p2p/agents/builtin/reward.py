@@ -35,6 +35,8 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 LIMIT_WEIGHT = 0.5
 _LEAST_SCALE = 1e-3
+_STRIDE_TURNS = 1.0
+"""rad/s: a cost of turning that is at its end below it says nothing to one that walks."""
 
 
 class Term(Record):
@@ -291,6 +293,8 @@ def _shape(
         scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
         if quantity.span is not None:  # from far away as well
             scale = quantity.span / 3
+        if not aim and quantity.unit == "rad/s":  # every stride turns it to and fro
+            scale = max(scale, _STRIDE_TURNS)
         shape, numbers = "near", {"target": aim, "scale": scale}
     elif measure.low is not None or measure.high is not None:
         shape, numbers = _bounded_shape(t, measure, quantity)

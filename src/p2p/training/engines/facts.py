@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from p2p import files
 from p2p.config import ConfigurationError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from p2p.config import TrainConfig
     from p2p.sandbox import SandboxExit
 
+Fact = TypeVar("Fact", bound=BaseModel)
 CHILD = "p2p.training.engines.child"
 START_SECONDS = 900.0
 """To import an engine and to compile its kernels on a busy machine."""
@@ -220,9 +223,18 @@ def policy_metadata(
 ) -> PolicyMetadata:
     """What policies of this configuration carry when they are exported; reads facts if need be."""
     folder = read_facts(config.engine, config.env_id, on_progress, unsafe_local=unsafe_local)
-    text = (folder / "policy_metadata.json").read_bytes()
-    metadata = PolicyMetadata.model_validate_json(text).model_copy(update={"run_path": run_path})
+    read = _read_fact(folder / "policy_metadata.json", PolicyMetadata)
+    metadata = read.model_copy(update={"run_path": run_path})
     return metadata.with_time() if config.observe_time else metadata
+
+
+def _read_fact(path: Path, record: type[Fact]) -> Fact:
+    try:
+        return record.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigurationError(
+            f"{path} is missing or damaged: remove {path.parent}, and the engine is asked again"
+        ) from error
 
 
 @cache
@@ -239,8 +251,7 @@ class EngineBackend:
         self.engine_name = engine
 
     def read_spec(self, env_id: str) -> EnvSpec:
-        text = (read_facts(self.engine_name, env_id) / "spec.json").read_bytes()
-        return EnvSpec.model_validate_json(text)
+        return _read_fact(read_facts(self.engine_name, env_id) / "spec.json", EnvSpec)
 
     def extract_side_info(self, env: Any) -> dict[str, Any]:
         raise NotImplementedError(f"{self.engine_name} steps batches: see EngineEnv.side_info")

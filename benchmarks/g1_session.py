@@ -1,0 +1,90 @@
+"""A Unitree G1 asked to walk: the training log of a session on one GPU, as a table.
+
+`forward_speed` is 1 less how far the speed along the heading is from 1 m/s. `stride` is 0.79 where
+the legs swing past each other, by 0.3 rad to each side, at least 1.5 times a second. `tilt` is
+-0.255 for each radian that the pelvis leans, `effort` is at its lowest, -0.3, from a mean square of
+the actions of 1 on, and `turn_left_rate` at its lowest, -0.15, where it turns by 0.9 rad/s and
+more, to and fro or round and round.
+
+    python benchmarks/g1_session.py RUN/metrics/scalars.jsonl --command TEXT [--note TEXT] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from common import table, write
+
+NAME = "g1_session"
+TERM = "reward_term_"
+EVERY = 20
+"""Updates from one row to the next."""
+
+Row = dict[str, Any]
+
+
+def rows_of(log: Path) -> tuple[list[Row], Row | None]:
+    """Rows of training, and the last evaluation."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    training = [line for line in lines if line["type"] == "train" and "episode_length" in line]
+    evaluations = [line for line in lines if line["type"] == "eval"]
+    chosen = [*training[:1], *training[EVERY - 1 :: EVERY], *training[-1:]]
+    unique = {line["global_step"]: line for line in chosen}
+    return [*unique.values()], evaluations[-1] if evaluations else None
+
+
+def report(command: str, notes: list[str], training: list[Row], evaluation: Row | None) -> str:
+    names = [key.removeprefix(TERM) for key in training[0] if key.startswith(TERM)]
+    cells = [
+        [
+            f"{row['global_step'] / 1e6:.1f} M", f"{row['elapsed_time']:.0f}", f"{row['sps']:,.0f}",
+            f"{row['episodic_return']:,.0f}", f"{row['episode_length']:,.0f}",
+            f"{row['policy_std']:.2f}",
+            *(f"{row[TERM + name] / row['episode_length']:.2f}" for name in names),
+        ]
+        for row in training
+    ]  # fmt: skip
+    header = ["steps", "seconds", "steps/s", "return", "length", "noise", *names]
+    lines = [
+        "# A prompt on a Unitree G1, on one GPU", "", f"`{command}`", "",
+        *(f"- {note}" for note in notes), "",
+        *(part.replace("\n", " ") + "\n" for part in (__doc__ or "").split("\n\n")[1:-1]),
+    ]  # fmt: skip
+    if evaluation is not None:
+        lengths, terms = evaluation["episode_lengths"], evaluation["reward_terms"]
+        what = (
+            f"{len(lengths)} episodes of at least {min(lengths):,} steps without noise, return "
+            f"{evaluation['mean_return']:,.0f}. Terms a step, of the median one:"
+        )
+        lines += [
+            f"## Evaluation after {evaluation['global_step'] / 1e6:.1f} million steps", "",
+            what, "",
+            table([*names], [[f"{terms[name] / max(lengths):.3f}" for name in names]]), "",
+        ]  # fmt: skip
+    lines += [
+        "## Training", "",
+        "Over the episodes that ended last, with the noise of exploration; each term a step.", "",
+        table(header, cells), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("log", type=Path, help="a run's metrics/scalars.jsonl")
+    parser.add_argument("--command", default="", help="that the session was started with")
+    parser.add_argument("--note", action="append", default=[], help="to stand above the tables")
+    parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
+    args = parser.parse_args()
+    training, evaluation = rows_of(args.log)
+    text = report(args.command, args.note, training, evaluation)
+    print(text)
+    if args.write:
+        write(NAME, text, {"training": training, "evaluation": evaluation, "notes": args.note})
+
+
+if __name__ == "__main__":
+    main()
