@@ -59,10 +59,11 @@ class Way(NamedTuple):
 
 ROUNDS = 2
 """Iterations of a search: each takes twice the steps of a run at most, see RUNGS of p2p.session."""
+COLD, WARM = "candidates", "candidates, warm start"
 WAYS = {
     "one reward": Way(1, 2 * ROUNDS, None),
-    "candidates": Way(CANDIDATES, ROUNDS, False),
-    "candidates, warm start": Way(CANDIDATES, ROUNDS, True),
+    COLD: Way(CANDIDATES, ROUNDS, False),
+    WARM: Way(CANDIDATES, ROUNDS, True),
 }
 UNMEASURED = ("cancelled", "error")
 """What ends a session so that nothing can be said of its way."""
@@ -278,6 +279,13 @@ def case_of(row: Row) -> Case:
     return row["env_id"], row["prompt"], row["seed"], row["way"]
 
 
+def without_revision(rows: list[Row]) -> list[Row]:
+    """Warm-started sessions that need not be run: the same seed passed before any revision."""
+    done = {case_of(row) for row in rows}
+    same = [{**row, "way": WARM} for row in rows if row["way"] == COLD and row["iterations"] == 1]
+    return [row for row in same if case_of(row) not in done]
+
+
 def after(row: Row, iterations: int) -> Row:
     """How a session stood after so many iterations at most."""
     course = row["course"][:iterations]
@@ -330,7 +338,7 @@ def report(rows: list[Row], about: list[str]) -> str:
         f"{WAYS['one reward'].max_iterations} iterations with one reward each. `candidates`: "
         f"{CANDIDATES} of them, at most {ROUNDS} iterations, so no more steps; every revision is "
         "trained from the start. `warm start`: the same, but the revised candidate starts from the "
-        "policy that it revises."
+        "policy that it revises; a session without a revision is the same in both."
     )
     header = [f"{way}, {what}" for way in WAYS for what in ("truth", "steps")]
     return "\n".join(
@@ -386,7 +394,13 @@ def main() -> None:
         print("\n".join(": ".join(map(str, case)) for case in left))
     elif left:
         folder.mkdir(parents=True, exist_ok=True)
-        _run_all(Pool(folder, options, end), left, rows, args)
+        pool = Pool(folder, options, end)
+        for seed in args.seeds:
+            mine = [case for case in left if case[2] == seed]
+            _run_all(pool, [case for case in mine if case[3] != WARM], rows, args)
+            rows += without_revision(rows)
+            done = {case_of(row) for row in rows}
+            _run_all(pool, [c for c in mine if c[3] == WARM and c not in done], rows, args)
     text = report(rows, described(before, machine()))
     print(text)
     if args.write:

@@ -38,6 +38,7 @@ from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import detect_machine
 from p2p.session.context import SessionContext
 from p2p.session.endings import TrainingUnavailable
+from p2p.training.engines.table import is_engine
 
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
@@ -75,6 +76,8 @@ def candidate_count(loop: LoopConfig, train: TrainConfig) -> int:
     """How many rewards an iteration is to choose from: as asked, or by what there is to spend."""
     if loop.candidates:
         return loop.candidates
+    if is_engine(train.engine):  # a start takes a minute, and the GPU is busy with one
+        return 1
     if not loop.use_code_judge or loop.trainer != "local" or train.total_timesteps < STEPS_EACH:
         return 1
     limits: list[float] = [MOST_CHOSEN, detect_machine().cores // CORES_EACH]

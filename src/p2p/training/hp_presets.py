@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig, engine_of
 from p2p.contracts import field_error
+from p2p.sandbox import gpu
 from p2p.training.engines.facts import engine_preset
 from p2p.training.engines.table import is_engine
 
@@ -107,7 +108,23 @@ def preset_for(env_id: str) -> dict[str, Any]:
 
 
 ENGINE_ENVS, ENGINE_STEPS = 64, 300_000
-"""Of a run on an engine. The sandbox closes GPUs: this is what a core steps in minutes."""
+"""Of a run on an engine without a GPU: what a core steps in minutes."""
+GPU_ENVS, GPU_STEPS, GPU_ROLLOUT = 16_384, 60_000_000, 12
+"""The same with a GPU, where more environments cost little time until it is full. Rollouts are
+short, or there would be few updates in so many steps."""
+
+
+def _on_gpu(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What an engine's settings become where there is a GPU, unless the CPU is asked for."""
+    if fields.get("device", "auto") == "cpu" or not gpu.present():
+        return {}
+    many = fields.get("num_envs", GPU_ENVS) >= GPU_ENVS
+    return {
+        "num_envs": GPU_ENVS,
+        "num_steps": min(int(base["num_steps"]), GPU_ROLLOUT) if many else base["num_steps"],
+        "checkpoint_interval": GPU_STEPS // 6,
+        "num_evals": 3,  # each takes as long as five million steps
+    }
 
 
 def _engine_config(fields: dict[str, Any]) -> TrainConfig:
@@ -162,7 +179,8 @@ def config_from_preset(env_id: str, **overrides: Any) -> TrainConfig:
     # Faults of the given values first: fitting a preset to them would stumble over them.
     TrainConfig.model_validate({**overrides, "env_id": env_id, "num_minibatches": 1})
     if is_engine(engine_of(env_id)):
-        return _engine_config({"env_id": env_id, **preset_for(env_id), **overrides})
+        own = preset_for(env_id)
+        return _engine_config({"env_id": env_id, **own, **_on_gpu(own, overrides), **overrides})
     base = TrainConfig.model_validate({"env_id": env_id, **preset_for(env_id)})
     fitted: dict[str, Any] = {}
     if overrides.get("num_envs", base.num_envs) != base.num_envs:
@@ -252,7 +270,10 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
     They depend on environment and algorithm alone. For long runs, see `config_from_preset`.
     """
     if is_engine(engine_of(env_id)):
-        quick = {**preset_for(env_id), "total_timesteps": ENGINE_STEPS, **EVALUATION}
+        own = preset_for(env_id)
+        many = _on_gpu(own, overrides)
+        steps = GPU_STEPS if many else ENGINE_STEPS
+        quick = {**own, **many, "total_timesteps": steps, **EVALUATION}
         return _engine_config({"env_id": env_id, **quick, **overrides})
     row = QUICK.get(env_id.rpartition("-v")[0] or env_id, _QUICK_OTHERS["ppo"])
     algorithm = overrides.get("algorithm", row["algorithm"])

@@ -63,6 +63,8 @@ class Quantity:
     """For what turns: the rate that is well on the way to a full turn, in rad/s."""
     least_weight: float = 0.0
     """Of its term in a reward, where nothing else can be learnt without it."""
+    full_cost: float = 1.0
+    """From where on a cost of it no longer grows."""
     felt_as: str = ""
     """The quantity through which a policy notices it, where it does not observe it itself."""
 
@@ -553,11 +555,13 @@ def _effort(model: Morphology) -> Iterator[Quantity]:
     if len(before) == len(highs) and set(highs) == {1.0}:
         last = f"{{obs}}[..., {_columns(before)}]"
         observed_change = f"np.mean(np.abs({{action}} - {last}), axis=-1) / 2"
-    # A servo's target can leap, and a leap costs nothing by itself; a motor's force is spent.
+    # A servo's target can leap, and a leap costs nothing by itself; a motor's force is spent. Nor
+    # has it a strongest action: a cost that ends at 1 would let the noise of exploration grow.
     servos = all(a.kind == "position servo" for a in model.spec.actions)
     yield Quantity("effort", "effort (mean square of the actions, as a share of the strongest)",
                    "", Code(square, square), r"\overline{a^2}",
-                   least_weight=0.3 if servos else 0.0)  # fmt: skip
+                   least_weight=1.2 if servos else 0.0,
+                   full_cost=4.0 if servos else 1.0)  # fmt: skip
     yield Quantity("action_change", "change of the actions from step to step, as a share of their "
                    "range", "", Code(observed_change, change), r"\|\Delta a\|", episode_only=True,
                    least_weight=1.0 if servos else 0.0)  # fmt: skip

@@ -288,7 +288,7 @@ def _shape(
     shape: Shape = "under"
     numbers: dict[str, float] = {}
     if quantity.key == "effort":
-        pass
+        numbers = {"scale": quantity.full_cost}
     elif aim is not None:
         scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
         if quantity.span is not None:  # from far away as well
