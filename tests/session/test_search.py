@@ -163,6 +163,15 @@ def test_how_many_candidates_is_chosen_by_cores_and_budget(
     assert candidate_count(loop, loop.train) == count
 
 
+@pytest.mark.parametrize(("asked", "count"), [(0, 1), (3, 3)])
+def test_an_engine_trains_one_reward_unless_more_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: int, count: int
+) -> None:
+    monkeypatch.setattr(searching, "detect_machine", lambda: Machine(64, 1 << 40))
+    train = TrainConfig(env_id="Mjlab-Cartpole-Balance")
+    assert candidate_count(LoopConfig(train=train, candidates=asked), train) == count
+
+
 def test_candidates_that_nobody_could_compare_are_refused() -> None:
     with pytest.raises(ValueError, match="candidates"):
         LoopConfig(candidates=2, use_code_judge=False, vlm_model="x")

@@ -1,13 +1,17 @@
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, WorkerMessage
 from p2p.rewards import list_rewards
-from p2p.training import fast_trainer
+from p2p.sandbox import gpu
+from p2p.training import fast_trainer, hp_presets
 from p2p.training.base_trainer import TrainContext
+from p2p.training.engines.table import engine_environments
 from p2p.training.env_spec import list_env_ids
 from p2p.training.hp_presets import PRESETS, QUICK, config_from_preset, preset_for, quick_config
 
@@ -149,3 +153,112 @@ def test_what_is_given_counts_and_the_minibatches_fit_it(overrides: dict[str, in
     config = quick_config("Hopper-v5", **overrides)
     assert overrides.items() <= config.model_dump().items()
     assert config.batch_size % config.num_minibatches == 0
+
+
+# --- engines --------------------------------------------------------------------------------------
+
+
+G1 = "Mjlab-Velocity-Flat-Unitree-G1"
+OWN = {"num_steps": 24, "num_minibatches": 4, "learning_rate": 1e-3, "activation": "elu"}
+"""What an engine says of itself; the real one would have to start for it."""
+Chosen = Callable[..., TrainConfig]
+BOTH = pytest.mark.parametrize("chosen", [config_from_preset, quick_config])
+
+
+@pytest.fixture
+def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "CONTROL", tmp_path / "none")
+    tell(monkeypatch, OWN)
+
+
+@pytest.fixture
+def on_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "CONTROL", tmp_path)
+    tell(monkeypatch, OWN)
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, preset: dict[str, Any]) -> None:
+    """Let every engine have this preset."""
+    monkeypatch.setattr(hp_presets, "engine_preset", lambda *_: dict(preset))
+
+
+@BOTH
+@pytest.mark.parametrize(("own", "rollout"), [(24, 12), (12, 12), (8, 8)])
+def test_a_gpu_is_filled_with_environments_of_short_rollouts(
+    on_gpu: None, monkeypatch: pytest.MonkeyPatch, chosen: Chosen, own: int, rollout: int
+) -> None:
+    tell(monkeypatch, {**OWN, "num_steps": own})
+    config = chosen(G1)
+    assert (config.num_envs, config.num_steps, config.num_evals) == (16_384, rollout, 3)
+    assert (config.learning_rate, config.activation) == (1e-3, "elu")
+
+
+def test_a_session_on_a_gpu_takes_60_million_steps_unless_told_otherwise(on_gpu: None) -> None:
+    config = quick_config(G1)
+    assert config.total_timesteps == 60_000_000
+    assert config.checkpoint_interval < config.total_timesteps / config.num_evals
+    assert quick_config(G1, total_timesteps=10_000).total_timesteps == 10_000
+
+
+@BOTH
+def test_fewer_environments_than_fill_a_gpu_keep_the_engines_rollout(
+    on_gpu: None, chosen: Chosen
+) -> None:
+    fewer, more = chosen(G1, num_envs=4096), chosen(G1, num_envs=32_768)
+    assert (fewer.num_envs, fewer.num_steps) == (4096, 24)
+    assert (more.num_envs, more.num_steps) == (32_768, 12)
+
+
+@BOTH
+def test_what_is_given_counts_on_a_gpu(on_gpu: None, chosen: Chosen) -> None:
+    given = {"num_envs": 2048, "num_steps": 48, "num_evals": 5, "checkpoint_interval": 1_000}
+    assert given.items() <= chosen(G1, **given).model_dump().items()
+
+
+@BOTH
+@pytest.mark.parametrize(("machine", "device"), [("on_gpu", "cpu"), ("on_cpu", "auto")])
+def test_a_core_gets_few_environments_and_the_engines_rollout(
+    request: pytest.FixtureRequest, chosen: Chosen, machine: str, device: str
+) -> None:
+    request.getfixturevalue(machine)
+    config = chosen(G1, device=device)
+    assert (config.num_envs, config.num_steps) == (64, 24)
+    assert config.checkpoint_interval == TrainConfig().checkpoint_interval
+    assert quick_config(G1, device=device).total_timesteps == 300_000
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda:1"])
+def test_every_gpu_that_is_named_is_filled(on_gpu: None, device: str) -> None:
+    assert quick_config(G1, device=device).num_envs == 16_384
+
+
+@BOTH
+@pytest.mark.parametrize("overrides", [{}, {"num_envs": 1001}, {"num_steps": 11}])
+@pytest.mark.parametrize("wanted", [1, 4, 5, 7])
+def test_minibatches_divide_what_a_gpu_collects(
+    on_gpu: None, monkeypatch: pytest.MonkeyPatch, chosen: Chosen, overrides: dict[str, int],
+    wanted: int,
+) -> None:  # fmt: skip
+    tell(monkeypatch, {**OWN, "num_minibatches": wanted})
+    config = chosen(G1, **overrides)
+    assert config.batch_size % config.num_minibatches == 0
+    assert 1 <= config.num_minibatches <= wanted
+
+
+ISAAC = {
+    name: entry.preset
+    for name, entry in engine_environments("isaaclab").items()
+    if entry.supported and entry.preset
+}
+
+
+@BOTH
+@pytest.mark.parametrize("env_id", ISAAC)
+def test_every_task_of_isaac_lab_has_valid_settings_on_a_gpu(
+    on_gpu: None, monkeypatch: pytest.MonkeyPatch, chosen: Chosen, env_id: str
+) -> None:
+    tell(monkeypatch, ISAAC[env_id])
+    config = chosen(env_id)
+    assert (config.engine, config.num_envs) == ("isaaclab", 16_384)
+    assert config.num_steps <= min(12, ISAAC[env_id]["num_steps"])
+    assert config.num_minibatches == ISAAC[env_id]["num_minibatches"]

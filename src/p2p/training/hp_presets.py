@@ -267,7 +267,8 @@ _QUICK_OTHERS: Mapping[str, Mapping[str, Any]] = {
 def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
     """Settings that learn a first recognisable motion in little time, for iterating on rewards.
 
-    They depend on environment and algorithm alone. For long runs, see `config_from_preset`.
+    They depend on environment and algorithm, and on an engine also on `device` and whether there is
+    a GPU here. For long runs, see `config_from_preset`.
     """
     if is_engine(engine_of(env_id)):
         own = preset_for(env_id)

@@ -48,6 +48,7 @@ MODEL = """
 """
 ENV = "OwnSled-v0"
 BLIND = "BlindSled-v0"
+SERVOS = "ServoSled-v0"
 
 
 class OwnSled(MujocoEnv):
@@ -81,12 +82,15 @@ class BlindSled(OwnSled):
 
 @pytest.fixture(scope="module", autouse=True)
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    model: Path = tmp_path_factory.mktemp("own") / "sled.xml"
-    model.write_text(MODEL)
-    for env_id, sled in ((ENV, OwnSled), (BLIND, BlindSled)):
+    folder: Path = tmp_path_factory.mktemp("own")
+    motors, servos = folder / "sled.xml", folder / "servos.xml"
+    motors.write_text(MODEL)
+    servos.write_text(MODEL.replace("<motor", "<position"))
+    sleds = {ENV: (OwnSled, motors), BLIND: (BlindSled, motors), SERVOS: (OwnSled, servos)}
+    for env_id, (sled, model) in sleds.items():
         gym.register(env_id, sled, kwargs={"model_path": str(model)}, max_episode_steps=50)
     yield
-    for env_id in (ENV, BLIND):
+    for env_id in sleds:
         del gym.registry[env_id]
     for cached in (get_env_spec, morphology_of, quantities_of, usual_pose):
         cached.cache_clear()
@@ -123,6 +127,27 @@ def test_motions_can_be_asked_of_it(prompt: str) -> None:
                      columns=trajectory_columns(get_env_spec(ENV)))
     )  # fmt: skip
     assert "UNKNOWN = ()" in judge.code
+
+
+def cost_of_effort(env_id: str, squares: list[float]) -> list[float]:
+    """What the reward takes off for actions of these mean squares."""
+    criteria = write_criteria(IntentRequest(prompt="go forward", env_id=env_id)).criteria
+    draft = write_reward(RewardRequest(prompt="go forward", env_id=env_id, criteria=criteria))
+    names: dict[str, Any] = {}
+    exec(draft.code, names)  # noqa: S102 - our own text
+    obs = np.zeros((len(squares), 17))
+    actions = np.sqrt(squares)[:, None] * np.array([1.0, -1.0])
+    _, terms = names["reward_fn"](obs, actions, obs, {})
+    return [-float(cost) for cost in terms["effort"]]
+
+
+def test_beyond_a_mean_square_of_1_servos_still_cost_more_and_motors_do_not() -> None:
+    assert {action.kind for action in get_env_spec(SERVOS).actions} == {"position servo"}
+    squares = [0.25, 0.5, 1.0, 2.0, 4.0, 9.0]
+    servo, motor = cost_of_effort(SERVOS, squares), cost_of_effort(ENV, squares)
+    assert servo == pytest.approx([0.3 * min(square, 4.0) for square in squares])
+    assert motor == pytest.approx([motor[2] * min(square, 1.0) for square in squares])
+    assert 0 < motor[2] < servo[2]
 
 
 def test_the_simulators_state_stands_in_for_what_is_not_observed() -> None:
