@@ -30,7 +30,7 @@ TUNABLE_BOUNDS: dict[str, tuple[float, float]] = {
     "max_grad_norm": (0.1, 5.0),
     "gae_lambda": (0.8, 1.0),
     "gamma": (0.8, 0.9999),
-    "num_steps": (16, 8192),
+    "num_steps": (8, 8192),
     "update_epochs": (1, 20),
     "num_minibatches": (1, 1024),
     "target_kl": (0.001, 0.1),

@@ -193,11 +193,35 @@ def test_a_gpu_is_filled_with_environments_of_short_rollouts(
     assert (config.learning_rate, config.activation) == (1e-3, "elu")
 
 
-def test_a_session_on_a_gpu_takes_60_million_steps_unless_told_otherwise(on_gpu: None) -> None:
-    config = quick_config(G1)
-    assert config.total_timesteps == 60_000_000
-    assert config.checkpoint_interval < config.total_timesteps / config.num_evals
-    assert quick_config(G1, total_timesteps=10_000).total_timesteps == 10_000
+@BOTH
+def test_a_gpu_takes_60_million_steps_unless_told_otherwise(on_gpu: None, chosen: Chosen) -> None:
+    config, shorter = chosen(G1), chosen(G1, total_timesteps=900_000)
+    assert (config.total_timesteps, shorter.total_timesteps) == (60_000_000, 900_000)
+    for each in (config, shorter):
+        assert each.checkpoint_interval < each.total_timesteps / each.num_evals
+
+
+@BOTH
+def test_a_gpu_is_not_filled_with_evaluation(on_gpu: None, chosen: Chosen) -> None:
+    assert chosen(G1).num_eval_envs == 8
+
+
+@BOTH
+def test_fewer_environments_on_a_gpu_take_no_more_updates(on_gpu: None, chosen: Chosen) -> None:
+    for config in (chosen(G1, num_envs=64), chosen(G1, num_envs=64, num_steps=100)):
+        updates = config.total_timesteps / config.batch_size
+        assert updates <= 60_000_000 / (16_384 * 12) + 1
+
+
+@BOTH
+@pytest.mark.parametrize("machine", ["on_gpu", "on_cpu"])
+def test_a_task_without_settings_of_its_own_has_valid_ones(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, chosen: Chosen, machine: str
+) -> None:
+    request.getfixturevalue(machine)
+    tell(monkeypatch, {})
+    config = chosen("IsaacContrib-Cartpole-Showcase-Direct")
+    assert config.batch_size % config.num_minibatches == 0
 
 
 @BOTH

@@ -7,6 +7,7 @@ side, with the same minibatch size, so that an update sees as much data as it wa
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig, engine_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NUM_ENVS = 8
-_SHORTEST_ROLLOUT = int(TUNABLE_BOUNDS["num_steps"][0])
+_SHORTEST_ROLLOUT = 16
 _FASTEST_RATE = TUNABLE_BOUNDS["learning_rate"][1]
 
 
@@ -112,23 +113,35 @@ ENGINE_ENVS, ENGINE_STEPS = 64, 300_000
 GPU_ENVS, GPU_STEPS, GPU_ROLLOUT = 16_384, 60_000_000, 12
 """The same with a GPU, where more environments cost little time until it is full. Rollouts are
 short, or there would be few updates in so many steps."""
+GPU_UPDATES = math.ceil(GPU_STEPS / (GPU_ENVS * GPU_ROLLOUT))
+"""No more than these where fewer environments are asked for, or it would take hours."""
 
 
 def _on_gpu(base: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """What an engine's settings become where there is a GPU, unless the CPU is asked for."""
     if fields.get("device", "auto") == "cpu" or not gpu.present():
         return {}
-    many = fields.get("num_envs", GPU_ENVS) >= GPU_ENVS
+    num_envs = int(fields.get("num_envs", GPU_ENVS))
+    num_steps = int(base.get("num_steps", GPU_ROLLOUT))
+    if num_envs >= GPU_ENVS:
+        num_steps = min(num_steps, GPU_ROLLOUT)
+    batch = num_envs * int(fields.get("num_steps", num_steps))
+    steps = min(GPU_STEPS, GPU_UPDATES * batch)
     return {
         "num_envs": GPU_ENVS,
-        "num_steps": min(int(base["num_steps"]), GPU_ROLLOUT) if many else base["num_steps"],
-        "checkpoint_interval": GPU_STEPS // 6,
+        "num_steps": num_steps,
+        "total_timesteps": steps,
+        "checkpoint_interval": max(1, int(fields.get("total_timesteps", steps)) // 6),
         "num_evals": 3,  # each takes as long as five million steps
+        "num_eval_envs": EVALUATION["num_eval_envs"],  # not one for each that trains
     }
 
 
 def _engine_config(fields: dict[str, Any]) -> TrainConfig:
     """The engine's own settings; minibatches follow the number of environments."""
+    known = TrainConfig.model_fields
+    for name in ("num_steps", "num_minibatches"):  # not every id has settings of its own
+        fields.setdefault(name, known[name].default)
     batch = int(fields["num_envs"]) * int(fields["num_steps"])
     fields["num_minibatches"] = _largest_divisor(batch, int(fields["num_minibatches"]))
     return TrainConfig.model_validate(fields)
@@ -272,9 +285,8 @@ def quick_config(env_id: str, **overrides: Any) -> TrainConfig:
     """
     if is_engine(engine_of(env_id)):
         own = preset_for(env_id)
-        many = _on_gpu(own, overrides)
-        steps = GPU_STEPS if many else ENGINE_STEPS
-        quick = {**own, **many, "total_timesteps": steps, **EVALUATION}
+        steps = {"total_timesteps": ENGINE_STEPS}
+        quick = {**own, **steps, **_on_gpu(own, overrides), **EVALUATION}
         return _engine_config({"env_id": env_id, **quick, **overrides})
     row = QUICK.get(env_id.rpartition("-v")[0] or env_id, _QUICK_OTHERS["ppo"])
     algorithm = overrides.get("algorithm", row["algorithm"])
