@@ -336,7 +336,7 @@ def main() -> None:
         lines = [json.loads(x) for file in options.sources for x in file.read_text().splitlines()]
         machines = [line["machine"] for line in lines if "machine" in line]
         runs = [line for line in lines if "machine" not in line]
-        finish(options, runs, machines[0], machines[-1])
+        finish(options, runs, machines)
         return
     start = machine()
     names = ("mjlab", "mujoco-warp", "warp-lang", "rsl-rl-lib", "torch")
@@ -359,7 +359,7 @@ def main() -> None:
             continue
         print(json.dumps(runs[-1]), flush=True)
         keep(options.out, runs[-1])
-    finish(options, runs, start, machine())
+    finish(options, runs, [start, machine()])
 
 
 def keep(file: Path | None, line: dict[str, Any]) -> None:
@@ -368,11 +368,14 @@ def keep(file: Path | None, line: dict[str, Any]) -> None:
             out.write(json.dumps(line) + "\n")
 
 
-def finish(options: argparse.Namespace, runs: list[dict[str, Any]], start: Any, end: Any) -> None:
-    text = report(runs, described(start, end), options.env)
+def finish(
+    options: argparse.Namespace, runs: list[dict[str, Any]], machines: list[dict[str, Any]]
+) -> None:
+    text = report(runs, described(machines[0], machines[-1]), options.env)
     print(text)
     if options.write:
-        write("gpu_simulators", text, {"machine": start, "env_id": options.env, "runs": runs})
+        content = {"machines": machines, "env_id": options.env, "runs": runs}
+        write("gpu_simulators", text, content)
 
 
 if __name__ == "__main__":
