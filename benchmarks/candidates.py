@@ -292,10 +292,19 @@ def after(row: Row, iterations: int) -> Row:
     return course[-1] if course else {"truth": False, "steps": 0}
 
 
+def in_all_ways(rows: list[Row]) -> list[Row]:
+    """Rows of prompts and seeds that were run in every way: sums over others would not compare."""
+    done, ways = {case_of(row) for row in rows}, {row["way"] for row in rows}
+    return [row for row in rows if all((*case_of(row)[:3], way) in done for way in ways)]
+
+
 def report(rows: list[Row], about: list[str]) -> str:
+    compared = in_all_ways(rows)
+
     def of(way: str, *prompt: str) -> list[Row]:
-        mine = [r for r in rows if r["way"] == way]
-        return [r for r in mine if not prompt or (r["env_id"], r["prompt"]) == prompt]
+        if not prompt:
+            return [r for r in compared if r["way"] == way]
+        return [r for r in rows if (r["way"], r["env_id"], r["prompt"]) == (way, *prompt)]
 
     def shown(mine: list[Row]) -> list[str]:
         if not mine:
@@ -362,6 +371,7 @@ def main() -> None:
         "--folder", type=Path, default=Path("runs/candidates"), help="of sessions and cases.jsonl"
     )
     parser.add_argument("--rows", nargs="*", type=Path, default=[], help="cases.jsonl of elsewhere")
+    parser.add_argument("--note", action="append", default=[], help="where --rows were measured")
     parser.add_argument("--keep", action="store_true", help="keep the folders of finished sessions")
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and stop")
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
@@ -398,10 +408,12 @@ def main() -> None:
         for seed in args.seeds:
             mine = [case for case in left if case[2] == seed]
             _run_all(pool, [case for case in mine if case[3] != WARM], rows, args)
-            rows += without_revision(rows)
-            done = {case_of(row) for row in rows}
+            done = {case_of(row) for row in without_revision(rows)}
             _run_all(pool, [c for c in mine if c[3] == WARM and c not in done], rows, args)
-    text = report(rows, described(before, machine()))
+    if WARM in args.ways:
+        rows += without_revision(rows)
+    notes = [f"- {note}" for note in args.note]
+    text = report(rows, notes or described(before, machine()))
     print(text)
     if args.write:
         write("candidates", text, {"before": before, "rows": rows})

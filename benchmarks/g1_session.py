@@ -2,9 +2,9 @@
 
 `forward_speed` is 1 less how far the speed along the heading is from 1 m/s, `forward_speed_1` is at
 most 1.04, from 0.64 m/s on. `turn_left_rate` is 0.51 where it does not turn and 0 at 1 rad/s, to
-and fro as well as round and round. `stride` is 0.79 where the legs swing past each other, by 0.3 rad
-to each side, at least 1.5 times a second. `tilt` is -0.255 for each radian that the pelvis leans,
-and `effort` is -0.3 for each 1 of the mean square of the actions, at most -1.2.
+and fro as well as round and round. `stride` is 0.79 where the legs swing past each other, by 0.3
+rad to each side, at least 1.5 times a second. `tilt` is -0.255 for each radian that the pelvis
+leans, and `effort` is -0.3 for each 1 of the mean square of the actions, at most -1.2.
 
     python benchmarks/g1_session.py RUN/metrics/scalars.jsonl --command TEXT [--note TEXT] [--write]
 """

@@ -41,6 +41,14 @@ class DeviceNumpy:
     def __init__(self, device: str) -> None:
         self._device = torch.device(device)
 
+    def clip(self, a: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
+        """With numbers as numbers: it makes tensors of them on the CPU, which CUDA refuses."""
+        low, high = bounds.pop("min", a_min), bounds.pop("max", a_max)
+        numbers = all(each is None or isinstance(each, int | float) for each in (low, high))
+        if bounds or not numbers or low is high is None:
+            return tensor_numpy.clip(a, low, high, **bounds)
+        return tensor_numpy.asarray(torch.clamp(tensor_numpy.asarray(a).tensor, low, high))
+
     def __getattr__(self, name: str) -> Any:
         value = getattr(tensor_numpy, name)
         if name not in _CREATING:
