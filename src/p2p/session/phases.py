@@ -315,7 +315,7 @@ def _planned(context: SessionContext, number: int) -> IterationPlan:
         wanted = revision.hp_changes if loop.hp_tuning else {}
     fixed = {*loop.fixed, *requested_hyperparameters(context, number)}
     if revision is None:  # what is not as usual somebody has chosen
-        usual = quick_config(before.env_id)
+        usual = quick_config(before.env_id, algorithm=before.algorithm, device=before.device)
         fixed |= {name for name in wanted if getattr(before, name) != getattr(usual, name)}
     base, notes = before.apply_updates({k: v for k, v in wanted.items() if k not in fixed})
     notes += [f"{name} is fixed" for name in wanted if name in fixed]
