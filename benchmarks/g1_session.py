@@ -1,4 +1,4 @@
-"""A Unitree G1 asked to walk: the training log of a session on one GPU, as a table.
+"""A Unitree G1 asked to walk: verdict, time and training log of a session on one GPU.
 
 `forward_speed` is 1 less how far the speed along the heading is from 1 m/s, `forward_speed_1` is at
 most 1.04, from 0.64 m/s on. `turn_left_rate` is 0.51 where it does not turn and 0 at 1 rad/s, to
@@ -6,7 +6,7 @@ and fro as well as round and round. `stride` is 0.79 where the legs swing past e
 rad to each side, at least 1.5 times a second. `tilt` is -0.255 for each radian that the pelvis
 leans, and `effort` is -0.3 for each 1 of the mean square of the actions, at most -1.2.
 
-    python benchmarks/g1_session.py RUN/metrics/scalars.jsonl --command TEXT [--note TEXT] [--write]
+    python benchmarks/g1_session.py SESSION [--command TEXT] [--note TEXT] [--write]
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ NAME = "g1_session"
 TERM = "reward_term_"
 EVERY = 20
 """Updates from one row to the next."""
+PHASES = {
+    "reward": "criteria, judge and reward", "train": "training", "judge": "judging",
+    "confirm": "held-out seeds",
+}  # fmt: skip
+"""Events that last, and what they are called here; the others end within seconds or in these."""
 
 Row = dict[str, Any]
 
@@ -36,7 +41,45 @@ def rows_of(log: Path) -> tuple[list[Row], Row | None]:
     return [*unique.values()], evaluations[-1] if evaluations else None
 
 
-def report(command: str, notes: list[str], training: list[Row], evaluation: Row | None) -> str:
+def verdict_of(session: Path) -> list[str]:
+    """What the last judgment found, criterion by criterion, and how long everything took."""
+    judged = sorted(session.glob("iter_*/confirmation.json")) or sorted(
+        session.glob("iter_*/judgment.json")
+    )
+    judgment = json.loads(judged[-1].read_text())
+    intent = json.loads((session / "intent.json").read_text())
+    found = {each["id"]: each for each in judgment["criteria"]}
+    signs = {"at_least": "≥", "at_most": "≤"}
+    cells = [
+        [c["title"], f"{signs.get(c['comparison'], '')} {c['threshold']:g} {c['unit']}".strip(),
+         f"{found[c['id']]['value']:.3g}", f"{found[c['id']]['score']:.2f}"]
+        for c in intent["criteria"]
+    ]  # fmt: skip
+    lines = (session / "events.jsonl").read_text().splitlines()
+    seconds: dict[str, float] = {}
+    for event in map(json.loads, lines):
+        name = PHASES.get(event["event"].removesuffix(".end"))
+        if name and event["duration_ms"]:
+            seconds[name] = seconds.get(name, 0.0) + event["duration_ms"] / 1000
+    whole = json.loads((session / "clock.json").read_text())["seconds"]
+    parts = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
+    outcome = "Passed" if judgment["passed"] else "Not passed"
+    where = "held-out seeds" if judged[-1].stem == "confirmation" else "the seeds of its iteration"
+    line = (
+        f"{outcome} with {judgment['intent_score']:.2f}, on {where}, {whole / 60:.1f} minutes "
+        f"after the prompt (goal: 10): {parts}."
+    )
+    header = ["criterion", "asked", "measured", "score"]
+    return ["## Verdict", "", line, "", table(header, cells), ""]
+
+
+def report(
+    command: str,
+    notes: list[str],
+    verdict: list[str],
+    training: list[Row],
+    evaluation: Row | None,
+) -> str:
     names = [key.removeprefix(TERM) for key in training[0] if key.startswith(TERM)]
     cells = [
         [
@@ -50,8 +93,7 @@ def report(command: str, notes: list[str], training: list[Row], evaluation: Row 
     header = ["steps", "seconds", "steps/s", "return", "length", "noise", *names]
     lines = [
         "# A prompt on a Unitree G1, on one GPU", "", f"`{command}`", "",
-        *(f"- {note}" for note in notes), "",
-        *(part.replace("\n", " ") + "\n" for part in (__doc__ or "").split("\n\n")[1:-1]),
+        *(f"- {note}" for note in notes), "", *verdict,
     ]  # fmt: skip
     if evaluation is not None:
         lengths, terms = evaluation["episode_lengths"], evaluation["reward_terms"]
@@ -66,6 +108,7 @@ def report(command: str, notes: list[str], training: list[Row], evaluation: Row 
         ]  # fmt: skip
     lines += [
         "## Training", "",
+        *(part.replace("\n", " ") + "\n" for part in (__doc__ or "").split("\n\n")[1:-1]),
         "Over the episodes that ended last, with the noise of exploration; each term a step.", "",
         table(header, cells), "",
     ]  # fmt: skip
@@ -74,13 +117,15 @@ def report(command: str, notes: list[str], training: list[Row], evaluation: Row 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("log", type=Path, help="a run's metrics/scalars.jsonl")
+    parser.add_argument("session", type=Path, help="its folder")
     parser.add_argument("--command", default="", help="that the session was started with")
     parser.add_argument("--note", action="append", default=[], help="to stand above the tables")
     parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
     args = parser.parse_args()
-    training, evaluation = rows_of(args.log)
-    text = report(args.command, args.note, training, evaluation)
+    log = max(args.session.glob("iter_*/base_seed_*/metrics/scalars.jsonl"))
+    training, evaluation = rows_of(log)
+    verdict = verdict_of(args.session)
+    text = report(args.command, args.note, verdict, training, evaluation)
     print(text)
     if args.write:
         write(NAME, text, {"training": training, "evaluation": evaluation, "notes": args.note})

@@ -334,9 +334,8 @@ def main() -> None:
         return
     if options.sources:
         lines = [json.loads(x) for file in options.sources for x in file.read_text().splitlines()]
-        machines = [line["machine"] for line in lines if "machine" in line]
         runs = [line for line in lines if "machine" not in line]
-        finish(options, runs, machines)
+        finish(options, runs, several(lines), [x["machine"] for x in lines if "machine" in x])
         return
     start = machine()
     names = ("mjlab", "mujoco-warp", "warp-lang", "rsl-rl-lib", "torch")
@@ -359,7 +358,20 @@ def main() -> None:
             continue
         print(json.dumps(runs[-1]), flush=True)
         keep(options.out, runs[-1])
-    finish(options, runs, [start, machine()])
+    finish(options, runs, described(start, machine()), [start])
+
+
+def several(lines: list[dict[str, Any]]) -> list[str]:
+    """Which runs were measured when and with how many cores, and with what; those follow these."""
+    about: list[str] = []
+    for line in lines:
+        if "machine" in line:
+            start = line["machine"]
+            libraries = ", ".join(f"{name} {number}" for name, number in start["versions"].items())
+            about.append(f"- {start['cpu']}, {start['cores']} cores, {start['date']}, {libraries}:")
+        else:
+            about[-1] += f" {line['num_envs']:,} {line['kind']};"
+    return [each.rstrip(";") for each in about]
 
 
 def keep(file: Path | None, line: dict[str, Any]) -> None:
@@ -369,9 +381,12 @@ def keep(file: Path | None, line: dict[str, Any]) -> None:
 
 
 def finish(
-    options: argparse.Namespace, runs: list[dict[str, Any]], machines: list[dict[str, Any]]
+    options: argparse.Namespace,
+    runs: list[dict[str, Any]],
+    where: list[str],
+    machines: list[dict[str, Any]],
 ) -> None:
-    text = report(runs, described(machines[0], machines[-1]), options.env)
+    text = report(runs, where, options.env)
     print(text)
     if options.write:
         content = {"machines": machines, "env_id": options.env, "runs": runs}

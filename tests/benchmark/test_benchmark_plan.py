@@ -159,6 +159,16 @@ def test_each_stage_of_the_shipped_suite_has_all_difficulties_and_many_environme
         in_stages(CASES, 0)
 
 
+def test_a_plan_counts_the_longer_time_of_an_algorithm_that_learns_more_from_each_step() -> None:
+    cases = load_suite("mujoco_prompts")[:2]
+    usual, slower = (
+        workload(plan(cases, "x", {"algorithm": name, "total_timesteps": 100_000}), 1)
+        for name in ("ppo", "sac")
+    )
+    assert usual.steps == slower.steps
+    assert slower.minutes[0] > 3 * usual.minutes[0]
+
+
 def test_a_paid_model_has_its_cost_in_the_plan_and_its_limit() -> None:
     cases = [a_case(0), a_case(1)]
     options = {"model": "openai:gpt-5", "max_iterations": 4}

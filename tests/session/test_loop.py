@@ -26,6 +26,7 @@ from p2p.session.run_session import create_session, open_config
 from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
 from p2p.session.warm_start import place_start_policy
+from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
 
 TINY = TrainConfig(**{**session_process.TINY, "total_timesteps": 256, "max_episode_steps": 20})
@@ -352,6 +353,19 @@ def test_the_first_iteration_trains_as_the_task_needs_it_unless_the_user_says_ho
     assert (plan.train.training_horizon, plan.train.gamma) == (15, 0.9)
     assert plan.hp_changes == {"training_horizon": 15}
     assert any("gamma is fixed" in note for note in plan.notes)
+
+
+def test_what_an_algorithm_has_as_usual_was_not_chosen_by_the_user(
+    tmp_path: Path, run: Run
+) -> None:
+    usual = quick_config(TINY.env_id, algorithm="sac").learning_rate
+    train = TINY.with_updates(algorithm="sac", learning_rate=usual)
+    loop = loop_config(TINY.env_id, train=train, videos=False, max_iterations=1)
+    made = create_session("balance the pole", loop, session_id="session_a", runs_dir=tmp_path)
+    run(made, training={"learning_rate": 1e-4})
+    plan = made.iteration(1).plan.read()
+    assert plan is not None
+    assert plan.hp_changes == {"learning_rate": 1e-4}
 
 
 def test_a_warm_start_lays_the_judged_policy_into_the_next_runs(session: Made, run: Run) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from p2p.config import TUNABLE_BOUNDS, TrainConfig
 from p2p.contracts import EvalReady, Finished, ScalarsReady, WorkerMessage
@@ -286,3 +287,26 @@ def test_every_task_of_isaac_lab_has_valid_settings_on_a_gpu(
     assert (config.engine, config.num_envs) == ("isaaclab", 16_384)
     assert config.num_steps <= min(12, ISAAC[env_id]["num_steps"])
     assert config.num_minibatches == ISAAC[env_id]["num_minibatches"]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "steps"), [("Humanoid-v5", 10**6), ("HumanoidStandup-v5", 500_000)]
+)
+def test_ppo_has_its_own_settings_where_sessions_use_sac(env_id: str, steps: int) -> None:
+    assert quick_config(env_id).algorithm == "sac"
+    config = quick_config(env_id, algorithm="ppo")
+    assert (config.algorithm, config.total_timesteps, config.num_steps) == ("ppo", steps, 256)
+
+
+@BOTH
+@pytest.mark.parametrize("machine", ["on_gpu", "on_cpu"])
+@pytest.mark.parametrize(
+    ("field", "value"), [("num_envs", "many"), ("num_envs", 0), ("num_steps", None),
+                         ("total_timesteps", "long"), ("total_timesteps", -1)],
+)  # fmt: skip
+def test_a_bad_value_for_an_engine_is_named(
+    request: pytest.FixtureRequest, chosen: Chosen, machine: str, field: str, value: Any
+) -> None:
+    request.getfixturevalue(machine)
+    with pytest.raises(ValidationError, match=field):
+        chosen(G1, **{field: value})

@@ -117,8 +117,10 @@ class Workload(Record):
         return f"roughly ${least:.2f} to ${most:.2f}{limit or '; no limit (--budget-usd)'}"
 
 
-SECONDS_PER_ITERATION, SECONDS_PER_MILLION_STEPS = 60.0, 500.0
-"""Between the extremes of benchmarks/results/mujoco_prompts.md, on one core."""
+SECONDS_PER_ITERATION = 60.0
+SECONDS_PER_MILLION_STEPS = {"ppo": 500.0, "sac": 4600.0}
+"""On one core: between the extremes of benchmarks/results/mujoco_prompts.md; of Humanoid in
+benchmarks/results/algorithms.md."""
 TOKENS_PER_ITERATION = 80_000, 15_000
 """In and out, for some eight questions and answers: an assumption."""
 
@@ -128,8 +130,12 @@ def workload(benchmark: Benchmark, parallel: int) -> Workload:
     loops = [loop_config(case.env_id, **benchmark.options) for case in benchmark.cases]
     first = loops[0]
     runs = len(first.configs) * len(first.seeds)
-    steps = sum(loop.train.total_timesteps for loop in loops) * runs
-    seconds = SECONDS_PER_ITERATION * len(loops) + SECONDS_PER_MILLION_STEPS * steps / 1e6
+    trained = [loop.train for loop in loops]
+    steps = sum(train.total_timesteps for train in trained) * runs
+    seconds = SECONDS_PER_ITERATION * len(loops) + runs * sum(
+        SECONDS_PER_MILLION_STEPS[train.algorithm] * train.total_timesteps / 1e6
+        for train in trained
+    )
     minutes = seconds / 60 / max(1, parallel)
     models = tuple(dict.fromkeys(name for name in (first.model, first.vlm_model) if name))
     estimates = [prices.estimate(name, TOKENS_PER_ITERATION[0]) for name in models]

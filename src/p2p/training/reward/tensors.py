@@ -42,7 +42,7 @@ class DeviceNumpy:
         self._device = torch.device(device)
 
     def clip(self, a: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
-        """With numbers as numbers: it makes tensors of them on the CPU, which CUDA refuses."""
+        """Bounds that are numbers stay so: `torch._numpy` makes tensors of them, on the CPU."""
         low, high = bounds.pop("min", a_min), bounds.pop("max", a_max)
         numbers = all(each is None or isinstance(each, int | float) for each in (low, high))
         if bounds or not numbers or low is high is None:
