@@ -73,11 +73,25 @@ def test_both_normalisers_equal_vec_normalize_exactly(num_envs, size):
     assert theirs.obs_rms.count == ours.statistics.count
 
 
+def test_float32_in_place_gives_the_same_to_rounding():
+    rng = np.random.default_rng(0)
+    ours = ObservationNormalizer(5, clip=2.0)
+    ours.update(rng.normal(3, 5, (64, 5)))
+    obs = rng.normal(3, 5, (4, 16, 5)).astype(np.float32)
+    expected = ours(obs.reshape(64, 5)).reshape(obs.shape)
+    ours.apply(obs)
+    assert np.allclose(obs, expected, atol=1e-6)
+    assert np.abs(obs).max() == 2.0
+
+
 def test_switched_off_normalisers_only_change_the_type():
     obs = np.array([[100.0, -3.0]])
     ours = ObservationNormalizer(2, clip=1.0, enabled=False)
     ours.update(obs)
     assert np.array_equal(ours(obs), obs.astype(np.float32))
+    unchanged = obs.astype(np.float32)
+    ours.apply(unchanged)
+    assert np.array_equal(unchanged, obs)
     returns = ReturnNormalizer(2, 0.99, clip=1.0, enabled=False)
     assert np.array_equal(returns(obs, np.zeros((1, 2), bool)), obs.astype(np.float32))
 

@@ -148,8 +148,7 @@ class SacTrainer(BatchedTrainer):
         size = config.replay_batch_size
         drawn = self.replay.sample(self.rng, UPDATES_PER_CALL, size, config.gamma)
         for name in ("obs", "later_obs"):
-            rows = drawn[name].reshape(-1, self.settings.obs_dim)
-            drawn[name] = self.observations(rows).reshape(drawn[name].shape)
+            self.observations.apply(drawn[name])
         if config.normalize_reward and self.reward_square > 0:
             drawn["returns"] /= np.float32(np.sqrt(self.reward_square / self.taken))
         most = config.reward_clip * STEPS_OF_RETURN
