@@ -6,7 +6,7 @@ from killed_runs import REWARD, KilledError
 from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Failed, Finished, ScalarsReady
 from p2p.training import sac, worker
-from p2p.training.base_trainer import TrainContext, TrainingDivergedError, state_for
+from p2p.training.base_trainer import TrainContext, TrainingDivergedError, part, state_for
 from p2p.training.checkpoints import load_state
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
@@ -20,6 +20,7 @@ from p2p.training.sac import (
     initial_state,
     layers_of,
     make_sac_update,
+    state_from,
 )
 from p2p.training.sac_trainer import SacTrainer, train
 
@@ -93,13 +94,15 @@ def test_another_reward_continues_without_the_steps_that_the_first_rewarded(tmp_
     assert len(state["replay/rewards"]) * CONFIG.num_envs == 512
 
 
-def test_the_saved_policy_is_the_squashed_mean(whole):
+def test_the_saved_policy_is_the_squashed_mean_of_the_averaged_actor(whole):
     folder, _ = whole
     policy = Policy.load(folder / "policy_1024.safetensors")
     assert policy.shape == NetworkShape.from_config(CONFIG, 11, 3)
     arrays, _ = load_state(folder)
     settings = SacSettings(11, 3, CONFIG.net_arch, CONFIG.learning_rate)
-    layers = layers_of(settings.actor_layers(), arrays["learner/0"])
+    learner = state_from(settings, part("learner", arrays))
+    assert not np.allclose(learner.policy, learner.actor.parameters)
+    layers = layers_of(settings.actor_layers(), learner.policy)
     obs = np.random.default_rng(0).normal(policy.obs_mean, np.sqrt(policy.obs_var), (50, 11))
     mean, _ = gaussian(layers, policy.normalized(obs), np)
     assert np.allclose(policy.act(obs), np.tanh(mean), atol=1e-6)
@@ -110,10 +113,11 @@ def test_sb3_reads_the_exported_policy_and_acts_within_bounds_that_are_not_one(t
 
     config = CONFIG.with_updates(env_id="InvertedPendulum-v5")
     trainer = SacTrainer(TrainContext(config, ALIVE, tmp_path, lambda _: None))
-    trainer.parameters = trainer.rng.normal(0, 1, trainer.parameters.shape).astype(np.float32)
+    average = trainer.rng.normal(0, 1, trainer.parameters.shape).astype(np.float32)
+    trainer.learner = trainer.learner._replace(policy=average)
     policy = trainer.policy()
     obs = trainer.rng.normal(0, 0.01, (50, 4))
-    layers = layers_of(trainer.settings.actor_layers(), trainer.parameters)
+    layers = layers_of(trainer.settings.actor_layers(), average)
     expected = 3 * np.tanh(gaussian(layers, policy.normalized(obs), np)[0])
     assert np.ptp(expected) > 1
     save_sb3_zip(policy, config, tmp_path / "policy.zip", obs)
@@ -224,9 +228,29 @@ def test_updates_lead_to_the_action_that_is_rewarded():
         noise = rng.standard_normal((32, 64, 2, 1)).astype(np.float32)
         reward = -4 * (actions[..., 0] - 0.5) ** 2
         state, _ = update(state, Batches(obs, actions, reward, obs, 0 * ones, ones, noise))
-    layers = layers_of(settings.actor_layers(), np.array(state.actor.parameters))
-    mean, _ = gaussian(layers, np.zeros((1, 1), np.float32), np)
-    assert np.tanh(mean[0, 0]) == pytest.approx(0.5, abs=0.1)
+    for parameters in (state.actor.parameters, state.policy):
+        layers = layers_of(settings.actor_layers(), np.array(parameters))
+        mean, _ = gaussian(layers, np.zeros((1, 1), np.float32), np)
+        assert np.tanh(mean[0, 0]) == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_policy_is_the_first_actor_then_a_mean_of_the_late_ones():
+    settings = SacSettings(obs_dim=1, action_dim=1, net_arch=(4,), learning_rate=1e-2)
+    rng = np.random.default_rng(0)
+    state, update = initial_state(settings, rng), make_sac_update(settings)
+    actors, policies = [], []
+    for _ in range(41):  # one update of the actor in every second
+        rows = rng.standard_normal((1, 8, 1)).astype(np.float32)
+        ones = np.ones((1, 8), np.float32)
+        noise = rng.standard_normal((1, 8, 2, 1)).astype(np.float32)
+        state, _ = update(state, Batches(rows, rows, ones, rows, ones, ones, noise))
+        actors.append(np.array(state.actor.parameters))
+        policies.append(np.array(state.policy))
+    assert np.allclose(actors[0], policies[0], atol=1e-6)
+    expected = actors[0]
+    for turn, actor in enumerate(actors[2::2], start=2):
+        expected = expected + 5 / (turn + 4) * (actor - expected)
+    assert np.allclose(policies[-1], expected, atol=1e-6)
 
 
 def test_what_it_cannot_do_is_refused_with_what_to_use_instead(tmp_path):

@@ -1,8 +1,10 @@
 """Soft actor-critic: a compiled update, and the past steps that it learns from.
 
 The critics normalise their layers, which keeps them from diverging at few updates per step, and
-learn from returns of several steps. Once trained, the actor is a plain multilayer perceptron: the
-squashed mean is one more tanh layer, so it is saved, exported and played like PPO's.
+learn from returns of several steps. The actor that explores changes with every update and may
+stumble after any of them; the policy is its running average, which does not. It is a plain
+multilayer perceptron: the squashed mean is one more tanh layer, so it is saved, exported and
+played like PPO's.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ TARGET_RATE = 0.01
 ACTOR_EVERY = 2
 """Updates of the critics for one of the actor."""
 STEPS_OF_RETURN = 3
-ENTROPY_PER_ACTION = -0.5
+ENTROPY_PER_ACTION = -1.0
+"""With more noise, a policy comes to rely on it, and falls when it acts without."""
+AVERAGED_UPDATES = 1600
+"""Of the actor, over which the policy is averaged; in short runs, the last fifth of them."""
 INITIAL_TEMPERATURE = 0.1
 EXPORTED_LOG_STD = -2.0
 """The file of a policy has one spread for all observations; SAC's depends on them. Only who samples
@@ -88,6 +93,8 @@ class SacState(NamedTuple):
     """What an update changes."""
 
     actor: Adam
+    policy: Any
+    """The running average of the actor's parameters."""
     critics: Adam
     target: Any
     log_temperature: Adam
@@ -122,7 +129,12 @@ def initial_state(settings: SacSettings, rng: np.random.Generator) -> SacState:
     actor, critics = drawn(settings.actor_layers()), drawn(settings.critic_layers())
     temperature = np.full(1, np.log(INITIAL_TEMPERATURE), np.float32)
     return SacState(
-        Adam.begin(actor), Adam.begin(critics), critics.copy(), Adam.begin(temperature), np.int32(0)
+        Adam.begin(actor),
+        actor.copy(),
+        Adam.begin(critics),
+        critics.copy(),
+        Adam.begin(temperature),
+        np.int32(0),
     )
 
 
@@ -214,8 +226,8 @@ def _update(settings: SacSettings, state: SacState, batch: Batches) -> Any:
     critics = state.critics.step(gradient, settings.learning_rate, count)
     target = state.target + TARGET_RATE * (critics.parameters - state.target)
 
-    def improve(pair: tuple[Adam, Adam]) -> Any:
-        actor, log_temperature = pair
+    def improve(parts: tuple[Adam, Any, Adam]) -> Any:
+        actor, policy, log_temperature = parts
 
         def actor_loss(parameters: Any) -> Any:
             layers = layers_of(settings.actor_layers(), parameters)
@@ -226,14 +238,17 @@ def _update(settings: SacSettings, state: SacState, batch: Batches) -> Any:
         gradient, entropy = jax.grad(actor_loss, has_aux=True)(actor.parameters)
         turn = jnp.ceil(count / ACTOR_EVERY)
         lack = jnp.reshape(entropy - settings.target_entropy, 1)
+        actor = actor.step(gradient, settings.learning_rate, turn)
+        share = jnp.maximum(1 / AVERAGED_UPDATES, 5 / (turn + 4))
         return (
-            actor.step(gradient, settings.learning_rate, turn),
+            actor,
+            policy + share * (actor.parameters - policy),
             log_temperature.step(lack, settings.learning_rate, turn),
         )
 
-    pair = state.actor, state.log_temperature
-    new_actor, log_temperature = lax.cond(
-        count % ACTOR_EVERY == 1, improve, lambda unchanged: unchanged, pair
+    parts = state.actor, state.policy, state.log_temperature
+    new_actor, policy, log_temperature = lax.cond(
+        count % ACTOR_EVERY == 1, improve, lambda unchanged: unchanged, parts
     )
     logs = {
         "critic_loss": loss,
@@ -241,7 +256,7 @@ def _update(settings: SacSettings, state: SacState, batch: Batches) -> Any:
         "entropy": -log_probs.mean(),
         "temperature": temperature,
     }
-    return SacState(new_actor, critics, target, log_temperature, count), logs
+    return SacState(new_actor, policy, critics, target, log_temperature, count), logs
 
 
 def _sample(layers: Mapping[str, Any], obs: Any, noise: Any) -> tuple[Any, Any]:

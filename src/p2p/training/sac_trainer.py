@@ -160,7 +160,8 @@ class SacTrainer(BatchedTrainer):
         self.parameters = np.array(self.learner.actor.parameters)
 
     def tensors(self) -> Tensors:
-        return policy_tensors(self.settings, self.shape, self.parameters, self.low, self.high)
+        average = np.array(self.learner.policy)
+        return policy_tensors(self.settings, self.shape, average, self.low, self.high)
 
     def algorithm_state(self) -> dict[str, NDArray[Any]]:
         return {
