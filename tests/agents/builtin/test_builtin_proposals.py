@@ -618,12 +618,11 @@ def test_a_count_is_the_threshold() -> None:
         ("Ant-v5", "walk forward without turning left", "turning left not"),
         ("Ant-v5", "walk forward before you jump", "before"),
         ("Ant-v5", "turn 90 degrees", "1.57 rad"),
-        ("Humanoid-v5", "roll over onto your belly", "belly"),
+        ("Humanoid-v5", "roll over onto your belly", "onto your belly"),
         ("Humanoid-v5", "walk forward with the nose up", "nose up"),
         ("Walker2d-v5", "walk forward on its hind legs", "on its hind legs"),
         ("Ant-v5", "jump three times", "3 times"),
         ("Swimmer-v5", "swim forward in a zigzag", "in a zigzag"),
-        ("HumanoidStandup-v5", "lie on your back", "on your back"),
     ],
 )  # fmt: skip
 def test_words_that_no_criterion_measures_are_named(
@@ -651,6 +650,40 @@ def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
     proposal = propose(prompt, env_id)
     assert measured in {c.title for c in proposal.criteria if c.category == "task"}
     assert proposal.unused_words == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "side"),
+    [
+        ("roll over onto your belly", "Ends on its front"),
+        ("lie face down", "Ends on its front"),
+        ("lie on your back", "Ends on its back"),
+    ],
+)
+def test_one_that_lies_ends_on_the_side_asked_for_and_need_not_roll_on(
+    prompt: str, side: str
+) -> None:
+    proposal = propose(prompt, "HumanoidStandup-v5")
+    tasks = {c.title for c in proposal.criteria if c.category == "task"}
+    assert side in tasks
+    assert not any(title.startswith("Rolls") for title in tasks)
+    assert proposal.unused_words == ()
+
+
+def test_the_front_of_one_that_lies_on_its_back_points_up_until_it_is_turned_over() -> None:
+    steps = transitions("HumanoidStandup-v5")
+    front = quantities_of("HumanoidStandup-v5")["front_up"].reward_code(side_info=False)
+    next_obs = steps["next_obs"][0].copy()
+    assert np.all(eval(str(front), {"np": np, "next_obs": next_obs}) > 1.2)  # noqa: S307
+    next_obs[:, 1:5] = (0, 1, 0, 0)  # half a turn about the axis from feet to head
+    assert np.allclose(eval(str(front), {"np": np, "next_obs": next_obs}), -np.pi / 2)  # noqa: S307
+
+
+def test_a_posture_within_a_band_is_paid_for_much_better_than_standing() -> None:
+    height = terms_for("crouch and hold it", "Humanoid-v5")["height"]
+    standing = 1.4
+    assert 1.0 < height.target < 1.2
+    assert standing - height.target > height.scale
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ class CriteriaBuilder:
     """Whether it goes to a side of the world, so that forward is off its line."""
     tumbling: bool = False
     """Whether it is to turn over or lie: then being upside down is no fall."""
+    settling: bool = False
+    """Whether it is to end up on one side: then turning over is only how it gets there."""
     travelling: bool = False
     """Whether it is to get somewhere: then what it does besides need not be done in place."""
     stepping: bool = True

@@ -30,7 +30,7 @@ EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance 
             "reach the target", "push the object", "balance with little effort")  # fmt: skip
 """Of which a refusal names those that work."""
 LEAST, MOST = 5, 10
-TUMBLING = RISING | {"flip", "roll", "lie", "on_back", "reared"}
+TUMBLING = RISING | {"flip", "roll", "lie", "on_back", "on_front", "reared"}
 """Motions in which being upside down is no fall."""
 _WINDOWS: tuple[tuple[Window, ...], ...] = (
     (WHOLE,),
@@ -114,6 +114,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.sideways = any(goal.direction in ("left", "right") for goal in part)
         builder.turning = bool(motions & {"turn", "spin", "roll"})
         builder.tumbling = bool(motions & TUMBLING)
+        builder.settling = bool(motions & {"on_back", "on_front"})
         builder.travelling = bool(motions & {"go", "run", "crawl"})
         builder.stepping = not (motions & {"hop", "jump"} or any(goal.limb for goal in part))
         for goal in sorted(part, key=lambda goal: _LATER.get(goal.motion, 0)):

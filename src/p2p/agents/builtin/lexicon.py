@@ -213,7 +213,11 @@ _QUALITIES = {
     "go off course, zigzag, in a zigzag, weave, curve, in a curve, veer off to either side,"
     "veer to either side, drift to either side, stray to either side, veer to the side,"
     "drift to the side, veer off to the side, veer left or right",
-    "on_back": "on its back, on your back, on the back, upside down, belly up",
+    "on_back": "on its back, on your back, on the back, upside down, belly up, onto your back,"
+    "onto its back, face up",
+    "on_front": "on its belly, on your belly, on the belly, onto your belly, onto its belly,"
+    "on its stomach, on your stomach, onto your stomach, onto its stomach, on its front,"
+    "on your front, onto your front, onto its front, on your chest, onto your chest, face down",
     "reared": "on its hind legs, on your hind legs, on the hind legs, on hind legs, on two legs,"
     "on its back legs, on your back legs, on the back legs, on its rear legs, on your rear legs,"
     "on your two hind legs, on its two hind legs, rear up, nose up, nose pointing up, nose high,"

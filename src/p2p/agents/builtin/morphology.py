@@ -189,6 +189,21 @@ class Morphology:
         return self.height_joint is not None and self.up != (0.0, 0.0, 1.0)
 
     @cached_property
+    def front(self) -> float:
+        """Which way the root's own z axis points on one that starts lying: 1 front, -1 back.
+
+        Knees bend one way only, towards the back; 0: nothing does.
+        """
+        bends = 0.0
+        for joint in self.driven if self.starts_lying else ():
+            low, high = joint.range or (-1.0, 1.0)
+            if joint.axis is not None and (low >= 0 or high <= 0):
+                body = next(body for body in self.spec.bodies if body.name == joint.body)
+                arm = np.subtract(self.ends(body)[0].rest_position, joint.anchor)
+                bends += np.sign(low + high) * float(np.cross(joint.axis, arm)[2])
+        return float(-np.sign(bends))
+
+    @cached_property
     def standing_height(self) -> float:
         """How high the root is when the agent stands, in metres."""
         assert self.root is not None

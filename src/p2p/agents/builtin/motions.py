@@ -238,6 +238,9 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
     """Turn over about the first of these axes that there is."""
 
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
+        if builder.settling and "front_up" in builder.quantities:
+            builder.served = True
+            return
         backward = goal.direction in ("backward", "left", "counterclockwise")
         quantities = [axis[backward] for axis in axes if axis[backward] in builder.quantities]
         if not quantities:
@@ -476,9 +479,13 @@ def _high(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
-def _on_back(builder: CriteriaBuilder, _: Goal) -> None:
+def _on_back(builder: CriteriaBuilder, goal: Goal) -> None:
     """Upside down; on which side one lies that stands tall, its tilt does not say."""
-    if "tilt" not in builder.quantities or builder.model.is_tall:
+    on_front = goal.motion == "on_front"
+    if "front_up" in builder.quantities:
+        quantity = "front_down" if on_front else "front_up"
+        builder.add(Row(f"Ends on its {'front' if on_front else 'back'}", "final", quantity, 1.0))
+    elif "tilt" not in builder.quantities or builder.model.is_tall or on_front:
         builder.cannot.append("turn over")
     else:
         builder.add(Row("Is on its back", "share", "tilt", 0.7, low=2.2))
@@ -632,6 +639,7 @@ RULES: Mapping[str, Rule] = {
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
     "on_back": _on_back,
+    "on_front": _on_back,
 }
 """What each motion and style of the lexicon asks for."""
 

@@ -277,6 +277,12 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
     if tilt is not None:
         yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
 
+    if model.free and model.front:
+        for key, way, sign in (("front_up", "above", 1), ("front_down", "below", -1)):
+            height = _VERTICAL[2] if sign * model.front > 0 else f"-({_VERTICAL[2]})"
+            angle = _formula(f"np.arcsin(np.clip({height}, -1.0, 1.0))", *_orientation(model))
+            yield Quantity(key, f"angle of the {root.name}'s front {way} the horizontal", "rad",
+                           angle, r"\phi" if sign > 0 else r"-\phi")  # fmt: skip
     nose = _nose(model)
     if nose is not None:
         yield Quantity("nose_up", f"angle of the {root.name}'s nose above the horizontal", "rad",

@@ -291,6 +291,8 @@ def _shape(
         numbers = {"scale": quantity.full_cost}
     elif aim is not None:
         scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
+        if measure.low is not None and measure.high is not None:
+            scale = 1.5 * (measure.high - measure.low)  # outside of the band must be felt
         if quantity.span is not None:  # from far away as well
             scale = quantity.span / 3
         if not aim and quantity.unit == "rad/s":  # every stride turns it to and fro
