@@ -99,6 +99,16 @@ def test_what_two_episodes_say_alike_is_said_once() -> None:
     assert "Eyes say more." in result.diagnosis
 
 
+def test_what_is_said_of_one_episode_is_not_taken_for_another() -> None:
+    first, second = episodes((0.5, 0.5), (1.0, 1.0))
+    assert first.code is not None
+    assert second.code is not None
+    fell = first.code.model_copy(update={"diagnosis": "it fell"})
+    fine = second.code.model_copy(update={"diagnosis": "every criterion is met"})
+    result = judged([episode(0, fell), episode(1, fine)])
+    assert "Worst episode: it fell. Middle one: every criterion is met." in result.diagnosis
+
+
 def test_when_nothing_was_judged_there_is_no_score() -> None:
     result = judged(episodes(None, None))
     assert result.intent_score is None

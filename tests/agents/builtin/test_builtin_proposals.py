@@ -431,7 +431,7 @@ RIGHT = "share of time with offset of the cart to the right at least 0.3 m"
         ("Walker2d-v5", "hop forward on your right leg",
          "share of time with height of the foot left over the ground at least 0.143 m"),
         ("Humanoid-v5", "stand with both hands up",
-         "share of time with height of the left lower arm over the torso at least 0.0779 m"),
+         "share of time with height of the left lower arm over the torso at least 0.152 m"),
         ("HalfCheetah-v5", "do two backflips", "full turns at the backward flipping rate"),
         ("Ant-v5", "walk forward and come back to where you started",
          "distance from where it began at the end"),
@@ -650,6 +650,14 @@ def test_what_a_prompt_says_besides_its_motion_belongs_to_the_task(
     proposal = propose(prompt, env_id)
     assert measured in {c.title for c in proposal.criteria if c.category == "task"}
     assert proposal.unused_words == ()
+
+
+def test_who_stands_with_an_arm_up_must_not_fall_and_has_it_above_the_shoulder() -> None:
+    criteria = propose("stand and raise your right arm", "Humanoid-v5").criteria
+    tasks = {c.title: c for c in criteria if c.category == "task"}
+    assert {"Does not end early", "Stays upright", "Raises the right arm"} <= tasks.keys()
+    shoulder = 0.06  # over the torso's origin, in the model
+    assert float(tasks["Raises the right arm"].measure.split()[-2]) > shoulder + 0.08
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,15 @@ class Morphology:
         lift = float(np.dot(vertical, self.middle(part)))
         return float(pose[0][part.id, 2] - pose[0][self.root.id, 2]) + lift
 
+    def raised(self, part: BodyEntry) -> float:
+        """How high the middle of a part is over the root when its limb is raised.
+
+        Well above where it usually is, and above the joint that it hangs from.
+        """
+        assert self.root is not None
+        shoulder = self.chain(part)[0].anchor[2] - self.root.rest_position[2]
+        return max(self.usual_rise(part), shoulder) + 0.3 * self.limb_length(part)
+
     def rests_on(self, part: BodyEntry) -> bool:
         """Whether it stands on this part."""
         return not self.starts_lying and any(foot.body == part.id for foot in self.spec.feet)

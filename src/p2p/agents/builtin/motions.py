@@ -504,6 +504,12 @@ def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
         )
 
 
+def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Stay on its feet, in place, while a limb moves."""
+    _in_place(builder, goal)
+    builder.add(replace(lasts(0.5), category="task"), *upright(0.6))
+
+
 def _straight(builder: CriteriaBuilder, _: Goal) -> None:
     """Stay on its line, which an agent in a plane cannot leave."""
     builder.served = "forward_speed" in builder.quantities
@@ -552,7 +558,8 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
             )
         not_fallen(builder)
         return
-    wanted = model.usual_rise(part) + (0.3 if up else -0.3) * model.limb_length(part)
+    lowered = model.usual_rise(part) - 0.3 * model.limb_length(part)
+    wanted = model.raised(part) if up else lowered
     title = f"{'Raises' if up else 'Lowers'} the {' '.join(goal.limb)}"
     # Most of the time: a limb that goes far up now and then has a high mean, too.
     held = partial(Row, title, "share", rise_key(part), 0.7)
@@ -583,6 +590,7 @@ RULES: Mapping[str, Rule] = {
     "lie": _lie,
     "sway": _sway,
     "stop": _stand,
+    "standing": _standing,
     "return": _return,
     "leave": _leave,
     **dict.fromkeys(RISING, _get_up),

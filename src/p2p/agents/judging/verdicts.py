@@ -435,10 +435,13 @@ def _diagnosis(
         parts.append("Weakest: " + "; ".join(_shortfall(each, by_id[each.id]) for each in weak))
         parts[-1] += "."
     order = sorted(judged, key=lambda each: each.score or 0.0)
-    texts = (order[0].diagnosis, order[len(order) // 2].diagnosis)
+    worst, middle = order[0].diagnosis, order[len(order) // 2].diagnosis
     # Where only one of both was looked at, its text begins with what the other's program says.
-    longer, shorter = sorted(texts, key=len, reverse=True)
-    parts += [longer] if shorter in longer else texts
+    longer, shorter = sorted((worst, middle), key=len, reverse=True)
+    if shorter in longer:
+        parts.append(longer)
+    else:
+        parts += [f"Worst episode: {worst.rstrip('.')}.", f"Middle one: {middle.rstrip('.')}."]
     return " ".join(parts)
 
 
