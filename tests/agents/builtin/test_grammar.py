@@ -157,8 +157,8 @@ def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -
     implied = {"never_falls", "untouched", "stand_up", "standing"}
     assert words | implied == set(RULES)
     assert set(OPPOSITES.values()) <= set(RULES)
-    shown = {"on_back": "on its back", "on_front": "on its front", "get_up": "get up", "sit_up": "sit up",
-             "in_place": "in place",
+    shown = {"on_back": "on its back", "on_front": "on its front",
+             "get_up": "get up", "sit_up": "sit up", "in_place": "in place",
              "on_left": "on the left", "on_right": "on the right", "reared": "on its hind legs",
              "off_centre": "away from the middle", "crooked": "drift"}  # fmt: skip
     assert not [name for name in words if shown.get(name, name) not in text]
