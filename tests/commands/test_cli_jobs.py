@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cli_runner import Cli
 
 from p2p.commands.job_progress import JobProgress
 from p2p.config import TrainConfig
+from p2p.scheduler.records import JobSpec, RunSpec
 from p2p.scheduler.service import is_running, only_scheduler
 from p2p.scheduler.store import Store
 
@@ -170,6 +172,21 @@ def test_a_session_that_is_stopped_before_it_begins_never_does(p2p: Cli, tmp_pat
         assert (run.state, run.cancel_requested) == ("cancelled", True)
     assert p2p("scheduler", "run", "--until-idle", "--json").json == {"jobs_left": 0}
     assert not (runs / session / "iter_1").exists()
+
+
+def test_a_case_of_a_benchmark_is_named_by_its_number(p2p: Cli, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    cases = tuple(
+        RunSpec(run_id=f"bm_1_case{i}", folder=f"bm_1/case{i}", command=("true",)) for i in (0, 1)
+    )
+    with only_scheduler(runs):  # which does nothing
+        job = JobSpec(job_id="bm_1", kind="benchmark", runs=cases, created_at=datetime.now(UTC))
+        Store(runs).submit(job)
+        assert p2p("jobs", "cancel", "bm_1", "case1").status == 0
+        states = {run.run_id: run.state for run in Store(runs).runs("bm_1")}
+        assert states == {"bm_1_case0": "pending", "bm_1_case1": "cancelled"}
+        unknown = p2p("jobs", "cancel", "bm_1", "case7")
+        assert (unknown.status, "RUN: bm_1 has no run case7" in unknown.error) == (2, True)
 
 
 def test_a_second_scheduler_is_told_so(p2p: Cli, tmp_path: Path) -> None:

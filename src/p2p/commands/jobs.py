@@ -201,12 +201,13 @@ def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:
     if name is None:
         some = ", ".join(list(runs)[:5]) + (" ..." if len(runs) > 5 else "")
         raise UsageError(f"RUN: {job.job_id} has {len(runs)} runs, say which: {some}")
-    if name not in runs:
+    run = runs.get(name) or runs.get(f"{job.job_id}_{name}")  # case7, of a benchmark
+    if run is None:
         from p2p.contracts import did_you_mean
 
         hint = did_you_mean(name[:100], runs)
         raise UsageError(f"RUN: {job.job_id} has no run {name[:100]}{hint}")
-    return runs[name]
+    return run
 
 
 @app.command()
