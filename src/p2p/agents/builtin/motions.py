@@ -239,7 +239,7 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
 
     def rule(builder: CriteriaBuilder, goal: Goal) -> None:
         if builder.settling and "front_up" in builder.quantities:
-            builder.served = True
+            builder.served = True  # by the side that it ends on
             return
         backward = goal.direction in ("backward", "left", "counterclockwise")
         quantities = [axis[backward] for axis in axes if axis[backward] in builder.quantities]
@@ -479,8 +479,8 @@ def _high(builder: CriteriaBuilder, _: Goal) -> None:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
-def _on_back(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Upside down; on which side one lies that stands tall, its tilt does not say."""
+def _on_a_side(builder: CriteriaBuilder, goal: Goal) -> None:
+    """On its back or front. Of one that lies, its front tells; tilt is upside down, or a fall."""
     on_front = goal.motion == "on_front"
     if "front_up" in builder.quantities:
         quantity = "front_down" if on_front else "front_up"
@@ -646,8 +646,8 @@ RULES: Mapping[str, Rule] = {
     "straight": _straight,
     "stable": _rows(lasts(0.5), *upright(0.6, "posture", 0.3)),
     "crooked": lambda builder, _: builder.cannot.append("leave its line"),
-    "on_back": _on_back,
-    "on_front": _on_back,
+    "on_back": _on_a_side,
+    "on_front": _on_a_side,
 }
 """What each motion and style of the lexicon asks for."""
 
