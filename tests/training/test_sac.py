@@ -7,7 +7,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import WORKER_MESSAGE, EvalReady, Failed, Finished, ScalarsReady
 from p2p.training import sac, worker
 from p2p.training.base_trainer import TrainContext, TrainingDivergedError, part, state_for
-from p2p.training.checkpoints import load_state
+from p2p.training.checkpoints import ResumeError, adopt_state, load_state, save_state
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy
 from p2p.training.policies.sb3_export import save_sb3_zip
@@ -80,6 +80,15 @@ def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, code):
     (first, _), (second, _) = load_state(expected), load_state(tmp_path / "killed")
     assert first.keys() == second.keys()
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_state_of_another_version_is_refused_and_kept(whole, tmp_path):
+    arrays, meta = load_state(whole[0])
+    older = {name: array for name, array in arrays.items() if name != "learner/3"}
+    adopt_state(tmp_path, save_state(tmp_path, 512, older, meta))
+    with pytest.raises(ResumeError, match="another version of SAC; start the run anew"):
+        run(tmp_path)
+    assert load_state(tmp_path)[0].keys() == older.keys()
 
 
 def test_another_reward_continues_without_the_steps_that_the_first_rewarded(tmp_path):
