@@ -196,18 +196,18 @@ def course_of(record: Any, env_id: str, prompt: str) -> list[Row]:
 
 
 def steps_taken(record: Any) -> int:
-    """All environment steps of a session's trainings; a candidate born of another has its own."""
+    """All environment steps of a session's trainings; one that continues another has its own."""
     return sum(map(iteration_steps, record.iteration_records()))
 
 
 def iteration_steps(iteration: Any) -> int:
-    search = iteration.search.read()
-    born = {each.name: each.born_at for each in search.offspring} if search else {}
     total = 0
     for run in iteration.runs():
         training, _ = run.parse_scalars()
-        last = training[-1]["global_step"] if training else 0
-        total += max(0, last - born.get(run.iteration_id.partition("_seed_")[0], 0))
+        config = run.config.read()
+        if training and config is not None:
+            before = training[0]["global_step"] - config.batch_size
+            total += training[-1]["global_step"] - before
     return total
 
 

@@ -6,7 +6,8 @@ Each FOLDER is that of a `p2p benchmark --model builtin --seed N`, finished or n
 are not measured yet are measured. The suite takes hours on two cores, so folders may cover parts
 of it and come from several machines: `--rows` adds what this script wrote elsewhere. With --write,
 rows are kept in results/mujoco_prompts.json and added to by the next call; a later row of the same
-prompt and seed replaces an earlier one, which a `--note` should say.
+prompt and seed replaces an earlier one, which a `--note` should say. With --cut-off, sessions that
+were stopped after an iteration without a pass count as not passed, marked in the table.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from candidates import steps_taken
 from common import RESULTS, machine, table, write
 
+from p2p.benchmark.measuring import measure
 from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.report import CaseReport, make_report, spearman
 from p2p.benchmark.report_pages import OUTCOMES
@@ -35,8 +37,8 @@ Row = dict[str, Any]
 # --- reading --------------------------------------------------------------------------------------
 
 
-def rows_of(folder: Path, cpu: str) -> list[Row]:
-    """The finished prompts of a benchmark, which ran on such a CPU."""
+def rows_of(folder: Path, cpu: str, *, cut_off: bool) -> list[Row]:
+    """The finished prompts of a benchmark, which ran on such a CPU; or also those cut off."""
     benchmark = read_benchmark(folder)
     if benchmark is None:
         raise SystemExit(f"{folder}: no benchmark.json that can be read")
@@ -46,12 +48,22 @@ def rows_of(folder: Path, cpu: str) -> list[Row]:
     # A benchmark of some of the prompts, or in another order, numbers them by itself.
     numbers = {(case.env_id, case.instruction): case.number for case in load_suite(SUITE)}
     same = {"seed": seed, "cpu": cpu, "date": when, "max_iterations": limit}
+    reports = [
+        each if each.finished else measured(each, folder)
+        for each in make_report(benchmark, folder).cases
+        if each.finished or (cut_off and each.policy is not None)
+    ]
     return [
         {**row_of(each, folder, number), **same}
-        for each in make_report(benchmark, folder).cases
-        if each.finished
-        and (number := numbers.get((each.case.env_id, each.case.instruction))) is not None
+        for each in reports
+        if (number := numbers.get((each.case.env_id, each.case.instruction))) is not None
     ]
+
+
+def measured(report: CaseReport, folder: Path) -> CaseReport:
+    """With the ground truth of the best policy so far."""
+    result = case_record(folder, report.case.number).result.read()
+    return report.model_copy(update={"truth": measure(folder, report.case, result)})
 
 
 def row_of(report: CaseReport, folder: Path, number: int) -> Row:
@@ -61,7 +73,8 @@ def row_of(report: CaseReport, folder: Path, number: int) -> Row:
         "env_id": report.case.env_id,
         "prompt": report.case.instruction,
         "difficulty": report.case.difficulty,
-        "outcome": report.outcome,
+        "outcome": report.outcome if report.finished else "not_passed",
+        "cut_off": not report.finished,
         "score": report.score,
         "truth": bool(report.truly_passed),
         "measured": truth.text if truth else (report.message or "no policy"),
@@ -143,12 +156,16 @@ def ordered_alike(pairs: list[tuple[float, float]]) -> tuple[float, int]:
     return alike, different
 
 
+def outcome_of(row: Row) -> str:
+    return OUTCOMES[row["outcome"]] + (" when cut off" if row.get("cut_off") else "")
+
+
 def of_prompt(rows: list[Row]) -> list[str]:
     first = rows[0]
     return [
         f"{first['env_id']}: {first['prompt']}",
         first["difficulty"],
-        ", ".join(OUTCOMES[row["outcome"]] for row in rows),
+        ", ".join(outcome_of(row) for row in rows),
         ", ".join("-" if row["score"] is None else f"{row['score']:.2f}" for row in rows),
         "; ".join(" ".join(row["measured"].split())[:120] for row in rows),
         ", ".join(str(row["iterations"]) for row in rows),
@@ -234,6 +251,7 @@ def main() -> None:
     parser.add_argument("--cpu", help="that they ran on; default: this one's")
     parser.add_argument("--rows", nargs="*", default=[], type=Path, help="written elsewhere")
     parser.add_argument("--note", action="append", default=[], help="to stand above the table")
+    parser.add_argument("--cut-off", action="store_true", help="count sessions that were stopped")
     parser.add_argument("--fresh", action="store_true", help="do not take over earlier rows")
     parser.add_argument("--write", action="store_true", help="keep rows and table in results/")
     args = parser.parse_args()
@@ -241,7 +259,8 @@ def main() -> None:
     record = {} if args.fresh or not kept.exists() else json.loads(kept.read_text())
     earlier, notes = record.get("rows", []), [*record.get("notes", []), *args.note]
     elsewhere = [row for path in args.rows for row in json.loads(path.read_text())["rows"]]
-    here = [row for folder in args.folders for row in rows_of(folder, args.cpu or machine()["cpu"])]
+    cpu = args.cpu or machine()["cpu"]
+    here = [r for folder in args.folders for r in rows_of(folder, cpu, cut_off=args.cut_off)]
     merged = {(row["case"], row["seed"]): row for row in (*earlier, *elsewhere, *here)}
     if not merged:
         parser.error("no finished prompt: name folders of benchmarks, or --rows")

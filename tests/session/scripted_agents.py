@@ -183,7 +183,7 @@ class ScriptedAgents(SessionAgents):
             diagnosis="more of it",
             lesson=f"lesson of {iteration}",
             changes=f"weight {iteration + 1}",
-            reward_code=reward(iteration + 1.0),
+            reward_code=self.script.get("reward_code", reward(iteration + 1.0)),
             hp_changes=self.script.get("hp_changes", {}),
             warm_start=self.script.get("warm_start", False),
             remarks_taken_up=taken_up,

@@ -25,7 +25,7 @@ from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
 from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
-from p2p.session.warm_start import place_start_policy
+from p2p.session.warm_start import place_start
 from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
 
@@ -387,7 +387,8 @@ def test_a_warm_start_lays_the_judged_policy_into_the_next_runs(session: Made, r
     ("options", "script", "why"),
     [
         ({}, {"hp_changes": {"net_arch": (8,)}}, "its network or its observation is another one"),
-        ({"algorithm": "sac"}, {}, "only PPO of the fast backend"),
+        ({"backend": "sb3"}, {}, "only PPO and SAC of the fast backend"),
+        ({"algorithm": "sac"}, {}, "the state of its training is gone"),
     ],
 )
 def test_a_warm_start_that_cannot_be_is_noted_and_training_starts_anew(
@@ -406,7 +407,40 @@ def test_a_policy_to_start_from_that_is_gone_ends_the_session_with_its_name(
 ) -> None:
     context = context_of(session(), {}, trained)
     with pytest.raises(TrainingUnavailable, match=r"is gone: .*iter_1/none.safetensors"):
-        place_start_policy(context, "iter_1/none.safetensors", [])
+        place_start(context, "iter_1/none.safetensors", [], reward(1.0))
+
+
+SAC = {"algorithm": "sac", "replay_batch_size": 16, "replay_size": 10_000, "net_arch": (8,)}
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ({"reward_code": reward(1.0), "hp_changes": {"total_timesteps": 1024}}, ""),
+        ({"hp_changes": {"total_timesteps": 1024}}, "steps that another reward paid for"),
+        ({"reward_code": reward(1.0), "hp_changes": {"gamma": 0.9}}, "but for gamma"),
+    ],
+    ids=["longer", "another reward", "other settings"],
+)
+def test_sac_continues_its_training_with_the_same_reward_and_settings(
+    tmp_path: Path, script: dict[str, Any], why: str
+) -> None:
+    loop = loop_config(TINY.env_id, train=TINY.with_updates(**SAC), videos=False, max_iterations=2)
+    made = create_session("balance the pole", loop, session_id="session_a", runs_dir=tmp_path)
+    result = run_loop(context_of(made, {"warm_start": True, **script}))
+    assert result.status == "max_iterations"
+    plan = made.iteration(2).plan.read()
+    assert plan is not None
+    first, second = (made.iteration(number).runs()[0] for number in (1, 2))
+    steps = [row["global_step"] for row in second.parse_scalars()[0]]
+    if why:
+        assert (plan.start_policy, steps[0]) == ("", 128)
+        assert any(why in note for note in plan.notes)
+    else:
+        assert plan.start_policy == "iter_1/base_seed_1/work/resume.safetensors"
+        assert steps == [*range(384, 1025, 128)]
+    assert not first.work_dir.exists()
+    assert not second.work_dir.exists()
 
 
 def test_a_users_own_criteria_are_trained_for_as_the_prompt_needs_it(

@@ -103,6 +103,16 @@ def test_another_reward_continues_without_the_steps_that_the_first_rewarded(tmp_
     assert len(state["replay/rewards"]) * CONFIG.num_envs == 512
 
 
+def test_a_run_that_is_trained_longer_is_as_one_that_was_long_from_the_start(whole, tmp_path):
+    run(tmp_path / "first", config=CONFIG.with_updates(total_timesteps=512))
+    (tmp_path / "longer").mkdir()
+    state_for(CONFIG, REWARD, tmp_path / "first", tmp_path / "longer", same_reward=True)
+    run(tmp_path / "longer")
+    (longer, _), (expected, _) = load_state(tmp_path / "longer"), load_state(whole[0])
+    assert longer.keys() == expected.keys()
+    assert all(np.array_equal(longer[name], expected[name]) for name in longer)
+
+
 def test_the_saved_policy_is_the_squashed_mean_of_the_averaged_actor(whole):
     folder, _ = whole
     policy = Policy.load(folder / "policy_1024.safetensors")

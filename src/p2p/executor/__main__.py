@@ -59,6 +59,11 @@ def parser() -> argparse.ArgumentParser:
         help="train no further than to this step (default: to the end)",
     )
     add("--pause", action="store_true", help="with --until: keep the state, to be resumed later")
+    add(
+        "--keep-state",
+        action="store_true",
+        help="keep the state of the completed run, so that it can be trained longer",
+    )
     add("--no-videos", action="store_true", help="do not render evaluation videos")
     add("--no-progress", action="store_true", help="do not print progress")
     add(
@@ -151,6 +156,7 @@ def main(argv: list[str] | None = None) -> int:
                 lock_patience_s=math.inf,
                 until=arguments.until,
                 pause=arguments.pause,
+                keep_state=arguments.keep_state,
             ),
             on_message=(lambda _: None) if arguments.no_progress else _print_progress,
         )

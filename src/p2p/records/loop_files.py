@@ -26,7 +26,7 @@ class IterationPlan(Record):
     candidates: Annotated[int, Field(ge=1)] = 1
     """Rewards to write and choose from."""
     start_policy: str = ""
-    """The policy that training starts from, a file below the session's folder; empty: from none."""
+    """What training starts from, a policy's file or a run's state below the session's folder."""
     hp_changes: dict[str, Any] = Field(default_factory=dict)
     """Against the parent, as they were taken over."""
     notes: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import JudgeUnavailable, SessionCancelled, TrainingUnavailable
 from p2p.session.phases import amendments, make_plan, publish_reward
 from p2p.session.search import CandidateSearch
-from p2p.session.warm_start import place_start_policy
+from p2p.session.warm_start import place_start
 from p2p.training.checkpoints import checkpoint_steps
 from p2p.training.trainer import final_return, plan_runs
 
@@ -134,7 +134,8 @@ class IterationRunner:
         if plan.start_policy:
             configurations, _ = plan_runs(configs, plan.seeds, plan.train)
             runs = [(IterationRecord(self.record.path / c.iteration_id), c) for c in configurations]
-            place_start_policy(self.context, plan.start_policy, runs)
+            code = self.record.reward_fn_path.read_text(encoding="utf-8")
+            place_start(self.context, plan.start_policy, runs, code)
 
     def _would_hold(self, run: IterationRecord, step: int) -> bool:
         """Whether a pass will be confirmed, as far as code can tell without the held-out seeds."""

@@ -45,6 +45,7 @@ from p2p.session.stopping import (
     resume_command,
     time_exhausted,
 )
+from p2p.session.warm_start import forget_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -255,6 +256,8 @@ def _end(
     except OSError:  # a full disk: the status may still find room
         result = SessionResult(status=status, message=message, seconds=clock.seconds())
     error_text = None if status in {"passed", "max_iterations"} else message
+    if error_text is None:
+        forget_states(session)
     with suppress(OSError):
         session.set_status(status, error_text)
         emit("session.ended", status=status, message=message, score=result.score)

@@ -27,7 +27,7 @@ from p2p.session.endings import NoEnvironment, SessionPaused
 from p2p.session.request import with_environment
 from p2p.session.search import candidate_count, screened
 from p2p.session.steering import asks_to_pause, merge, not_taken, taking
-from p2p.session.warm_start import start_policy
+from p2p.session.warm_start import start_of
 from p2p.training.hp_presets import quick_config
 from p2p.training.reward_function import best_docstring, parse_docstring
 
@@ -323,7 +323,7 @@ def _planned(context: SessionContext, number: int) -> IterationPlan:
     start = ""
     if revision is not None and revision.warm_start:
         try:
-            start = start_policy(context, revision.based_on, base)
+            start = start_of(context, revision.based_on, base, revision.reward_code)
         except ValueError as error:
             notes.append(f"warm_start: {error}")
     changed = {

@@ -1,47 +1,96 @@
-"""Training that goes on from the policy of an earlier iteration."""
+"""Training that continues an earlier iteration's.
+
+PPO starts from the judged policy, with whatever reward. SAC learns from past steps as well, which
+are in no policy's file: it continues from the state that the run left, with the same reward.
+"""
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from p2p import files
 from p2p.records.iteration_record import IterationRecord
 from p2p.session.endings import TrainingUnavailable
-from p2p.training.checkpoints import checkpoint_dir, environment_widths
+from p2p.training.checkpoints import FILE_NAME, ResumeError, checkpoint_dir, environment_widths
 from p2p.training.policies.network import NetworkShape
 from p2p.training.policies.policy import Policy, PolicyFileError
 from p2p.training.worker import choose_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
 
     from p2p.config import TrainConfig
+    from p2p.records.iteration_record import SessionRecord
     from p2p.session.context import SessionContext
 
+LENGTH = frozenset({"total_timesteps", "iteration_id", "num_threads"})
+"""What may differ between a run and the one that continues it."""
 
-def start_policy(context: SessionContext, iteration: int, config: TrainConfig) -> str:
-    """The judged policy of an iteration, as a path below the session's folder.
 
-    Raises ValueError where there is none that this configuration could train on from.
+def start_of(context: SessionContext, iteration: int, config: TrainConfig, reward_code: str) -> str:
+    """The judged policy of an iteration, or the state of its run, as a path below the session's.
+
+    Raises ValueError where there is none that this configuration and reward could start from.
     """
     record = context.session.iteration(iteration)
     best = record.best_run.read()
     if best is None:
         raise ValueError(f"iteration {iteration} has no judged policy")
-    folder = checkpoint_dir(IterationRecord(record.path / best.run_id), best.step)
-    path = folder / "policy.safetensors"
-    try:
-        policy = Policy.load(path)
-    except (OSError, PolicyFileError) as error:
-        raise ValueError(f"the policy of iteration {iteration} cannot be read: {error}") from error
-    if problem := _misfit(policy, config):
+    run = IterationRecord(record.path / best.run_id)
+    if config.algorithm == "sac":
+        own = {"seed", *(name for entry in context.loop.configs for name in entry.params)}
+        path, problem = run.work_dir / FILE_NAME, _discontinuity(run, config, reward_code, own)
+    else:
+        path = checkpoint_dir(run, best.step) / "policy.safetensors"
+        try:
+            problem = _misfit(Policy.load(path), config)
+        except (OSError, PolicyFileError) as error:
+            problem = f"the policy of iteration {iteration} cannot be read: {error}"
+    if problem:
         raise ValueError(problem)
     return str(path.relative_to(context.session.path))
 
 
+def place_start(
+    context: SessionContext,
+    source: str,
+    runs: Iterable[tuple[IterationRecord, TrainConfig]],
+    reward_code: str,
+) -> None:
+    """Lay what training starts from into the folders that it fits; a run that has begun is left.
+
+    Raises TrainingUnavailable where it cannot be read any more.
+    """
+    path = context.session.path / source
+    try:
+        if path.name == FILE_NAME:
+            _continue(path, runs, reward_code)
+        else:
+            _place_policy(path, runs)
+    except (OSError, PolicyFileError, ResumeError) as error:
+        raise TrainingUnavailable(f"what training is to start from is gone: {error}") from error
+
+
+def forget_states(session: SessionRecord) -> None:
+    """Remove what a session that has ended does not continue from."""
+    for iteration in session.iteration_records():
+        for run in iteration.runs():
+            shutil.rmtree(run.work_dir, ignore_errors=True)
+
+
+def _place_policy(path: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]]) -> None:
+    data = path.read_bytes()
+    policy = Policy.from_bytes(data, path.name)
+    for run, config in runs:
+        if not run.start_policy_path.exists() and not _misfit(policy, config):
+            files.write_bytes(run.start_policy_path, data)
+
+
 def _misfit(policy: Policy, config: TrainConfig) -> str:
     if config.algorithm != "ppo" or choose_backend(config) != "fast":
-        return "only PPO of the fast backend can start from a policy"
+        return "only PPO and SAC of the fast backend can continue a policy's training"
     widths = environment_widths(config.env_id, observe_time=config.observe_time)
     if policy.shape != NetworkShape.from_config(config, *widths):
         return "its network or its observation is another one"
@@ -50,21 +99,31 @@ def _misfit(policy: Policy, config: TrainConfig) -> str:
     return ""
 
 
-def place_start_policy(
-    context: SessionContext, source: str, runs: Iterable[tuple[IterationRecord, TrainConfig]]
+def _continue(
+    state: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]], reward_code: str
 ) -> None:
-    """Lay the policy into the folders of the runs that it fits; one that has begun is left.
+    """Continue a run with its own seed; with another one it would do the very same."""
+    from p2p.training.base_trainer import state_for
 
-    Raises TrainingUnavailable where it cannot be read any more.
-    """
-    path = context.session.path / source
-    try:
-        data = path.read_bytes()
-        policy = Policy.from_bytes(data, path.name)
-    except (OSError, PolicyFileError) as error:
-        raise TrainingUnavailable(
-            f"the policy that training is to start from is gone: {error}"
-        ) from error
+    earlier = IterationRecord(state.parent.parent)
     for run, config in runs:
-        if not run.start_policy_path.exists() and not _misfit(policy, config):
-            files.write_bytes(run.start_policy_path, data)
+        if run.config.exists() or _discontinuity(earlier, config, reward_code):
+            continue
+        run.work_dir.mkdir(parents=True, exist_ok=True)
+        state_for(config, reward_code, state.parent, run.work_dir, same_reward=True)
+
+
+def _discontinuity(
+    run: IterationRecord, config: TrainConfig, reward_code: str, own: Collection[str] = ()
+) -> str:
+    """Why a run of SAC cannot be continued so; `own` are fields that each run has its own of."""
+    before = run.config.read()
+    if before is None or not (run.work_dir / FILE_NAME).is_file():
+        return "the state of its training is gone"
+    if run.read_reward_source() != reward_code:
+        return "SAC has learnt from steps that another reward paid for"
+    ours, theirs = (each.model_dump(exclude={*LENGTH, *own}) for each in (config, before))
+    changed = [name for name, value in theirs.items() if value != ours[name]]
+    return (
+        f"SAC continues with the settings it had, but for {', '.join(changed)}" if changed else ""
+    )

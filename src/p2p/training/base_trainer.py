@@ -363,21 +363,24 @@ def fingerprint(config: TrainConfig, reward_code: str) -> str:
     return hashlib.sha256(f"{text}\n{reward_code}".encode()).hexdigest()
 
 
-def state_for(config: TrainConfig, reward_code: str, source: Path, target: Path) -> None:
-    """Let a run of another reward continue where this one stands; raises ResumeError.
+def state_for(
+    config: TrainConfig, reward_code: str, source: Path, target: Path, *, same_reward: bool = False
+) -> None:
+    """Let another run continue where this one stands; raises ResumeError.
 
     Args:
-        config: Of the other run; but for its name, the same.
+        config: Of the other run; but for its name and its length, the same.
         reward_code: Its reward, with the same terms.
         source: The folder with the state.
         target: The other run's.
+        same_reward: Whether this run has that reward, too.
     """
     saved = load_state(source)
     if saved is None:
         raise ResumeError(f"{source} has no state to continue from")
     arrays, meta = saved
-    # Past steps to learn from have the rewards of the one that took them.
-    arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
+    if not same_reward:  # past steps to learn from have the rewards of the one that took them
+        arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
     meta = {**meta, "fingerprint": fingerprint(config, reward_code)}
     step = int(meta["iteration"]) * config.batch_size
     adopt_state(target, save_state(target, step, arrays, meta))

@@ -264,7 +264,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
     "Ant": _quick(600_000, **_CAREFUL),
     "Hopper": _quick(400_000, **_BOLD),
     "Walker2d": _quick(600_000, **_BOLD),
-    "Humanoid": _sac(200_000),  # PPO does not learn to stand in a million steps
+    "Humanoid": _sac(300_000),  # PPO does not learn to stand in a million steps
     "HumanoidStandup": _sac(150_000),
     "Swimmer": _quick(400_000, gamma=0.9999, gae_lambda=0.98, log_std_init=0.0),
     "Reacher": _quick(200_000, gamma=0.95),

@@ -112,6 +112,8 @@ class RunOptions:
     """Train no further than to this step."""
     pause: bool = False
     """At `until` the run is not over: it waits, with its state, to be called again."""
+    keep_state: bool = False
+    """Leave the state of a completed run, so that another can train it longer."""
 
 
 def run_training(
@@ -194,7 +196,10 @@ def _run(run: _Run) -> TrainSummary:
         return summary
     record.save_summary(summary)
     record.set_status("completed")
-    shutil.rmtree(record.work_dir, ignore_errors=True)
+    if run.options.keep_state:
+        forget_leftovers(record.work_dir)
+    else:
+        shutil.rmtree(record.work_dir, ignore_errors=True)
     return summary
 
 

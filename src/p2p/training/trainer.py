@@ -150,6 +150,8 @@ class LocalTrainer:
             flags += ("--unsafe-local",) if self.unsafe_local else ()
             flags += () if until is None else ("--until", str(until))
             flags += ("--pause",) if pause else ()
+            # What SAC has learnt from is not in its policy's file.
+            flags += ("--keep-state",) if any(c.algorithm == "sac" for c, _ in runs) else ()
             progress = {name: 1.0 for name in codes if name not in problems}
             progress |= {run.iteration_id: 0.0 for run in waiting}
             self._run(_Batch(codes, iteration_dir, flags, waiting, progress, problems))

@@ -61,6 +61,7 @@ def judged(
 def cheetah(prompt: str, speed: Any) -> tuple[float, dict[str, Any]]:
     """A cheetah that goes at this speed."""
     columns = episode("HalfCheetah-v5", 1000, x_velocity=np.broadcast_to(speed, 1000))
+    columns["body_velocity"][..., 0] = columns["x_velocity"][:, None]
     return judged(prompt, "HalfCheetah-v5", columns)
 
 

@@ -323,7 +323,8 @@ def test_leaving_costs_where_the_policy_notices_it() -> None:
     assert set(cost.criteria) == served
     assert cost.weight > 2 * understood["ground_speed"].weight  # in place was asked for
     standing = terms_for("stand still", "Ant-v5")
-    assert standing["ground_speed"].weight > standing["drift"].weight > 0
+    assert "drift" not in standing
+    assert "stays_near_where_it_began" in standing["ground_speed"].criteria
 
 
 def test_an_agent_that_trembles_in_time_with_the_steps_has_not_flipped() -> None:
@@ -689,7 +690,7 @@ def test_the_front_of_one_that_lies_on_its_back_points_up_until_it_is_turned_ove
 
 def test_a_posture_within_a_band_is_paid_for_much_better_than_standing() -> None:
     height = terms_for("crouch and hold it", "Humanoid-v5")["height"]
-    standing = 1.4
+    standing = 1.28  # as trained ones do; at the start it is higher
     assert 1.0 < height.target < 1.2
     assert standing - height.target > height.scale
 

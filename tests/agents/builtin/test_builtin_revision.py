@@ -115,6 +115,15 @@ def test_what_went_wrong_decides_what_is_changed(situation) -> None:
         assert "Goes forward" in proposal.diagnosis
 
 
+def test_sac_continues_what_still_rises_with_the_very_same_reward() -> None:
+    sac = {**TUNABLE, "replay_batch_size": 256}
+    fields = {"failure_tags": FELL, "still_improving": True, "hyperparameters": sac}
+    proposal = revise(request({"does_not_end_early": 0.2}, **fields))
+    assert (proposal.rule, proposal.warm_start) == ("train_longer", True)
+    assert proposal.reward_code == CODE
+    assert proposal.hp_changes == {"total_timesteps": 2 * TUNABLE["total_timesteps"]}
+
+
 def test_it_goes_back_to_the_best_when_the_last_was_worse() -> None:
     worse = CODE.replace("Hop forward", "Something else")
     history = (past(1, 0.7), past(2, 0.3, 1, changes="alive 1 to 9"))

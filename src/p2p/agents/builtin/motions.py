@@ -66,7 +66,7 @@ def _never_falls(builder: CriteriaBuilder, _: Goal) -> None:
 def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     """An agent that works hard sways, so where it is counts more than how it moves."""
     return (
-        Limit("Stays in place", "mean", "drift", (1.0, "length"), category, weight),
+        Limit("Stays in place", "mean", "drift", (0.6, "length"), category, weight),
         Limit("Does not travel", "mean", "ground_speed", (0.15, "pace"), "stability", 0.2),
     )
 
@@ -81,7 +81,11 @@ KEEPS_ITS_DIRECTION = Limit(
 SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
 
 
-STILL = Limit("Holds still", "mean", "parts_speed", (0.06, "pace"), weight=0.3)
+STILL = (
+    Limit("Holds still", "mean", "parts_speed", (0.06, "pace")),
+    # One that works its joints all the time to stay up wanders off.
+    replace(CALM, category="posture", weight=0.75),
+)
 OFF_ITS_BACK = Row("Is not on its back", "share", "tilt", 0.9, weight=0.5, high=UPSIDE_DOWN)
 
 
@@ -339,7 +343,7 @@ def _stand(builder: CriteriaBuilder, _: Goal) -> None:
         return
     if "ground_speed" not in builder.quantities:
         builder.add(Limit("Holds still", "mean", "joint_speed", 0.3))
-    builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), STILL)
+    builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *STILL)
     if not builder.window[0]:  # later, it is no longer where it began
         near = Row("Stays near where it began", "share", "drift", 0.9, weight=0.3,
                    high=(0.4, "length"))  # fmt: skip
@@ -347,7 +351,6 @@ def _stand(builder: CriteriaBuilder, _: Goal) -> None:
     if not builder.tumbling:  # one that rears is not level
         builder.add(*upright(0.6))
     not_fallen(builder)
-    builder.add(CALM)
 
 
 def _get_up(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -582,7 +585,7 @@ RULES: Mapping[str, Rule] = {
     "crouch": _rows(
         Row("Crouches", "share", "height", 0.7, low=(0.35, "alive"), high=(0.85, "allowed")),
         Limit("Stays where it is", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
-        *upright(0.8, "posture", 0.3),
+        *upright(0.8),  # or it bends over, and falls
         CALM,
         needs="height",
         cannot="crouch",

@@ -119,6 +119,16 @@ class RevisionCase:
         return not set(tags).isdisjoint(self.request.failure_tags)
 
     @property
+    def learns_from_past_steps(self) -> bool:
+        """As SAC does, not PPO."""
+        return "replay_batch_size" in self.settings
+
+    @property
+    def is_rising(self) -> bool:
+        """Whether it was judged while it was still getting better."""
+        return bool(self.request.still_improving) and self.request.score is not None
+
+    @property
     def curve_fell(self) -> bool:
         """The return went down after its peak."""
         curve = [value for _, value in self.request.learning_curve]
@@ -270,6 +280,13 @@ RULES: tuple[Rule, ...] = (
         tuple(_again(factor) for factor in islice(_steps_away(_NUDGE), _DISTANCES)),
     ),
     Rule(
+        LONGER,
+        "more training of the same policy, because the return was still rising",
+        # With another reward it could not continue where it stands.
+        lambda case: case.is_rising and case.learns_from_past_steps,
+        (Try(settings=(_LONGER,)),),
+    ),
+    Rule(
         "stay_up",
         "staying up counts more, because it fell",
         lambda case: case.tagged("fell", "early_end", "unstable") and case.cannot_stay_up,
@@ -284,7 +301,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         LONGER,
         "more training of the same policy, because the return was still rising",
-        lambda case: bool(case.request.still_improving) and case.request.score is not None,
+        lambda case: case.is_rising,
         (Try("unmet task", 1.5, (_LONGER,)), Try(settings=(_LONGER,))),
     ),
     Rule(

@@ -187,7 +187,7 @@ def with_criteria(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]])
 
 
 def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
-    """Let a cost that a policy cannot notice be charged on what it notices, if that is lighter.
+    """Charge a cost that a policy cannot notice on what it notices, where that is a term too.
 
     How far an agent is from its start, which it does not observe, says nothing about what to do;
     its speed does.
@@ -195,11 +195,11 @@ def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> li
     left = list(terms)
     for term in terms:
         through = quantities[term.quantity].felt_as if term.quantity else ""
+        like = (through, term.shape, term.window)
         for place, other in enumerate(left):
-            like = (through, term.shape, term.window)
-            if (other.quantity, other.shape, other.window) == like and other.weight < term.weight:
-                ids = (*other.criteria, *term.criteria)
-                left[place] = other.model_copy(update={"weight": term.weight, "criteria": ids})
+            if through and (other.quantity, other.shape, other.window) == like:
+                weight, ids = other.weight + term.weight, (*other.criteria, *term.criteria)
+                left[place] = other.model_copy(update={"weight": weight, "criteria": ids})
                 left.remove(term)
                 break
     return left
@@ -292,7 +292,7 @@ def _shape(
     elif aim is not None:
         scale = max(abs(aim), 3 * abs(t) if measure.stat == "miss" else _LEAST_SCALE)
         if measure.low is not None and measure.high is not None:
-            scale = 1.5 * (measure.high - measure.low)  # outside of the band must be felt
+            scale = measure.high - measure.low  # or one that stands would be paid for crouching
         if quantity.span is not None:  # from far away as well
             scale = quantity.span / 3
         if not aim and quantity.unit == "rad/s":  # every stride turns it to and fro
