@@ -418,7 +418,10 @@ SAC = {"algorithm": "sac", "replay_batch_size": 16, "replay_size": 10_000, "net_
     [
         ({"reward_code": reward(1.0), "hp_changes": {"total_timesteps": 1024}}, ""),
         ({"hp_changes": {"total_timesteps": 1024}}, "steps that another reward paid for"),
-        ({"reward_code": reward(1.0), "hp_changes": {"gamma": 0.9}}, "but for gamma"),
+        (
+            {"reward_code": reward(1.0), "hp_changes": {"gamma": 0.9}},
+            "the same settings, not gamma",
+        ),
     ],
     ids=["longer", "another reward", "other settings"],
 )

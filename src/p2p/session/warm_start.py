@@ -124,6 +124,4 @@ def _discontinuity(
         return "SAC has learnt from steps that another reward paid for"
     ours, theirs = (each.model_dump(exclude={*LENGTH, *own}) for each in (config, before))
     changed = [name for name, value in theirs.items() if value != ours[name]]
-    return (
-        f"SAC continues with the settings it had, but for {', '.join(changed)}" if changed else ""
-    )
+    return f"SAC continues only with the same settings, not {', '.join(changed)}" if changed else ""
