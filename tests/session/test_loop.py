@@ -406,7 +406,9 @@ def test_a_policy_to_start_from_that_is_gone_ends_the_session_with_its_name(
     session: Made, trained: Path
 ) -> None:
     context = context_of(session(), {}, trained)
-    with pytest.raises(TrainingUnavailable, match=r"is gone: .*iter_1/none.safetensors"):
+    with pytest.raises(
+        TrainingUnavailable, match=r"cannot start from iter_1/none.safetensors: .*No such"
+    ):
         place_start(context, "iter_1/none.safetensors", [], reward(1.0))
 
 

@@ -113,6 +113,14 @@ def test_a_run_that_is_trained_longer_is_as_one_that_was_long_from_the_start(who
     assert all(np.array_equal(longer[name], expected[name]) for name in longer)
 
 
+@pytest.mark.parametrize("iteration", [4, -1, "2", None], ids=["its end", "before", "text", "none"])
+def test_a_state_with_nothing_left_to_train_is_not_continued(whole, tmp_path, iteration):
+    arrays, meta = load_state(whole[0])
+    adopt_state(tmp_path, save_state(tmp_path, 0, arrays, {**meta, "iteration": iteration}))
+    with pytest.raises(ResumeError, match="nothing is left to be trained"):
+        state_for(CONFIG, REWARD, tmp_path, tmp_path / "longer", same_reward=True)
+
+
 def test_the_saved_policy_is_the_squashed_mean_of_the_averaged_actor(whole):
     folder, _ = whole
     policy = Policy.load(folder / "policy_1024.safetensors")

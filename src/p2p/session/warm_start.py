@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.session.context import SessionContext
 
-LENGTH = frozenset({"total_timesteps", "iteration_id", "num_threads"})
+MAY_DIFFER = frozenset({"total_timesteps", "iteration_id", "num_threads"})
 """What may differ between a run and the one that continues it."""
 
 
@@ -61,7 +61,7 @@ def place_start(
 ) -> None:
     """Lay what training starts from into the folders that it fits; a run that has begun is left.
 
-    Raises TrainingUnavailable where it cannot be read any more.
+    Raises TrainingUnavailable where it cannot be read any more, or there is no room for a copy.
     """
     path = context.session.path / source
     try:
@@ -70,7 +70,7 @@ def place_start(
         else:
             _place_policy(path, runs)
     except (OSError, PolicyFileError, ResumeError) as error:
-        raise TrainingUnavailable(f"what training is to start from is gone: {error}") from error
+        raise TrainingUnavailable(f"training cannot start from {source}: {error}") from error
 
 
 def forget_states(session: SessionRecord) -> None:
@@ -122,6 +122,6 @@ def _discontinuity(
         return "the state of its training is gone"
     if run.read_reward_source() != reward_code:
         return "SAC has learnt from steps that another reward paid for"
-    ours, theirs = (each.model_dump(exclude={*LENGTH, *own}) for each in (config, before))
+    ours, theirs = (each.model_dump(exclude={*MAY_DIFFER, *own}) for each in (config, before))
     changed = [name for name, value in theirs.items() if value != ours[name]]
     return f"SAC continues only with the same settings, not {', '.join(changed)}" if changed else ""

@@ -382,7 +382,10 @@ def state_for(
     if not same_reward:  # past steps to learn from have the rewards of the one that took them
         arrays = {name: array for name, array in arrays.items() if not name.startswith("replay/")}
     meta = {**meta, "fingerprint": fingerprint(config, reward_code)}
-    step = int(meta["iteration"]) * config.batch_size
+    iteration = meta.get("iteration")
+    if not isinstance(iteration, int) or not 0 <= iteration < config.num_iterations:
+        raise ResumeError(f"{source.name} holds a state with which nothing is left to be trained")
+    step = iteration * config.batch_size
     adopt_state(target, save_state(target, step, arrays, meta))
 
 

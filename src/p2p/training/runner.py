@@ -61,6 +61,9 @@ WORKER_MODULE = "p2p.training.worker"
 WORKER_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
 """XLA's CPU client reads NPROC when it starts: more than one thread makes an update of a small
 network slower and burns a second core."""
+SAC_ENVIRONMENT = {**WORKER_ENVIRONMENT, "NPROC": "2"}
+"""Its updates are large enough for a second thread. Always two, on any number of cores: an update
+of a wide network rounds differently with another number."""
 HEARTBEAT_S = 5.0
 TICK_S = 0.5
 ON_THE_WAY = ("median",)
@@ -304,7 +307,7 @@ class _Run:
             readable=engine.readable if compiled is None else (compiled,),
             import_paths=own_folders(),
             env={
-                **WORKER_ENVIRONMENT,
+                **(SAC_ENVIRONMENT if self.config.algorithm == "sac" else WORKER_ENVIRONMENT),
                 **({} if compiled is None else reading(compiled)),
                 **engine.env,
             },

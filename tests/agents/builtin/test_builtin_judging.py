@@ -77,6 +77,18 @@ def test_running_beats_walking_beats_standing_beats_going_back() -> None:
         assert tag in reply["failure_tags"]
 
 
+def test_only_what_meets_its_threshold_is_called_met() -> None:
+    criteria = write_criteria(IntentRequest(prompt="run forward fast", env_id="HalfCheetah-v5"))
+    asked = max(c.threshold for c in criteria.criteria if c.unit == "m/s")
+    _, near = cheetah("run forward fast", 0.95 * asked)
+    scores = {name: entry["score"] for name, entry in near["criteria"].items()}
+    missed = [name for name, score in scores.items() if score < 1]
+    assert missed
+    assert min(scores.values()) > 0.8
+    assert all(name in near["diagnosis"] for name in missed)
+    assert cheetah("run forward fast", 1.01 * asked)[1]["diagnosis"] == "every criterion is met"
+
+
 def test_standing_is_best_at_standing_still() -> None:
     still, (moved, reply) = cheetah("stand still", 0.0)[0], cheetah("stand still", 2.0)
     assert still == pytest.approx(1.0)

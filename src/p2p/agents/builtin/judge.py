@@ -91,7 +91,7 @@ def judge_fn(trajectory, summary):
     lived = (step[-1] + 1.0) / horizon
     dt = float(summary.get("dt") or 0.0)
     series = measured(trajectory)
-    results, tags, failed = {}, [], []
+    results, tags, missed = {}, [], []
     for name, stat, better, threshold, zero, low, high, first, last, tag in CRITERIA:
         values = np.asarray(series[name], dtype=float)
         inside = (step >= first * horizon) & (step < last * horizon)
@@ -149,8 +149,8 @@ def judge_fn(trajectory, summary):
         elif done < 0.99 and stat != "lasting":
             evidence += "; only %.0f %% of the time was used" % (100 * done)
         results[name] = {"score": score, "value": value, "evidence": evidence}
-        if score < 0.8:
-            failed.append((score, name, evidence))
+        if earned < 1.0 or score < 0.8:
+            missed.append((score, name, evidence))
         if earned < 0.8:
             if signed is None or tag != "speed":
                 tags.append(tag_for(tag, value, threshold, better))
@@ -160,10 +160,11 @@ def judge_fn(trajectory, summary):
         results[name] = {"score": None, "value": None, "evidence": "cannot be measured here"}
     if lived < 0.95:
         tags.append("early_end")
-    if any(first > 0 for *_, first, _, _ in CRITERIA) and failed and len(failed) < len(CRITERIA):
+    poor = sum(score < 0.8 for score, _, _ in missed)
+    if any(first > 0 for *_, first, _, _ in CRITERIA) and 0 < poor < len(CRITERIA):
         tags.append("incomplete")
-    failed.sort()
-    diagnosis = "; ".join("%s: %s" % (name, evidence) for _, name, evidence in failed)
+    missed.sort()
+    diagnosis = "; ".join("%s: %s" % (name, evidence) for _, name, evidence in missed)
     return {
         "criteria": results,
         "diagnosis": diagnosis or "every criterion is met",

@@ -198,7 +198,8 @@ def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> li
         like = (through, term.shape, term.window)
         for place, other in enumerate(left):
             if through and (other.quantity, other.shape, other.window) == like:
-                weight, ids = other.weight + term.weight, (*other.criteria, *term.criteria)
+                weight = round(other.weight + term.weight, 4)
+                ids = (*other.criteria, *term.criteria)
                 left[place] = other.model_copy(update={"weight": weight, "criteria": ids})
                 left.remove(term)
                 break
