@@ -72,7 +72,9 @@ def test_the_reward_for_cart_poles_is_called_once_per_batch() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("name", ["own_reward", "own_environment", "cluster"])
+@pytest.mark.parametrize(
+    "name", ["own_reward", "own_environment", pytest.param("cluster", marks=pytest.mark.slow)]
+)
 def test_an_example_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
     runtime = tmp_path / "runtime"  # cores and a scheduler of its own
     runtime.mkdir(mode=0o700)

@@ -25,7 +25,7 @@ from p2p.session.request import loop_config
 from p2p.session.run_session import create_session, open_config
 from p2p.session.steering import give_feedback
 from p2p.session.stopping import StopSwitch, worked_s
-from p2p.session.warm_start import place_start
+from p2p.session.warm_start import place_start, start_of
 from p2p.training.hp_presets import quick_config
 from p2p.training.runner import RunOptions, run_training
 
@@ -415,35 +415,26 @@ def test_a_policy_to_start_from_that_is_gone_ends_the_session_with_its_name(
 SAC = {"algorithm": "sac", "replay_batch_size": 16, "replay_size": 10_000, "net_arch": (8,)}
 
 
-@pytest.mark.parametrize(
-    ("script", "why"),
-    [
-        ({"reward_code": reward(1.0), "hp_changes": {"total_timesteps": 1024}}, ""),
-        ({"hp_changes": {"total_timesteps": 1024}}, "steps that another reward paid for"),
-        (
-            {"reward_code": reward(1.0), "hp_changes": {"gamma": 0.9}},
-            "the same settings, not gamma",
-        ),
-    ],
-    ids=["longer", "another reward", "other settings"],
-)
-def test_sac_continues_its_training_with_the_same_reward_and_settings(
-    tmp_path: Path, script: dict[str, Any], why: str
-) -> None:
+def test_sac_continues_its_training_with_the_same_reward_and_settings(tmp_path: Path) -> None:
     loop = loop_config(TINY.env_id, train=TINY.with_updates(**SAC), videos=False, max_iterations=2)
     made = create_session("balance the pole", loop, session_id="session_a", runs_dir=tmp_path)
-    result = run_loop(context_of(made, {"warm_start": True, **script}))
+    script = {"reward_code": reward(1.0), "hp_changes": {"total_timesteps": 1024}}
+    context = context_of(made, {"raises": {"revise 1": ["RateLimited"]}})
+    assert run_loop(context).status == "rate_limited"
+    config = made.iteration(1).runs()[0].config.read()
+    assert config is not None
+    with pytest.raises(ValueError, match="steps that another reward paid for"):
+        start_of(context, 1, config, reward(2.0))
+    with pytest.raises(ValueError, match="the same settings, not gamma"):
+        start_of(context, 1, config.with_updates(gamma=0.9), reward(1.0))
+    result = run_loop(context_of(made, {"warm_start": True, **script}), resume=True)
     assert result.status == "max_iterations"
     plan = made.iteration(2).plan.read()
     assert plan is not None
+    assert plan.start_policy == "iter_1/base_seed_1/work/resume.safetensors"
     first, second = (made.iteration(number).runs()[0] for number in (1, 2))
     steps = [row["global_step"] for row in second.parse_scalars()[0]]
-    if why:
-        assert (plan.start_policy, steps[0]) == ("", 128)
-        assert any(why in note for note in plan.notes)
-    else:
-        assert plan.start_policy == "iter_1/base_seed_1/work/resume.safetensors"
-        assert steps == [*range(384, 1025, 128)]
+    assert steps == [*range(384, 1025, 128)]
     assert not first.work_dir.exists()
     assert not second.work_dir.exists()
 

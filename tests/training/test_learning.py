@@ -17,10 +17,11 @@ from p2p.training.base_trainer import TrainContext
 @pytest.mark.parametrize(
     ("reward", "by_chance", "learned", "options"),
     [
-        (
+        pytest.param(
             "invertedpendulum_balance", 30, 150,
             {"num_envs": 8, "num_steps": 64, "num_minibatches": 8, "gamma": 0.98,
              "total_timesteps": 20_000, "max_episode_steps": 200},
+            marks=pytest.mark.slow,
         ),
         (
             "swimmer_default", 10, 18,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -67,6 +68,26 @@ def test_a_run_leaves_policies_curves_videos_and_trajectories(trained_run: Itera
             assert stream.codec_context.name == "h264"
             assert sum(1 for _ in video.decode(stream)) >= 20
     assert not record.work_dir.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_wide_network_of_sac_is_the_same_on_any_number_of_cores(
+    tmp_path: Path, small_config: TrainConfig, batched_reward: str
+) -> None:
+    config = small_config.with_updates(algorithm="sac", net_arch=(256, 256), replay_size=10_000)
+    cores = os.sched_getaffinity(0)
+    policies = []
+    for some in ({min(cores)}, cores):
+        record = IterationRecord(tmp_path / str(len(some)))
+        os.sched_setaffinity(0, some)
+        try:
+            run_training(config, batched_reward, record, options=QUIET)
+        finally:
+            os.sched_setaffinity(0, cores)
+        step = record.checkpoints_dir / "step_1024"
+        policies.append((step / "policy.safetensors").read_bytes())
+    assert policies[0] == policies[1]
 
 
 def test_folders_of_other_names_are_no_checkpoints_and_stay(tmp_path: Path) -> None:
