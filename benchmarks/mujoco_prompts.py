@@ -191,7 +191,7 @@ def report(rows: list[Row], notes: list[str]) -> str:
     disputed = [
         f"{row['env_id']}: {row['prompt']} (seed {row['seed']}): {kind}; {row['measured']}"
         for row in rows
-        if row["outcome"] != "not_confirmed"
+        if row["outcome"] != "unverified"
         for kind in ("false pass" if row["outcome"] == "passed" else "false fail",)
         if (row["outcome"] == "passed") != row["truth"]
     ]

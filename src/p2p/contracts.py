@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
 from p2p.config import JudgeStrategy as JudgeStrategy
 from p2p.config import LoopConfig
@@ -27,6 +27,7 @@ StatusLiteral = Literal[
     "paused",
     "completed",
     "passed",
+    "unverified",
     "failed",
     "error",
     "cancelled",
@@ -198,7 +199,10 @@ class Criterion(Record):
     weight: Annotated[float, Field(gt=0, le=1)]
     """Against the other criteria; they need not sum to one."""
     category: Category
-    """`task` is what was asked for, and no pass without it; the others are how it is done."""
+    """`task` is what was asked for; the others are how it is done."""
+    soft_reason: Annotated[str, Field(max_length=200)] = ""
+    """Why missing it does not keep a policy from passing: it only moves the score. Empty: the
+    criterion is hard."""
     visual: bool = False
     """Only who looks at the videos judges it; its value is the share to which it is met."""
     event: Annotated[str, Field(max_length=TITLE)] = ""
@@ -230,8 +234,13 @@ class Criterion(Record):
         )
 
     @property
+    def hard(self) -> bool:
+        """Whether there is no pass without it."""
+        return not self.soft_reason
+
+    @property
     def target(self) -> str:
-        """`≥ 3 m/s`."""
+        """`≥ 3 m/s`; of an event `never`, or how often at most."""
         if self.event and self.threshold < 1:
             return "never"
         sign = {"at_least": "≥", "at_most": "≤"}[self.comparison]
@@ -271,6 +280,8 @@ class Intent(Record):
     unused_words: tuple[str, ...] = ()
     """What in the prompt no criterion covers."""
     note: str = ""
+    assumptions: tuple[str, ...] = ()
+    """What the prompt leaves open and the criteria settle, such as which leg waves."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Settings of the first iteration's training that the task needs."""
     author: str
@@ -282,8 +293,11 @@ class Intent(Record):
         ids = [criterion.id for criterion in criteria]
         if twice := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"criteria with the same id: {', '.join(twice)}")
-        if not any(criterion.category == "task" for criterion in criteria):
+        task = [criterion for criterion in criteria if criterion.category == "task"]
+        if not task:
             raise ValueError("no criterion has the category `task`: nothing is asked for")
+        if not any(criterion.hard for criterion in task):
+            raise ValueError("every `task` criterion is soft: then any policy would pass")
         return criteria
 
     @property
@@ -437,6 +451,7 @@ class JudgmentResult(Record):
     intent_score: Score | None
     """0 to 1; None when no judge could judge, which is not a zero."""
     passed: bool = False
+    """Every hard criterion is met, and no failure is tagged."""
     diagnosis: str = ""
     failure_tags: tuple[str, ...] = ()
     strategy: JudgeStrategy = "code"
@@ -453,6 +468,21 @@ class JudgmentResult(Record):
     """Judges that were asked for and could not judge, and why."""
     amendments: tuple[str, ...] = ()
     """What the arbiter found the code judge to measure wrongly."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stored_pass_with_tags_is_none(cls, data: Any, info: ValidationInfo) -> Any:
+        """Version 0.1.0 wrote passes with failure tags: read from a file, such is no pass."""
+        stored = info.mode == "json" and isinstance(data, dict)
+        if stored and data.get("passed") and data.get("failure_tags"):
+            return {**data, "passed": False}
+        return data
+
+    @model_validator(mode="after")
+    def _pass_has_no_failure_tag(self) -> Self:
+        if self.passed and self.failure_tags:
+            raise ValueError(f"passed, with the failure tags {', '.join(self.failure_tags)}")
+        return self
 
 
 LessonTier = Literal["HARD", "STRONG", "SOFT", "RETIRED"]

@@ -279,7 +279,7 @@ def test_a_case_whose_ground_truth_says_no_says_so_in_its_session(
     assert shown["ground_truth"]["passed"] is False
     assert shown["ground_truth"]["truth"] == "reach_gap"
     (case,) = client.get(f"/api/benchmarks/{made.benchmark_id}/cases").json()
-    assert (case["state"], case["passed"], case["true_pass"]) == ("not_confirmed", None, False)
+    assert (case["state"], case["passed"], case["true_pass"]) == ("unverified", None, False)
 
 
 @pytest.mark.usefixtures("no_scheduler")

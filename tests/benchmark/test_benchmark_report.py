@@ -171,7 +171,7 @@ def test_spearman_ranks_ties_in_the_middle() -> None:
     assert spearman([1, 1, 1], [1, 2, 3]) is None
 
 
-def test_a_pass_with_words_that_nobody_checked_is_not_confirmed_and_claims_nothing(
+def test_a_pass_with_words_that_nobody_checked_is_unverified_and_claims_nothing(
     tmp_path: Path,
 ) -> None:
     cases = (a_case(0, **REACHED), a_case(1, **STILL), a_case(2, **REACHED))
@@ -181,13 +181,13 @@ def test_a_pass_with_words_that_nobody_checked_is_not_confirmed_and_claims_nothi
     end_case(folder, 2, "max_iterations", 0.3, policy=IDLE, unchecked=("left",))
     report = make_report(made, folder)
     assert [case.outcome for case in report.cases] == [
-        "not_confirmed", "not_confirmed", "not_passed",
+        "unverified", "unverified", "not_passed",
     ]  # fmt: skip
     assert (report.overall.judged.passed, report.overall.judged.total) == (0, 3)
-    assert (report.overall.not_confirmed, report.overall.true.passed) == (2, 1)
+    assert (report.overall.unverified, report.overall.true.passed) == (2, 1)
     agreement = report.agreement
     assert (agreement.compared, agreement.agreed, agreement.false_passes) == (1, 1, ())
-    assert agreement.not_confirmed == (0, 1)
+    assert agreement.unverified == (0, 1)
     for text in (markdown(report), report_page(report)):
-        assert "not confirmed" in text
+        assert "unverified" in text
         assert "left, side" in text

@@ -28,6 +28,6 @@ test("a case without a verdict is neither passed nor not passed", () => {
 });
 
 test("a case that ended without a verdict is over, too", () => {
-  const states = ["passed", "not_confirmed", "error", "running", "waiting"] as const;
+  const states = ["passed", "unverified", "error", "running", "waiting"] as const;
   expect(states.map((state) => isOver({ state }))).toEqual([true, true, true, false, false]);
 });

@@ -87,7 +87,7 @@ const TONES: Record<string, Tone> = {
   passed: "good", completed: "good", gate_passed: "good", succeeded: "good", done: "good",
   running: "busy", pending: "busy", queued: "busy", starting: "busy",
   paused: "warn", max_iterations: "warn", budget_exhausted: "warn", time_exhausted: "warn",
-  rate_limited: "warn", stale: "warn", not_passed: "warn", not_confirmed: "warn", incomplete: "warn",
+  rate_limited: "warn", stale: "warn", not_passed: "warn", unverified: "warn", incomplete: "warn",
   cancelled: "quiet", unknown: "quiet", skipped: "quiet", waiting: "quiet", unfinished: "quiet", not_run: "quiet",
 };
 

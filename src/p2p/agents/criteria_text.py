@@ -18,6 +18,7 @@ _HEAD = """\
 # comparison: at_least or at_most. weight: above 0, at most 1.
 # event: what must not happen, in the past tense ("fell"): it is counted, in the worst episode.
 # category: task, gait, posture, dynamics, stability or efficiency.
+# soft_reason: why missing it does not keep a policy from passing; "" where it must be met.
 """
 
 

@@ -77,6 +77,7 @@ def elicit(
         criteria=proposal.criteria,
         unused_words=proposal.unused_words,
         note=proposal.note,
+        assumptions=proposal.assumptions,
         training=proposal.training,
         author=answer.model,
     )
@@ -100,8 +101,8 @@ def check_proposal(proposal: IntentProposal, *, pictures: bool = False) -> None:
     if not pictures and any(criterion.visual for criterion in criteria):
         wrong.append("`visual` is true, but nobody looks at pictures: measure a number instead")
     wrong += [f"training: {text}" for text in TrainConfig().tuning_problems(proposal.training)]
-    if not any(criterion.category == "task" for criterion in criteria):
-        wrong.append("no criterion has the category `task`; at least one must")
+    if not any(criterion.category == "task" and criterion.hard for criterion in criteria):
+        wrong.append("no hard criterion has the category `task`; at least one must")
     if wrong:
         raise AskAgain("\n".join(wrong))
 

@@ -55,6 +55,8 @@ class IntentProposal(Record):
     criteria: tuple[Criterion, ...]
     unused_words: tuple[str, ...] = ()
     note: str = ""
+    assumptions: tuple[str, ...] = ()
+    """What the prompt leaves open, and how it is settled here."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Settings of TrainConfig that the task needs; those that the user has set count more."""
     refusal: str = ""

@@ -190,7 +190,7 @@ def _case(
         session_id=session_id,
         state=state,
         passed=report.outcome == "passed"
-        if report.finished and report.outcome != "not_confirmed"
+        if report.finished and report.outcome != "unverified"
         else None,
         true_pass=report.truly_passed,
         live_score=live_score(case_record(folder, number)) if working else None,

@@ -26,7 +26,7 @@ from p2p.files import read_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken, candidate_rows
 from p2p.records.session_view import IterationView, RunView, SessionView, training_left
-from p2p.records.statuses import RESUMABLE
+from p2p.records.statuses import FINAL, RESUMABLE
 from p2p.records.time_left import session_left
 from p2p.session.request import command_line, minutes_to_resume
 from p2p.session.steering import merge, pending_feedback
@@ -115,7 +115,7 @@ def _fields(source: object | None, *names: str) -> dict[str, Any]:
 
 def is_resumable(status: StatusLiteral, pending: Mapping[int, SteeringOrder]) -> bool:
     """Whether there is something left to do: after a pass, if feedback asks for more."""
-    if status == "passed":
+    if status in FINAL:
         scored = any(order.score is not None for order in pending.values())
         return scored or merge(SteeringTaken(), pending).wants_more
     return status in RESUMABLE

@@ -23,7 +23,7 @@ BENCHMARK_ID = re.compile(r"bm_(?:\d{8}_\d{6}_)?[0-9a-f]+")
 FILE = "benchmark.json"
 
 Mode = Literal["staged", "flat"]
-JUDGED: tuple[Outcome, ...] = ("passed", "not_confirmed", "not_passed")
+JUDGED: tuple[Outcome, ...] = ("passed", "unverified", "not_passed")
 FINISHED: tuple[Outcome, ...] = (*JUDGED, "error")
 """Counted in pass rates; the others are only named."""
 
@@ -133,8 +133,8 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
     view = SessionView(case_record(folder, number))
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
     outcome = STATUS[view.status].outcome
-    if outcome == "passed" and view.unchecked_words:
-        outcome = "not_confirmed"
+    if outcome == "passed" and view.unchecked_words:  # of a session before there was the status
+        outcome = "unverified"
     message = (view.result.message if view.result else "") or view.error
     return CaseStatus(
         case=benchmark.case(number),

@@ -66,8 +66,8 @@ class CaseReport(Record):
 
     @property
     def disputed(self) -> bool:
-        """Whether judge and ground truth differ; a pass that is not confirmed claims nothing."""
-        if self.truth is None or self.outcome == "not_confirmed":
+        """Whether judge and ground truth differ; a pass that is unverified claims nothing."""
+        if self.truth is None or self.outcome == "unverified":
             return False
         return (self.outcome == "passed") != self.truth.passed
 
@@ -89,7 +89,7 @@ class Group(Record):
     errors: int
     judged: Rate
     """By the session's own judges, of those that finished."""
-    not_confirmed: int
+    unverified: int
     """Passed by the judges, with words of the prompt that no criterion measures."""
     true: Rate
     """By the ground truth, of those that finished and have one."""
@@ -110,7 +110,7 @@ class Agreement(Record):
     false_passes: tuple[int, ...]
     """Numbers of the cases that passed and should not have."""
     false_fails: tuple[int, ...]
-    not_confirmed: tuple[int, ...]
+    unverified: tuple[int, ...]
     """Passed with something left unmeasured: compared with nothing."""
     rank_correlation: float | None
     """Spearman's, of the score and of how much of the truth's threshold is attained."""
@@ -217,7 +217,7 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
         finished=len(finished),
         errors=sum(case.outcome == "error" for case in finished),
         judged=_rate([case.outcome == "passed" for case in finished]),
-        not_confirmed=sum(case.outcome == "not_confirmed" for case in finished),
+        unverified=sum(case.outcome == "unverified" for case in finished),
         true=_rate(true),
         mean_score=mean(scores) if scores else None,
         iterations=mean([case.iterations for case in finished]),
@@ -238,7 +238,7 @@ def _rate(passed: Sequence[bool]) -> Rate:
 
 def _agreement(cases: Sequence[CaseReport]) -> Agreement:
     measured = [(case, case.truth) for case in cases if case.finished and case.truth is not None]
-    compared = [(case, truth) for case, truth in measured if case.outcome != "not_confirmed"]
+    compared = [(case, truth) for case, truth in measured if case.outcome != "unverified"]
     wrong = [(case, truth) for case, truth in compared if case.disputed]
     pairs = [(case.score, truth.attained) for case, truth in measured if case.score is not None]
     return Agreement(
@@ -246,7 +246,7 @@ def _agreement(cases: Sequence[CaseReport]) -> Agreement:
         agreed=len(compared) - len(wrong),
         false_passes=tuple(case.case.number for case, truth in wrong if not truth.passed),
         false_fails=tuple(case.case.number for case, truth in wrong if truth.passed),
-        not_confirmed=tuple(c.case.number for c in cases if c.outcome == "not_confirmed"),
+        unverified=tuple(c.case.number for c in cases if c.outcome == "unverified"),
         rank_correlation=spearman([pair[0] for pair in pairs], [pair[1] for pair in pairs]),
         correlated=len(pairs),
     )

@@ -19,7 +19,7 @@ from p2p.files import save_model, write_text
 
 OUTCOMES = {
     "passed": "passed",
-    "not_confirmed": "not confirmed",
+    "unverified": "unverified",
     "not_passed": "not passed",
     "error": "error",
     "unfinished": "not finished",
@@ -106,7 +106,7 @@ GROUP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
     "prompts": lambda group: str(group.cases),
     "finished": lambda group: str(group.finished),
     "passed (judge)": lambda group: rate(group.judged),
-    "not confirmed": lambda group: str(group.not_confirmed),
+    "unverified": lambda group: str(group.unverified),
     "ground-truth pass rate": lambda group: rate(group.true),
     "errors": lambda group: str(group.errors),
     "mean score": lambda group: _number(group.mean_score),
@@ -155,7 +155,7 @@ def _about(report: BenchmarkReport) -> list[str]:
             "further episodes of the final policy, in plain Gymnasium."
         ),
         (
-            "Not confirmed: the judges passed it, but no criterion measures some words of the "
+            "Unverified: the judges passed it, but no criterion measures some words of the "
             "prompt. It does not count as passed, and is not compared with the ground truth."
         ),
         (
@@ -184,7 +184,7 @@ def agreement(report: BenchmarkReport) -> list[str]:
         correlation,
         f"False passes (the judge passed, the ground truth is missed): {false_passes}.",
         f"False fails (the ground truth is met, the judge did not pass): {false_fails}.",
-        f"Not confirmed: {_names(report, counts.not_confirmed)}.",
+        f"Unverified: {_names(report, counts.unverified)}.",
     ]
 
 
@@ -278,7 +278,7 @@ def _tiles(report: BenchmarkReport) -> str:
     group = report.overall
     tiles = [
         ("passed (judge)", rate(group.judged)),
-        ("not confirmed", str(group.not_confirmed)),
+        ("unverified", str(group.unverified)),
         ("ground-truth pass rate", rate(group.true)),
         ("rank correlation", _number(report.agreement.rank_correlation)),
         ("minutes per prompt", f"{group.minutes:.1f}"),

@@ -308,7 +308,7 @@ def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
         for title, value in (
             ("finished", f"{group.finished} of {group.cases}, {group.errors} with an error"),
             ("passed by the judge", rate(group.judged)),
-            ("not confirmed", f"{group.not_confirmed}"),
+            ("unverified", f"{group.unverified}"),
             ("ground-truth pass rate", rate(group.true)),
         ):
             table.add_row(title, escape(value))

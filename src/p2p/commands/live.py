@@ -32,7 +32,6 @@ COLOURS = {
     "not_run": "dim",
     "skipped": "yellow",
     "not_passed": "yellow",
-    "not_confirmed": "yellow",
     "unfinished": "yellow",
 }
 """Of states of jobs and cases; those of sessions are in the table of statuses."""

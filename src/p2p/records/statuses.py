@@ -7,9 +7,9 @@ from typing import Literal
 
 from p2p.contracts import StatusLiteral
 
-Outcome = Literal["passed", "not_confirmed", "not_passed", "error", "unfinished", "not_run"]
-"""not_confirmed: it passed, and something that the prompt asks was not measured. error: it ended
-without a verdict, as when its author could make nothing of the prompt."""
+Outcome = Literal["passed", "unverified", "not_passed", "error", "unfinished", "not_run"]
+"""unverified: it meets every criterion, but something that the prompt asks was not measured. error:
+it ended without a verdict, as when its author could make nothing of the prompt."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ STATUS: dict[StatusLiteral, StatusMeaning] = {
     "stale": StatusMeaning("ended", "unfinished"),
     # A session.
     "passed": StatusMeaning("ended", "passed", 0, "green"),
+    "unverified": StatusMeaning("ended", "unverified", 11, "magenta"),
     "error": StatusMeaning("ended", "error", 1),
     "max_iterations": StatusMeaning("ended", "not_passed", 3, "yellow"),
     "paused": StatusMeaning("ended", "unfinished", 4, "cyan"),
@@ -58,5 +59,6 @@ EXIT_CODES: dict[StatusLiteral, int] = {
 }
 """Of a process that runs a session; EXIT_BAD_INPUT and EXIT_BUSY where it could not begin."""
 EXIT_BAD_INPUT, EXIT_BUSY = 2, 9
-RESUMABLE = frozenset({*EXIT_CODES, "stale"}) - {"passed"}
-"""After a pass, only feedback leaves something to do."""
+FINAL: frozenset[StatusLiteral] = frozenset({"passed", "unverified"})
+"""Every criterion is met: only feedback leaves something to do."""
+RESUMABLE = frozenset({*EXIT_CODES, "stale"}) - FINAL

@@ -85,7 +85,7 @@ class UpstreamJudgment(_Foreign):
         step = str(self.best_checkpoint)
         return JudgmentResult(
             intent_score=self.intent_score,
-            passed=self.passed,
+            passed=self.passed and not self.failure_tags,
             diagnosis=self.diagnosis,
             failure_tags=self.failure_tags,
             strategy=_STRATEGIES.get(self.scoring_method, "both"),

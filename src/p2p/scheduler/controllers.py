@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SESSION_DONE = tuple(
     code
     for status, code in EXIT_CODES.items()
-    if STATUS[status].outcome in ("passed", "not_passed")
+    if STATUS[status].outcome in ("passed", "unverified", "not_passed")
 )
 """A pass, or none within what it was given: either way there is a result."""
 

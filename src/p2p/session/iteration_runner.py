@@ -338,10 +338,12 @@ def verdict(
             final = final.model_copy(update={"diagnosis": text})
     if user_score is not None:
         text = f"the user's score is {user_score:g} (the judges': {_shown(final)}). "
+        passed = user_score >= threshold
         final = final.model_copy(
             update={
                 "intent_score": user_score,
-                "passed": user_score >= threshold,
+                "passed": passed,
+                "failure_tags": () if passed else final.failure_tags,
                 "diagnosis": (text + final.diagnosis).strip(),
             }
         )

@@ -18,7 +18,7 @@ from p2p.contracts import AuthoredCode, Revision, SessionResult, StatusLiteral
 from p2p.event_log import EventLog, emit, use_log
 from p2p.files import locked
 from p2p.records.session_view import SessionView
-from p2p.records.statuses import STATUS
+from p2p.records.statuses import FINAL, STATUS
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import (
     InvalidCode,
@@ -45,6 +45,7 @@ from p2p.session.stopping import (
     resume_command,
     time_exhausted,
 )
+from p2p.session.verdict import words_text
 from p2p.session.warm_start import forget_states
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
             publish(context, "running", "", clock)
         outcome = context.iteration(number)
         if outcome.passed and not feedback.wants_more:
-            return "passed", f"iteration {number} {MEETS}"
+            return _status_of_pass(context, number)
         untrained = untrained + 1 if outcome.training_error and number > forgiven else 0
         _give_up_on_rewards(number, untrained, outcome)
         if number >= context.loop.max_iterations:
@@ -182,6 +183,14 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
         _revise(context, number)
         publish(context, "running", "", clock)
         number += 1
+
+
+def _status_of_pass(context: SessionContext, number: int) -> tuple[StatusLiteral, str]:
+    """How a session ends whose iteration meets every criterion."""
+    message, words = f"iteration {number} {MEETS}", SessionView(context.session).unchecked_words
+    if not words:
+        return "passed", message
+    return "unverified", f"{message}; no criterion measures: {words_text(words)}"
 
 
 def _usable(context: SessionContext, judge: AuthoredCode | None) -> AuthoredCode | None:
@@ -250,12 +259,13 @@ def _end(
     if STATUS[status].outcome == "not_passed":
         best = best_iteration(context)
         if best is not None and best.passed:  # a pass stands, whatever came of the feedback
-            status, message = "passed", f"iteration {best.number} {MEETS}; {message}"
+            status, met = _status_of_pass(context, best.number)
+            message = f"{met}; {message}"
     try:
         result = publish(context, status, message, clock)
     except OSError:  # a full disk: the status may still find room
         result = SessionResult(status=status, message=message, seconds=clock.seconds())
-    error_text = None if status in {"passed", "max_iterations"} else message
+    error_text = None if status in FINAL | {"max_iterations"} else message
     if error_text is None:
         forget_states(session)
     with suppress(OSError):

@@ -202,7 +202,7 @@ def _head(view: SessionView, result: SessionResult) -> str:
     confirmed = ""
     if result.confirmed_score is not None:
         confirmed = f", on held-out seeds {_number(result.confirmed_score)}"
-    passing = f"a pass is {view.loop.pass_threshold:g}"
+    passing = "a pass: every hard criterion met"
     spent = f"models: {spent_text(result)}"
     return "\n".join(
         [

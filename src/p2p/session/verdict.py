@@ -64,16 +64,10 @@ def _outcome(
     seeds = f"{len(confirmation.rollouts)} held-out seeds" if confirmation else ""
     if judgment.passed:
         confirmed = f", confirmed on {seeds}" if confirmation and confirmation.passed else ""
-        return f"passed with {score:.2f}{source}{confirmed}"
+        verdict = "unverified" if session.unchecked_words else "passed"
+        return f"{verdict} with {score:.2f}{source}{confirmed}"
     refuted = f" on {seeds}" if confirmation and not by_user else ""
-    return f"not passed, {_short_of(score, session.loop.pass_threshold)}{source}{refuted}"
-
-
-def _short_of(score: float, threshold: float) -> str:
-    """`0.21 of 0.80`, rounded down: 0.799 is no 0.80."""
-    if score >= threshold:  # by the score alone; a task criterion is not met
-        return f"although {score:.2f} is a passing score"
-    return f"{math.floor(score * 100 + 1e-6) / 100:.2f} of {threshold:.2f}"
+    return f"not passed, score {math.floor(score * 100 + 1e-6) / 100:.2f}{source}{refuted}"
 
 
 def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
@@ -89,15 +83,21 @@ def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
             for criterion, result in judged
             if not criterion.is_met(result, share)
         ),
-        key=lambda pair: pair[1].score or 0.0,
+        key=lambda pair: (not pair[0].hard, pair[1].score or 0.0),
     )
     task = [pair for pair in judged if pair[0].category == "task"]
-    named, title = (task, "measured") if judgment.passed else (missing, "missing")
+    blocking = [pair for pair in missing if pair[0].hard]
+    named, title = (task, "measured") if judgment.passed else (blocking, "missing")
     shown = [_criterion(*pair, share, judgment) for pair in named[:NAMED]]
     if len(named) > NAMED:
         shown.append(f"{len(named) - NAMED} more")
     met = f"{len(judged) - len(missing)} of {len(judged)} criteria met"
-    return [f"{title} {', '.join(shown)}", met] if shown else [met]
+    if soft := len(missing) - len(blocking):
+        met += f" ({soft} soft missed)"
+    parts = [f"{title} {', '.join(shown)}"] if shown else []
+    if not judgment.passed and not blocking and judgment.failure_tags:
+        parts.append(f"tagged {', '.join(judgment.failure_tags)}")
+    return [*parts, met]
 
 
 def _criterion(

@@ -87,7 +87,7 @@ export function Agreement({ benchmark, cases }: { benchmark: Benchmark; cases: r
             )}
             <Wrong title="False passes" benchmark={benchmark} numbers={agreement.false_passes} />
             <Wrong title="False fails" benchmark={benchmark} numbers={agreement.false_fails} />
-            <Wrong title="Not confirmed (passed with words that no criterion measures; not compared)" benchmark={benchmark} numbers={agreement.not_confirmed} />
+            <Wrong title="Unverified (passed with words that no criterion measures; not compared)" benchmark={benchmark} numbers={agreement.unverified} />
             <p className="muted">Each mark is a prompt; squares are disagreements.</p>
           </div>
         </div>

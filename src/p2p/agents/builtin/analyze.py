@@ -67,6 +67,8 @@ def _missed(score: CriterionScore, titles: dict[str, str]) -> str:
 
 
 def _suggestions(missed: list[CriterionScore], titles: dict[str, str], status: str) -> list[str]:
+    if status == "unverified":
+        return ["say the unchecked words as something that can be measured, or as criteria"]
     if status == "passed":
         return ["train longer, or with more seeds, if the motion should be cleaner"]
     near = [s for s in missed if (s.score or 0.0) >= POOR]

@@ -58,6 +58,8 @@ class Row:
     comparison: Comparison = "at_least"
     event: str = ""
     """What is counted, in the past tense; see `Criterion.event`."""
+    soft_reason: str = ""
+    """See `Criterion.soft_reason`."""
 
 
 Limit = partial(Row, comparison="at_most")
@@ -117,7 +119,11 @@ class CriteriaBuilder:
         for place, known in enumerate(self.criteria):
             same = self.measures[place] == measure
             if same and row.category == "task":
-                update = {"category": "task", "weight": max(known.weight, row.weight)}
+                update = {
+                    "category": "task",
+                    "weight": max(known.weight, row.weight),
+                    "soft_reason": row.soft_reason,
+                }
                 self.criteria[place] = known.model_copy(update=update)
             if same or title == known.title:
                 return
@@ -135,6 +141,7 @@ class CriteriaBuilder:
                 weight=row.weight,
                 category=row.category,
                 event=row.event,
+                soft_reason=row.soft_reason,
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
@@ -38,12 +39,16 @@ _WINDOWS: tuple[tuple[Window, ...], ...] = (
     ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)),
 )
 """How a sequence of one, two, three parts divides the time."""
-_FILLERS = (
-    Limit("Moves its joints within reason", "mean", "joint_speed", 12.0, "dynamics", 0.1),
-    Limit("Moves the cart calmly", "mean", "cart_speed", 1.0, "dynamics", 0.1),
-    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.7, "dynamics", 0.1),
-    Row("Is seldom at its strongest", "share", "effort", 0.7, "dynamics", 0.1, high=0.9),
-    Row("Seldom jerks", "share", "action_change", 0.8, "dynamics", 0.1, high=0.6),
+UNASKED = "nobody asked for it: it is only better with it"
+_FILLERS = tuple(
+    replace(row, category="dynamics", weight=0.1, soft_reason=UNASKED)
+    for row in (
+        Limit("Moves its joints within reason", "mean", "joint_speed", 12.0),
+        Limit("Moves the cart calmly", "mean", "cart_speed", 1.0),
+        Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.7),
+        Row("Is seldom at its strongest", "share", "effort", 0.7, high=0.9),
+        Row("Seldom jerks", "share", "action_change", 0.8, high=0.6),
+    )
 )
 """For environments of which little else can be said."""
 
@@ -146,9 +151,11 @@ def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
             not_fallen(builder)
     effort, shaking = (0.3, 0.25) if still else (0.65, 0.4)
     builder.add(
-        Limit("Spends no more effort than needed", "mean", "effort", effort, "efficiency", 0.1),
-        Limit("Does not shake", "mean", "action_change", shaking, "dynamics", 0.1),
-    )
+        Limit("Spends no more effort than needed", "mean", "effort", effort, "efficiency", 0.1,
+              soft_reason=UNASKED),
+        Limit("Does not shake", "mean", "action_change", shaking, "dynamics", 0.1,
+              soft_reason=UNASKED),
+    )  # fmt: skip
     for row in _FILLERS:
         if len(builder.criteria) < LEAST:
             builder.add(row)

@@ -56,7 +56,7 @@ import numpy as np
 
 HORIZON = {horizon}
 CRITERIA = (
-    # id, statistic, better, threshold, no credit at, low, high, first, last, tag
+    # id, statistic, better, threshold, no credit at, low, high, first, last, tag if it is hard
 {rows}
 )
 UNKNOWN = {unknown}
@@ -151,7 +151,7 @@ def judge_fn(trajectory, summary):
         results[name] = {"score": score, "value": value, "evidence": evidence}
         if earned < 1.0 or score < 0.8:
             missed.append((score, name, evidence))
-        if earned < 0.8:
+        if earned < 0.8 and tag:
             if signed is None or tag != "speed":
                 tags.append(tag_for(tag, value, threshold, better))
             else:
@@ -202,7 +202,7 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
             zero, (first, last) = zero_credit(criterion, measure, model), measure.window
             row = (criterion.id, measure.stat, criterion.comparison, criterion.threshold, zero,
                    measure.low, measure.high, round(first, 4), round(last, 4),
-                   _tag(measure, model))  # fmt: skip
+                   _tag(measure, model) if criterion.hard else "")  # fmt: skip
             rows[criterion.id] = f"    {row!r},"
             series.append(f'        "{criterion.id}": {code},')
     unknown = tuple(c.id for c in request.criteria if c.id not in rows)

@@ -93,10 +93,14 @@ def code_opinion(reply: Mapping[str, Any] | str, criteria: Sequence[Criterion]) 
 
 
 def counted(score: CriterionScore, criterion: Criterion) -> CriterionScore:
-    """Of an event: no credit for few of them, and no less for what was not one."""
+    """The score of an event by its count: 1 up to the threshold, then less for each one more.
+
+    The first one too many already misses the criterion; the rest ranks policies that all miss it.
+    """
     if not criterion.event or score.value is None or score.score is None:
         return score
-    return score.model_copy(update={"score": float(score.value <= criterion.threshold)})
+    excess = max(0.0, score.value - criterion.threshold)
+    return score.model_copy(update={"score": 1 / (1 + excess)})
 
 
 def visual_opinion(
@@ -320,8 +324,8 @@ def judgment(
 ) -> JudgmentResult:
     """Means and spreads over the episodes that could be judged.
 
-    It passes if the score reaches the threshold and every task criterion is met; one that could not
-    be judged is not.
+    It passes if every hard criterion is met and no failure is tagged; a criterion that could not be
+    judged is not met. `threshold` is the mean score that a criterion needs besides its value.
     """
     rollouts = tuple(each.rollout(criteria) for each in episodes)
     judged = [each for each in rollouts if each.score is not None]
@@ -341,16 +345,17 @@ def judgment(
     score = min(1.0, math.fsum(scores) / len(scores))
     # Episodes that only a judge was asked about who could judge none are nobody's failure.
     asked = sum(any(o.judge not in unavailable for o in r.opinions) for r in rollouts)
-    reached = all(
+    met = all(
         criterion.is_met(result, threshold)
         for criterion, result in zip(criteria, summed, strict=True)
-        if criterion.category == "task"
+        if criterion.hard
     )
+    tags = _tags(judged)
     return JudgmentResult(
         intent_score=score,
-        passed=score >= threshold and reached,
+        passed=met and not tags,
         diagnosis=_diagnosis(judged, asked, summed, criteria)[:MAX_DIAGNOSIS],
-        failure_tags=_tags(judged),
+        failure_tags=tags,
         strategy=strategy,
         step=step,
         score_std=_std(scores),

@@ -50,6 +50,7 @@ from p2p.files import read_model, read_object
 from p2p.inference.question import InferenceError
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.session_view import SessionView
+from p2p.records.statuses import FINAL
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import ensure_scheduler
@@ -121,7 +122,7 @@ def resume_session(
     if asked is None:
         raise WrongState(f"{session_id} is a training run, not a session")
     if not is_resumable(status, pending_feedback(record)):
-        hint = ": give feedback first (steer)" if status == "passed" else ""
+        hint = ": give feedback first (steer)" if status in FINAL else ""
         raise WrongState(f"session {session_id} is {status}{hint}")
     changes = wanted.model_dump(exclude_none=True) if wanted else {}
     changes.setdefault("max_minutes", minutes_to_resume(asked, worked_s(record)))
