@@ -184,6 +184,11 @@ TITLE = 80
 Category = Literal["task", "gait", "posture", "dynamics", "stability", "efficiency"]
 
 
+CLEAR_MISS, MOST_MISSED = 0.5, 1 / 8
+"""An episode with a lower score clearly misses a criterion. So may this share of them, 2 of
+16, where it is no event."""
+
+
 class Criterion(Record):
     """One measurable part of what was asked for."""
 
@@ -250,9 +255,11 @@ class Criterion(Record):
         """Whether episodes meet it: what was measured of them does, and the score is enough.
 
         Partial credit makes up for no value that falls short, nor a value for a low score: who
-        looked may have found a trick.
+        looked may have found a trick. Nor does a mean make up for episodes that clearly miss it.
         """
         if result.score is None or result.score < share:
+            return False
+        if result.missed is not None and result.missed > MOST_MISSED:
             return False
         sign = 1 if self.comparison == "at_least" else -1
         slack = 1e-6 * abs(self.threshold)  # recordings are float32
@@ -411,6 +418,8 @@ class CriterionScore(Record):
     """None: could not be judged."""
     std: float | None = None
     """Over the episodes."""
+    missed: Score | None = None
+    """The share of the episodes that clearly miss it: their scores are below CLEAR_MISS."""
     value: float | None = None
     """The number measured, where there is one; its mean over the episodes, and of an event the most
     in one of them."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from p2p.agents.builtin.apply import apply_goal
-from p2p.agents.builtin.builder import CriteriaBuilder, Limit, Row
+from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.goals import RISING, Parsed
 from p2p.agents.builtin.grammar import STYLES, parse
+from p2p.agents.builtin.implied import TUMBLING, add_implied
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
-from p2p.agents.builtin.motions import OFF_ITS_BACK, lasts, not_fallen, upright
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.builtin.training import training_for
 from p2p.agents.requests import (
@@ -30,27 +29,13 @@ PROVIDERS = (
 EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance the pole calmly",
             "reach the target", "push the object", "balance with little effort")  # fmt: skip
 """Of which a refusal names those that work."""
-LEAST, MOST = 5, 10
-TUMBLING = RISING | {"flip", "roll", "lie", "on_back", "on_front", "reared"}
-"""Motions in which being upside down is no fall."""
+MOST = 20
 _WINDOWS: tuple[tuple[Window, ...], ...] = (
     (WHOLE,),
     ((0.0, 0.5), (0.5, 1.0)),
     ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)),
 )
 """How a sequence of one, two, three parts divides the time."""
-UNASKED = "nobody asked for it: it is only better with it"
-_FILLERS = tuple(
-    replace(row, category="dynamics", weight=0.1, soft_reason=UNASKED)
-    for row in (
-        Limit("Moves its joints within reason", "mean", "joint_speed", 12.0),
-        Limit("Moves the cart calmly", "mean", "cart_speed", 1.0),
-        Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.7),
-        Row("Is seldom at its strongest", "share", "effort", 0.7, high=0.9),
-        Row("Seldom jerks", "share", "action_change", 0.8, high=0.6),
-    )
-)
-"""For environments of which little else can be said."""
 
 
 def write_criteria(request: IntentRequest) -> IntentProposal:
@@ -134,31 +119,8 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         update = {"category": "task", "weight": 1.0}
         builder.criteria[0] = builder.criteria[0].model_copy(update=update)
     if builder.has_task:
-        _add_usual(builder, {goal.motion for goal in parsed.goals if not goal.negated})
+        add_implied(builder, {goal.motion for goal in parsed.goals if not goal.negated})
     return builder
-
-
-def _add_usual(builder: CriteriaBuilder, motions: set[str]) -> None:
-    """What goes without saying: not falling, not shaking, not wasting."""
-    still = bool(motions & {"stand", "crouch", "lie", "balance"})
-    builder.add(lasts(0.3))
-    if not motions & TUMBLING and not builder.model.poles:
-        builder.add(*upright(0.8, "posture", 0.3))
-        # Where lying on its back does not end the episode.
-        if not (builder.model.is_tall and builder.model.may_end_early):
-            builder.add(OFF_ITS_BACK)
-        if not motions & {"crawl", "low", "crouch"}:
-            not_fallen(builder)
-    effort, shaking = (0.3, 0.25) if still else (0.65, 0.4)
-    builder.add(
-        Limit("Spends no more effort than needed", "mean", "effort", effort, "efficiency", 0.1,
-              soft_reason=UNASKED),
-        Limit("Does not shake", "mean", "action_change", shaking, "dynamics", 0.1,
-              soft_reason=UNASKED),
-    )  # fmt: skip
-    for row in _FILLERS:
-        if len(builder.criteria) < LEAST:
-            builder.add(row)
 
 
 def _foreign(words: Sequence[str], model: Morphology) -> list[str]:

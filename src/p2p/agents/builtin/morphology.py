@@ -338,6 +338,21 @@ class Morphology:
         shoulder = self.chain(part)[0].anchor[2] - self.root.rest_position[2]
         return max(self.usual_rise(part), shoulder) + 0.3 * self.limb_length(part)
 
+    @cached_property
+    def leg_joints_by_side(self) -> tuple[tuple[JointEntry, ...], ...]:
+        """The driven hinges of the legs on each side; empty where there are no sides."""
+        if self.root is None or self.starts_lying:
+            return ()
+        sides: dict[bool, list[JointEntry]] = {}
+        for foot in self.spec.feet:
+            aside = foot.lowest_point[1] - self.root.rest_position[1]
+            if abs(aside) < 0.05 * self.length:
+                return ()
+            chain = self.chain(self.spec.bodies[foot.body])
+            driven = [j for j in chain if j.type == "hinge" and j in self.driven]
+            sides.setdefault(aside > 0, []).extend(driven)
+        return tuple(tuple(dict.fromkeys(side)) for side in sides.values() if side)
+
     def rests_on(self, part: BodyEntry) -> bool:
         """Whether it stands on this part."""
         return not self.starts_lying and any(foot.body == part.id for foot in self.spec.feet)

@@ -67,14 +67,17 @@ def in_place(category: Category, weight: float) -> tuple[Row, ...]:
     """An agent that works hard sways, so where it is counts more than how it moves."""
     return (
         Limit("Stays in place", "mean", "drift", (0.6, "length"), category, weight),
-        Limit("Does not travel", "mean", "ground_speed", (0.15, "pace"), "stability", 0.2),
-    )
+        Limit("Does not travel", "mean", "ground_speed", (0.15, "pace"), "stability", 0.2,
+              soft_reason="what works hard sways; where it is says whether it stays"),
+    )  # fmt: skip
 
 
-BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3)
+BOUNCING = Row("Goes up and down", "mean", "bounce", (0.06, "pace"), "gait", 0.3,
+               soft_reason="its feet say whether it leaves the ground")  # fmt: skip
 HOPPING = Row("Hops off the ground", "share", "clearance", 0.2, low=0.05)
 IN_THE_AIR = Row("Leaves the ground", "mean", "flight", 0.2, "gait", 0.5)
-CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15)
+CALM = Limit("Moves its joints little", "mean", "joint_speed", 1.5, "dynamics", 0.15,
+             soft_reason="where its parts are says whether it is still")  # fmt: skip
 KEEPS_ITS_DIRECTION = Limit(
     "Keeps its direction", "miss", "turn_left_rate", 0.15, weight=0.3, low=0.0
 )
@@ -86,7 +89,6 @@ STILL = (
     # One that works its joints all the time to stay up wanders off.
     replace(CALM, category="posture", weight=0.75),
 )
-OFF_ITS_BACK = Row("Is not on its back", "share", "tilt", 0.9, weight=0.5, high=UPSIDE_DOWN)
 
 
 def not_fallen(builder: CriteriaBuilder) -> None:
@@ -168,6 +170,9 @@ def _on_legs(usual: str) -> Rule:
                 ),
                 Row("Swings each leg", "swings", "lazy_leg", steps / 2, weight=0.3, low=STRIDE / 3),
             )
+            both = Row("Uses the legs of both sides", "swings", "lazy_side", steps / 2, "gait", 0.3,
+                       low=STRIDE / 3)  # fmt: skip
+            builder.add(both)
 
     return rule
 
@@ -252,7 +257,15 @@ def _tumble(title: str, *axes: tuple[str, str]) -> Rule:
             return
         builder.add(
             Row(title, "turns", quantities[0], goal.stated("times") or 1.0),
-            Row(f"{title} again and again", "mean", quantities[0], 0.5, "gait", 0.2),
+            Row(
+                f"{title} again and again",
+                "mean",
+                quantities[0],
+                0.5,
+                "gait",
+                0.2,
+                soft_reason="as often as asked is enough",
+            ),
         )
 
     return rule
@@ -309,9 +322,14 @@ _POLE_TASK = (
 )
 _BALANCE = (
     *_POLE_TASK,
-    Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
-    Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.25, "stability", 0.2),
-    Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
+    *(
+        replace(row, soft_reason="a pole that stays up is balanced, however the cart moves")
+        for row in (
+            Limit("Holds it without swaying", "mean", "pole_tilt", 0.1, "posture", 0.3),
+            Limit("Keeps the cart near the middle", "mean", "cart_offset", 0.25, "stability", 0.2),
+            Limit("Moves the cart calmly", "mean", "cart_speed", 0.5, "dynamics", 0.15),
+        )
+    ),
 )
 _SIT_UP = (
     Row("Gets clearly off the ground", "highest", "height", (1.0, "clear"), weight=0.6),
@@ -401,7 +419,15 @@ def _return(builder: CriteriaBuilder, goal: Goal) -> None:
     wanted = PACES[goal.speed or "medium"] * builder.model.pace
     builder.add(
         Limit("Is back where it began", "final", "drift", (1.0, "length"), whole=True),
-        Row("Comes back", "mean", "backward_speed", 0.5 * wanted, "gait", 0.4),
+        Row(
+            "Comes back",
+            "mean",
+            "backward_speed",
+            0.5 * wanted,
+            "gait",
+            0.4,
+            soft_reason="to be back is what was asked, by whichever way",
+        ),
     )
 
 
@@ -412,6 +438,10 @@ def _leave(builder: CriteriaBuilder, _: Goal) -> None:
         return
     far = 0.25 * builder.model.length
     builder.add(Row("Takes the hand away", "final", "hand_distance", far))
+
+
+AT_THE_OBJECT = Limit("Stays at the object", "mean", "hand_distance", 0.0, "gait", 0.3,
+                      soft_reason="where the object is says whether it was pushed")  # fmt: skip
 
 
 def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -431,14 +461,14 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
         far = 0.5 * builder.model.length
         builder.add(
             Row("Pushes the object away from the goal", "final", "target_distance", far),
-            Limit("Stays at the object", "mean", "hand_distance", 2 * near, "gait", 0.3),
+            replace(AT_THE_OBJECT, threshold=2 * near),
         )
         return
     if pushing:
         rows = (
             # Wherever in a sequence: it is still there at the end.
             Limit("Brings the object to the goal", "final", "target_distance", near, whole=True),
-            Limit("Stays at the object", "mean", "hand_distance", 2 * near, "gait", 0.3),
+            replace(AT_THE_OBJECT, threshold=2 * near),
         )
     else:
         rows = (
@@ -453,11 +483,10 @@ def _reach(builder: CriteriaBuilder, goal: Goal) -> None:
                 high=1.5 * near,
             ),
         )
-    quick: tuple[Category, float] = ("task", 0.5) if goal.speed == "fast" else ("gait", 0.2)
-    builder.add(
-        *rows,
-        Limit("Is close on average", "mean", "target_distance", 3 * near, *quick),
-    )
+    soon = Limit("Is close on average", "mean", "target_distance", 3 * near, "task", 0.5)
+    if goal.speed != "fast":
+        soon = replace(soon, category="gait", weight=0.2, soft_reason="nobody asked for haste")
+    builder.add(*rows, soon)
 
 
 def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -584,7 +613,15 @@ RULES: Mapping[str, Rule] = {
     "balance": _stand,
     "crouch": _rows(
         Row("Crouches", "share", "height", 0.7, low=(0.35, "alive"), high=(0.85, "allowed")),
-        Limit("Stays where it is", "mean", "ground_speed", (0.08, "pace"), "stability", 0.3),
+        Limit(
+            "Stays where it is",
+            "mean",
+            "ground_speed",
+            (0.08, "pace"),
+            "stability",
+            0.3,
+            soft_reason="a crouch may shift",
+        ),
         *upright(0.8),  # or it bends over, and falls
         CALM,
         needs="height",

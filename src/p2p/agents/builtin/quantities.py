@@ -273,6 +273,7 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
         clearance = "np.min({foot_height}, axis=-1)"
         yield Quantity("clearance", "height of its lowest foot over the ground", "m",
                        Code(clearance, clearance), "h")  # fmt: skip
+    yield from _ground(model)
     tilt = _tilt(model)
     if tilt is not None:
         yield Quantity("tilt", f"tilt of the {root.name}", "rad", tilt, r"\theta")
@@ -287,6 +288,20 @@ def _posture(model: Morphology) -> Iterator[Quantity]:
     if nose is not None:
         yield Quantity("nose_up", f"angle of the {root.name}'s nose above the horizontal", "rad",
                        nose, r"\phi")  # fmt: skip
+
+
+def _ground(model: Morphology) -> Iterator[Quantity]:
+    """What touches the ground besides what carries it, and how deep it is in the ground."""
+    if model.starts_lying or "ground_contact" not in model.spec.quantities:
+        return
+    assert model.root is not None
+    others = [part.id for part in model.below(model.root) if part.id not in model.spec.supports]
+    if others and model.spec.supports:
+        count = f"np.sum({{ground_contact}}[..., {_columns(others)}], axis=-1)"
+        yield Quantity("other_contacts", "number of parts on the ground that do not carry it", "",
+                       Code(count, count), "n")  # fmt: skip
+    yield Quantity("penetration", "depth of its lowest point in the ground", "m",
+                   Code(None, "{penetration}"), "p", episode_only=True)  # fmt: skip
 
 
 def _nose(model: Morphology) -> Code | None:
@@ -339,6 +354,8 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
         flips = axis == 1 and not model.free
         if model.free:
             rate, sign = _state(model, "qvel", model.free.qvel_address + 3 + axis), 1.0
+            if axis == 2:  # about the vertical of the world, which is not that of one that leans
+                rate = Code(rate.reward, "{yaw_rate}")
         elif hinge is None:
             continue
         elif flips:
@@ -502,7 +519,7 @@ def _limbs(model: Morphology) -> Iterator[Quantity]:
 
 
 def _strides(model: Morphology) -> Iterator[Quantity]:
-    """How far the left leg is ahead of the right one, of an agent that stands on two legs."""
+    """How far the left leg is ahead of the right one, and which side moves least."""
     for left, right, _ in _mirrored(model):
         body = next(body for body in model.spec.bodies if body.name == left.body)
         lateral = left.axis[1] if left.axis else 0.0
@@ -511,14 +528,26 @@ def _strides(model: Morphology) -> Iterator[Quantity]:
             lead = _formula(form, *(_state(model, "qpos", j.qpos_address) for j in (left, right)))
             yield Quantity("stride", "lead of the left leg over the right", "rad", lead,
                            r"q_l - q_r")  # fmt: skip
-            hips = ", ".join(f"{{qpos}}[..., {leg.qpos_address}]" for leg in (left, right))
-            legs = f"np.stack([{hips}], axis=-1)"
-            # One leg that swings past another makes a lead as well.
-            lazy = f"(lambda q: q[..., int(np.argmin(np.std(q, axis=0)))])({legs})"
-            yield Quantity("lazy_leg", "angle of the leg that swings less from its mean", "rad",
-                           Code(None, f"{lazy} - np.mean({lazy})"), r"q - \bar q",
-                           episode_only=True, felt_as="stride")  # fmt: skip
+            yield _idle_angle("lazy_leg", "angle of the leg that swings less from its mean",
+                              [[left], [right]])  # fmt: skip
             return
+    sides = model.leg_joints_by_side
+    if len(sides) == 2:
+        yield _idle_angle("lazy_side", "angle of the livelier leg of the side that moves less, "
+                          "from its mean", sides)  # fmt: skip
+
+
+def _idle_angle(key: str, words: str, groups: Sequence[Sequence[JointEntry]]) -> Quantity:
+    """The joint that moves most of the group that moves least: one leg can carry off another."""
+    addresses = (_columns([joint.qpos_address for joint in group]) for group in groups)
+    columns = [
+        f"(lambda q: q[..., int(np.argmax(np.std(q, axis=0)))])({{qpos}}[..., {where}])"
+        for where in addresses
+    ]
+    livelier = f"np.stack([{', '.join(columns)}], axis=-1)"
+    lazy = f"(lambda q: q[..., int(np.argmin(np.std(q, axis=0)))])({livelier})"
+    return Quantity(key, words, "rad", Code(None, f"{lazy} - np.mean({lazy})"), r"q - \bar q",
+                    episode_only=True, felt_as="stride")  # fmt: skip
 
 
 def rise_key(part: BodyEntry) -> str:
@@ -571,6 +600,7 @@ def _effort(model: Morphology) -> Iterator[Quantity]:
     yield Quantity("action_change", "change of the actions from step to step, as a share of their "
                    "range", "", Code(observed_change, change), r"\|\Delta a\|", episode_only=True,
                    least_weight=1.0 if servos else 0.0)  # fmt: skip
+    yield from _abuse(model)
     columns = [joint.qvel_address for joint in model.driven if joint.type == "hinge"]
     if columns:
         seen = [index for c in columns if (index := model.observed(f"qvel[{c}]")) is not None]
@@ -580,3 +610,41 @@ def _effort(model: Morphology) -> Iterator[Quantity]:
         judge = rms.format("{qvel}", _columns(columns))
         yield Quantity("joint_speed", "speed of the joints (root mean square)", "rad/s",
                        Code(reward, judge), r"\|\dot q\|")  # fmt: skip
+
+
+_TREMBLE = 0.01
+"""How far a joint moves in a step, in rad, for a reversal to be one; less is noise."""
+_AT_STOP = 0.02
+"""As a share of its range: how near to a stop a joint is at it."""
+
+
+def _abuse(model: Morphology) -> Iterator[Quantity]:
+    """Joints that tremble from step to step, or are pressed against their stops."""
+    hinges = [joint for joint in model.driven if joint.type == "hinge"]
+    if not hinges:
+        return
+    angles = f"{{qpos}}[..., {_columns([joint.qpos_address for joint in hinges])}]"
+    moved = f"np.diff({angles}, axis=0, prepend=({angles})[:1])"
+    back = (
+        f"(lambda d: np.mean((d * np.roll(d, 1, axis=0) < 0) & (np.abs(d) > {_TREMBLE})"
+        f" & (np.abs(np.roll(d, 1, axis=0)) > {_TREMBLE}), axis=-1))({moved})"
+    )
+    yield Quantity("reversals", "share of the joints that turn back from one step to the next", "",
+                   Code(None, back), r"\rho", episode_only=True)  # fmt: skip
+    free = [joint for joint in hinges if joint.range and _off_its_stops(joint)]
+    if free:
+        angles = f"{{qpos}}[..., {_columns([joint.qpos_address for joint in free])}]"
+        lows, highs = zip(*((j.range or (0.0, 0.0)) for j in free), strict=True)
+        near = [_AT_STOP * (high - low) for low, high in zip(lows, highs, strict=True)]
+        low = [round(edge + by, 4) for edge, by in zip(lows, near, strict=True)]
+        high = [round(edge - by, 4) for edge, by in zip(highs, near, strict=True)]
+        code = f"np.mean(({angles} < np.array({low})) | ({angles} > np.array({high})), axis=-1)"
+        yield Quantity("at_stops", "share of the joints at their stops", "",
+                       Code(None, code), "s", episode_only=True)  # fmt: skip
+
+
+def _off_its_stops(joint: JointEntry) -> bool:
+    """Whether it begins well within its range: what begins at a stop may stay there."""
+    assert joint.range is not None
+    low, high = joint.range
+    return low + 0.05 * (high - low) < joint.rest[0] < high - 0.05 * (high - low)

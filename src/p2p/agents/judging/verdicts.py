@@ -11,6 +11,7 @@ from typing import Any
 
 from p2p.agents.requests import SeenCriterion, VisualVerdict
 from p2p.contracts import (
+    CLEAR_MISS,
     FAILURE_TAGS,
     Criterion,
     CriterionScore,
@@ -390,11 +391,13 @@ def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> Crite
     if not scores:
         return CriterionScore(id=criterion.id, score=None)
     mean = math.fsum(scores) / len(scores)
+    missed = sum(score < CLEAR_MISS for score in scores) / len(scores)
     if criterion.event:
         return CriterionScore(
             id=criterion.id,
             score=_share(mean),
             std=_std(scores),
+            missed=missed,
             value=max(values, default=None),
             evidence=_happened(criterion, entries),
         )
@@ -408,6 +411,7 @@ def _criterion(criterion: Criterion, judged: Sequence[RolloutJudgment]) -> Crite
         id=criterion.id,
         score=_share(mean),
         std=_std(scores),
+        missed=missed,
         value=math.fsum(values) / len(values) if 2 * len(values) > len(scores) else None,
         evidence=typical.evidence.removeprefix(BY_OTHERS),
     )

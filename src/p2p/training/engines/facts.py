@@ -41,7 +41,7 @@ START_SECONDS = 900.0
 GPU_MEMORY_BYTES = 16 << 30
 """Of the host, that CUDA's libraries may take for themselves."""
 FACTS_ENVS = 4
-FACTS_FORMAT = 3
+FACTS_FORMAT = 4
 """Counted up when other facts are read: those of before are read again."""
 _BUILDING = re.compile(r"_p[0-9]+_t[0-9]+$")
 

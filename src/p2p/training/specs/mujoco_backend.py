@@ -169,6 +169,7 @@ class ModelFacts:
             camera=_read_camera(model, self.rest, camera),
             info_keys=info_keys,
             feet=_read_feet(self.robot, self.rest),
+            supports=self.robot.supports,
             quantities=entries_of(self.robot),
             dt=self.robot.dt,
             frame_skip=frame_skip,

@@ -41,6 +41,10 @@ _STRAIGHT_SIZES: Mapping[int, tuple[int | None, int | None, int | None]] = {
 """Which are the half-lengths of the straight part that the round one is swept along."""
 _FAR_DOWN = 0.75
 """A limb's end is a foot if it reaches this share of how far the farthest one reaches."""
+_TOUCHING = 2e-3
+"""Metres above where a shape comes to rest: soft contacts lift what stands by up to half of it."""
+_AS_LOW = 0.01
+"""Metres: what is so much above the lowest point of the start pose carries the robot, too."""
 _ROUNDING = 1e-6
 """Metres: a model that passed through single precision has its limbs that much apart."""
 _NEXT_TO_NOTHING = 1e-12
@@ -91,7 +95,7 @@ class Shapes:
     centres: Array
     """Of the shape in its geom's frame: zero but for meshes."""
     reach: Array
-    """How far above the ground it already touches it."""
+    """How far above the ground it comes to rest: contacts push from their margin on."""
     kept: dict[Any, Any] = dataclass_field(default_factory=dict, compare=False, repr=False)
     """These on other devices."""
 
@@ -100,15 +104,21 @@ class Shapes:
         by_body = [_colliding(model, body) for body in bodies]
         ids = np.array([geom for geoms in by_body for geom in geoms], dtype=np.intp)
         sizes = [_sizes(model, int(geom)) for geom in ids]
-        margin = model.geom_margin[ids] + model.geom_margin[ground]
+        rest = model.geom_margin - model.geom_gap
         return cls(
             ids=ids,
             first=np.cumsum([0, *map(len, by_body)])[:-1],
             radii=np.array([size[0] for size in sizes]).reshape(-1, 3),
             halves=np.array([size[1] for size in sizes]).reshape(-1, 3),
             centres=np.array([size[2] for size in sizes]).reshape(-1, 3),
-            reach=margin,
+            reach=rest[ids] + rest[ground],
         )
+
+    def gaps(self, field: Field, ground_height: float) -> Array:
+        """(..., shapes): from where each comes to rest on the ground to its lowest point."""
+        heights = self.heights(field)
+        gaps: Array = heights - ground_height - _on(self.reach, heights, self.kept)
+        return gaps
 
     def heights(self, field: Field) -> Array:
         """(..., shapes): z of the lowest point of each."""
@@ -272,6 +282,18 @@ class Robot:
         )
 
     @cached_property
+    def supports(self) -> tuple[int, ...]:
+        """The bodies that carry it in the start pose: its feet, and what is as low as they are."""
+        if self.root is None or self.ground is None or not self.falls:
+            return ()
+        data = mujoco.MjData(self.model)
+        data.qpos[:] = self.qpos
+        mujoco.mj_kinematics(self.model, data)
+        heights = self.shapes.heights(lambda name: np.asarray(getattr(data, name)))
+        low = self.shapes.ids[heights <= heights.min() + _AS_LOW]
+        return tuple(sorted({*self.feet, *(int(self.model.geom_bodyid[geom]) for geom in low)}))
+
+    @cached_property
     def foot_shapes(self) -> Shapes:
         assert self.ground is not None
         return Shapes.of(self.model, self.feet, self.ground)
@@ -280,6 +302,12 @@ class Robot:
     def shapes(self) -> Shapes:
         assert self.ground is not None
         return Shapes.of(self.model, self.bodies, self.ground)
+
+    @cached_property
+    def shape_bodies(self) -> Array:
+        """(shapes, bodies of the model): 1 where the shape belongs to the body."""
+        owners = self.model.geom_bodyid[self.shapes.ids]
+        return np.asarray(owners[:, None] == np.arange(self.model.nbody), dtype=np.float64)
 
     @cached_property
     def body_ids(self) -> Array:
@@ -318,8 +346,8 @@ class Robot:
 
 def _foot_height(robot: Robot, field: Field) -> Array:
     shapes = robot.foot_shapes
-    heights = shapes.heights(field) - robot.ground_height
-    lowest: Array = _by_body(heights, shapes.first, np.minimum)
+    gaps = shapes.gaps(field, robot.ground_height)
+    lowest: Array = _by_body(gaps, shapes.first, np.minimum)
     return lowest
 
 
@@ -339,8 +367,7 @@ def _foot_lowest_point(robot: Robot, field: Field) -> Array:
 
 
 def _touching(robot: Robot, shapes: Shapes, field: Field) -> Any:
-    heights = shapes.heights(field)
-    return heights - robot.ground_height < _on(shapes.reach, heights, shapes.kept)
+    return shapes.gaps(field, robot.ground_height) < _TOUCHING
 
 
 def _foot_contact(robot: Robot, field: Field) -> Array:
@@ -359,6 +386,21 @@ def _foot_force(robot: Robot, field: Field) -> Array:
 def _airborne(robot: Robot, field: Field) -> Array:
     airborne: Array = ~_touching(robot, robot.shapes, field).any(-1)
     return airborne
+
+
+def _ground_contact(robot: Robot, field: Field) -> Array:
+    touching: Any = _touching(robot, robot.shapes, field)
+    like = field("geom_xpos")
+    ones = touching.astype(like.dtype) if isinstance(touching, np.ndarray) else touching.to(like)
+    contact: Array = ones @ _on(robot.shape_bodies, like, robot.kept) > 0
+    return contact
+
+
+def _penetration(robot: Robot, field: Field) -> Array:
+    heights: Any = robot.shapes.heights(field)
+    lowest = heights.min(-1) if isinstance(heights, np.ndarray) else heights.amin(-1)
+    depth: Array = (robot.ground_height - lowest).clip(0)
+    return depth
 
 
 def _velocities(robot: Robot, field: Field, bodies: Array, points: Array) -> Any:
@@ -397,6 +439,10 @@ def _heading(robot: Robot, field: Field) -> Array:
     return heading
 
 
+def _yaw_rate(robot: Robot, field: Field) -> Array:
+    return field("cvel")[..., robot.root, 2]
+
+
 def _energy(robot: Robot, field: Field) -> Array:
     forces = field("actuator_force")
     xp = _namespace(forces)
@@ -424,6 +470,14 @@ QUANTITIES: Mapping[str, NamedQuantity] = {
     "foot_contact": NamedQuantity(
         "", ("feet",), "whether the foot touches the ground",
         ("geom_xpos", "geom_xmat"), _foot_contact, lambda robot: robot.feet),
+    "ground_contact": NamedQuantity(
+        "", ("bodies",), "whether the body touches the ground",
+        ("geom_xpos", "geom_xmat"), _ground_contact,
+        lambda robot: robot.falls and robot.ground is not None),
+    "penetration": NamedQuantity(
+        "m", (), "how deep the robot's lowest point is in the ground",
+        ("geom_xpos", "geom_xmat"), _penetration,
+        lambda robot: robot.falls and robot.ground is not None),
     "foot_contact_force": NamedQuantity(
         "N", ("feet",), "size of the contact force on the foot",
         ("cfrc_ext",), _foot_force, lambda robot: robot.feet),
@@ -447,6 +501,9 @@ QUANTITIES: Mapping[str, NamedQuantity] = {
     "heading": NamedQuantity(
         "rad", (), "where the root's own x axis points, counterclockwise from +x",
         ("xmat",), _heading, lambda robot: robot.turns),
+    "yaw_rate": NamedQuantity(
+        "rad/s", (), "how fast the root turns about the vertical, counterclockwise from above",
+        ("cvel",), _yaw_rate, lambda robot: robot.turns),
     "energy": NamedQuantity(
         "J", (), "work of the actuators in this step, braking counted as work",
         ("actuator_force", "actuator_velocity"), _energy),

@@ -164,6 +164,8 @@ class EnvSpec(Record):
     """Keys of `info` after a step, with what they mean."""
     feet: tuple[FootEntry, ...]
     """In the order of the quantities of feet."""
+    supports: tuple[int, ...] = ()
+    """Bodies that touch the ground where an episode begins, feet among them."""
     quantities: dict[str, QuantityEntry]
     """What can be measured of every step, by name; with `side_info` also in `info`."""
     dt: float
