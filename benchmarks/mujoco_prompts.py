@@ -101,11 +101,13 @@ def mean_of(values: list[bool]) -> float:
 
 def line_of(name: str, rows: list[Row]) -> list[str]:
     passed = [row for row in rows if row["outcome"] == "passed"]
+    failed = [row for row in rows if row["outcome"] not in ("passed", "unverified")]
     return [
         name,
         share(len(passed), len(rows)),
         share(sum(row["truth"] for row in rows), len(rows)),
         str(sum(not row["truth"] for row in passed)),
+        str(sum(row["truth"] for row in failed)),
         f"{median(row['minutes'] for row in rows):.1f}",
         f"{fmean(row['steps'] for row in rows) / 1e6:.2f} M",
     ]
@@ -210,9 +212,10 @@ def report(rows: list[Row], notes: list[str]) -> str:
     how = (
         f"`p2p benchmark --model builtin`, one core for each prompt, at most {', '.join(limits)} "
         f"iterations, seeds {', '.join(map(str, seeds))}: {len(rows)} sessions. A pass is the "
-        "session's own, on held-out seeds. The ground truth is the mean of ten further episodes "
-        "in plain Gymnasium, measured by code that knows nothing of the judges. Intervals are "
-        "Wilson's, of 95 %. A prompt that `builtin` refuses counts as not passed."
+        "session's own, on held-out seeds. With words of the prompt that no criterion measures it "
+        "is unverified, and neither a false pass nor a false fail. The ground truth is the mean of "
+        "ten further episodes in plain Gymnasium, measured by code that knows nothing of the "
+        "judges. Intervals are Wilson's, of 95 %. A prompt that `builtin` refuses counts as not passed."
     )
     lines = [
         "# The shipped prompts, with the built-in author",
@@ -226,8 +229,8 @@ def report(rows: list[Row], notes: list[str]) -> str:
         table(["goal", "measured", "asked", ""], goals(rows)),
         "",
         table(
-            ["", "passed (judge)", "ground-truth pass rate", "false passes", "median minutes",
-             "mean steps"],
+            ["", "passed (judge)", "ground-truth pass rate", "false passes", "false fails",
+             "median minutes", "mean steps"],
             groups,
         ),
         "",

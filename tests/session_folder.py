@@ -78,8 +78,10 @@ def judgment(score: float | None, *, step: int = 100_000) -> JudgmentResult:
     """A judgement of two episodes; None: the judge was not available."""
     if score is None:
         return JudgmentResult(intent_score=None, step=step, unavailable={"code": "it timed out"})
+    passed = score >= 0.8
+    speed = (4.0 if passed else 3.0) * score
     criteria = (
-        CriterionScore(id="speed", score=score, std=0.1, value=3.0 * score, evidence="measured"),
+        CriterionScore(id="speed", score=score, std=0.1, value=speed, evidence="measured"),
         CriterionScore(id="upright", score=1.0),
     )
     rollouts = tuple(
@@ -95,9 +97,9 @@ def judgment(score: float | None, *, step: int = 100_000) -> JudgmentResult:
     )
     return JudgmentResult(
         intent_score=score,
-        passed=score >= 0.8,
+        passed=passed,
         diagnosis="it is slow",
-        failure_tags=("too_slow",),
+        failure_tags=() if passed else ("too_slow",),
         step=step,
         score_std=0.05,
         criteria=criteria,

@@ -6,6 +6,7 @@ body. Unknown keys are errors: a file from another program is reported, not half
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -246,10 +247,16 @@ class Criterion(Record):
     @property
     def target(self) -> str:
         """`≥ 3 m/s`; of an event `never`, or how often at most."""
-        if self.event and self.threshold < 1:
-            return "never"
+        if self.event:
+            count = math.floor(self.threshold)
+            return "never" if count < 1 else f"at most {count} time{'s' if count > 1 else ''}"
         sign = {"at_least": "≥", "at_most": "≤"}[self.comparison]
         return f"{sign} {self.threshold:g} {self.unit}".rstrip()
+
+    @property
+    def demand(self) -> str:
+        """Title and target: `Goes forward ≥ 3 m/s`; of an event `never: fell`."""
+        return f"{self.target}: {self.event}" if self.event else f"{self.title} {self.target}"
 
     def is_met(self, result: CriterionScore, share: float) -> bool:
         """Whether episodes meet it: what was measured of them does, and the score is enough.

@@ -581,7 +581,9 @@ def test_what_no_criterion_measures_stands_beside_the_verdict_until_the_user_wri
         unused_words=("gladly",),
     )  # fmt: skip
     made.intent.save(intent)
-    assert run(made, scores={"1": [0.9, 0.9]}).unchecked_words == ("gladly",)
+    first = run(made, scores={"1": [0.9, 0.9]})
+    assert (first.status, first.unchecked_words) == ("unverified", ("gladly",))
+    assert first.message.endswith("no criterion measures: gladly")
     assert "- **not checked**: gladly" in made.report_path.read_text()
     feedback(made, remark="higher", criteria=(criterion("high"),))
     result = run(made, scores={"1": [0.9, 0.9], "2": [1.0, 1.0]})

@@ -1500,8 +1500,8 @@ export interface components {
             false_passes: number[];
             /** False Fails */
             false_fails: number[];
-            /** Not Confirmed */
-            not_confirmed: number[];
+            /** Unverified */
+            unverified: number[];
             /** Rank Correlation */
             rank_correlation: number | null;
             /** Correlated */
@@ -1637,12 +1637,12 @@ export interface components {
              * Outcome
              * @enum {string}
              */
-            outcome: "passed" | "not_confirmed" | "not_passed" | "error" | "unfinished" | "not_run";
+            outcome: "passed" | "unverified" | "not_passed" | "error" | "unfinished" | "not_run";
             /**
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Message
              * @default
@@ -1705,7 +1705,7 @@ export interface components {
             /** Session Id */
             session_id: string;
             /** State */
-            state: ("waiting" | "starting" | "running") | ("passed" | "not_confirmed" | "not_passed" | "error" | "unfinished" | "not_run");
+            state: ("waiting" | "starting" | "running") | ("passed" | "unverified" | "not_passed" | "error" | "unfinished" | "not_run");
             /** Passed */
             passed: boolean | null;
             /** True Pass */
@@ -2125,6 +2125,11 @@ export interface components {
              */
             category: "task" | "gait" | "posture" | "dynamics" | "stability" | "efficiency";
             /**
+             * Soft Reason
+             * @default
+             */
+            soft_reason: string;
+            /**
              * Visual
              * @default false
              */
@@ -2424,8 +2429,18 @@ export interface components {
             /** Errors */
             errors: number;
             judged: components["schemas"]["Rate"];
-            /** Not Confirmed */
-            not_confirmed: number;
+            /** Unverified */
+            unverified: number;
+            /**
+             * False Passes
+             * @default 0
+             */
+            false_passes: number;
+            /**
+             * False Fails
+             * @default 0
+             */
+            false_fails: number;
             true: components["schemas"]["Rate"];
             /** Mean Score */
             mean_score: number | null;
@@ -2459,6 +2474,11 @@ export interface components {
              * @default
              */
             note: string;
+            /**
+             * Assumptions
+             * @default []
+             */
+            assumptions: string[];
             /** Training */
             training?: {
                 [key: string]: unknown;
@@ -2496,7 +2516,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Final Episodic Return */
             final_episodic_return?: number | null;
             /**
@@ -2566,7 +2586,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Error
              * @default
@@ -2609,7 +2629,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Final Episodic Return */
             final_episodic_return?: number | null;
             /**
@@ -3174,7 +3194,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Progress */
             progress?: number | null;
             /** Seconds Left */
@@ -3210,6 +3230,11 @@ export interface components {
              * @default false
              */
             passed: boolean;
+            /**
+             * Unverified
+             * @default false
+             */
+            unverified: boolean;
             /** Confirmed Score */
             confirmed_score?: number | null;
             /**
@@ -3815,7 +3840,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /** Final Return */
             final_return?: number | null;
             /** Error */
@@ -3950,7 +3975,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Error
              * @default
@@ -4053,7 +4078,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Message
              * @default
@@ -4155,7 +4180,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
+            status: "pending" | "queued" | "running" | "paused" | "completed" | "passed" | "unverified" | "failed" | "error" | "cancelled" | "stale" | "unknown" | "max_iterations" | "budget_exhausted" | "time_exhausted" | "rate_limited" | "auth_error" | "invalid_code" | "gate_passed" | "gate_failed";
             /**
              * Error
              * @default

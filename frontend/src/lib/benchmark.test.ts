@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { benchmarkCommand, chosen, differ, isOver, seenIn } from "./benchmark";
+import { benchmarkCommand, chosen, differ, isOver, seenIn, VIEWS } from "./benchmark";
 
 test("the command line names what was asked for, and nothing else", () => {
   const form = { suite: "mujoco_prompts", model: "builtin", filter_envs: ["Hopper-v5", "Ant-v5"], filter_categories: [], max_iterations: 2, max_parallel: Number.NaN };
@@ -23,8 +23,10 @@ test("judge and truth differ only where both have spoken", () => {
 });
 
 test("a case without a verdict is neither passed nor not passed", () => {
-  const open = { passed: null, true_pass: null };
-  expect((["all", "passed", "not", "differ", "open"] as const).filter((view) => seenIn(view, open))).toEqual(["all", "open"]);
+  const views = VIEWS.map(([view]) => view);
+  const open = { passed: null, true_pass: null, outcome: "unfinished" } as const;
+  expect(views.filter((view) => seenIn(view, open))).toEqual(["all", "open"]);
+  expect(views.filter((view) => seenIn(view, { ...open, outcome: "unverified" }))).toEqual(["all", "unverified"]);
 });
 
 test("a case that ended without a verdict is over, too", () => {

@@ -71,13 +71,15 @@ export const VIEWS = [
   ["all", "All"],
   ["passed", "Passed"],
   ["not", "Not passed"],
+  ["unverified", "Unverified"],
   ["differ", "Disagree"],
   ["open", "No verdict"],
 ] as const;
 export type View = (typeof VIEWS)[number][0];
 
-export function seenIn(view: View, each: Pick<BenchmarkCase, "passed" | "true_pass">): boolean {
+export function seenIn(view: View, each: Pick<BenchmarkCase, "passed" | "true_pass" | "outcome">): boolean {
   if (view === "all") return true;
+  if (view === "unverified" || each.outcome === "unverified") return view === each.outcome;
   if (view === "differ") return differ(each);
   return each.passed === { passed: true, not: false, open: null }[view];
 }

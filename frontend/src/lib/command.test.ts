@@ -28,7 +28,7 @@ test("settings are read line by line, and a bad line is named", () => {
 });
 
 test("criteria travel with the command, which names no file", () => {
-  const criteria = [{ id: "a", title: "Runs", description: "", measure: "speed", comparison: "at_least" as const, threshold: 1, unit: "m/s", weight: 1, category: "task" as const, visual: false, event: "" }];
+  const criteria = [{ id: "a", title: "Runs", description: "", measure: "speed", comparison: "at_least" as const, threshold: 1, unit: "m/s", weight: 1, category: "task" as const, visual: false, event: "", soft_reason: "" }];
   expect(commandLine({ prompt: "run", criteria })).toBe(`p2p run run --criteria - <<'END'\n${JSON.stringify(criteria)}\nEND`);
 });
 

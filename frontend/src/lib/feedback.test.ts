@@ -1,19 +1,26 @@
 import { expect, test } from "vitest";
 import type { Iteration, PendingFeedback } from "../api/types";
-import { bounds, parseSetting, parts, scorable, settingText } from "./feedback";
+import { bounds, demand, parseSetting, parts, scorable, settingText } from "./feedback";
 
 const NOTHING: PendingFeedback = {
   number: 1, pause: null, remark: "", score: null, scored_iteration: null, criteria: null, reward_code: null, hp_changes: {}, withdraws: [], given_at: "2026-01-01T00:00:00Z",
 };
 
+const SPEED = { id: "s", title: "Fast", description: "", measure: "mean speed", comparison: "at_least", threshold: 3, unit: "m/s", weight: 1, category: "task", visual: false, event: "", soft_reason: "" } as const;
+
+test("an event is told as what must not happen", () => {
+  expect(demand(SPEED)).toBe("Fast ≥ 3 m/s");
+  expect(demand({ ...SPEED, comparison: "at_most", threshold: 0, event: "fell" })).toBe("never: fell");
+  expect(demand({ ...SPEED, comparison: "at_most", threshold: 2, event: "fell" })).toBe("at most 2 times: fell");
+});
+
 test("pending feedback is told in full", () => {
-  const speed = { id: "s", title: "Fast", description: "", measure: "mean speed", comparison: "at_least", threshold: 3, unit: "m/s", weight: 1, category: "task", visual: false, event: "" } as const;
-  const all = { ...NOTHING, pause: true, remark: "lower", score: 0.3, scored_iteration: 2, criteria: [speed], reward_code: "x", hp_changes: { gamma: 0.9, net_arch: [64, 32] } };
+  const all = { ...NOTHING, pause: true, remark: "lower", score: 0.3, scored_iteration: 2, criteria: [SPEED], reward_code: "x", hp_changes: { gamma: 0.9, net_arch: [64, 32] } };
   expect(parts(all)).toEqual([
     ["remark", "lower"],
     ["score", "0.30 for iteration 2"],
     ["reward", "your own, for the next iteration"],
-    ["criteria", "mean speed ≥ 3 m/s"],
+    ["criteria", "Fast ≥ 3 m/s"],
     ["settings", "gamma = 0.9, net_arch = 64 × 32"],
     ["pause", "after this iteration"],
   ]);

@@ -2,15 +2,19 @@
 import type { Criterion, Iteration, PendingFeedback, TunableSetting } from "../api/types";
 import { number, plain, score } from "./format";
 
-/** What a criterion asks of its measure, such as "≥ 3 m/s". */
+/** What a criterion asks of its measure, such as "≥ 3 m/s"; of an event how often it may happen. */
 export function bound(criterion: Criterion): string {
+  if (criterion.event) {
+    const count = Math.floor(criterion.threshold);
+    return count < 1 ? "never" : `at most ${count} time${count > 1 ? "s" : ""}`;
+  }
   const sign = criterion.comparison === "at_least" ? "≥" : "≤";
   return `${sign} ${number(criterion.threshold)}${criterion.unit && ` ${criterion.unit}`}`;
 }
 
-/** A criterion's condition, such as "mean forward speed ≥ 3 m/s". */
-function target(criterion: Criterion): string {
-  return `${criterion.measure} ${bound(criterion)}`;
+/** A criterion's condition, as `Criterion.demand` has it: "Fast ≥ 3 m/s", or "never: fell". */
+export function demand(criterion: Criterion): string {
+  return criterion.event ? `${bound(criterion)}: ${criterion.event}` : `${criterion.title} ${bound(criterion)}`;
 }
 
 /** The parts of a piece of feedback, each with its name; the code of a reward is shown apart. */
@@ -19,7 +23,7 @@ export function parts(feedback: PendingFeedback): (readonly [name: string, text:
   if (feedback.remark) lines.push(["remark", feedback.remark]);
   if (feedback.score !== null) lines.push(["score", score(feedback.score) + (feedback.scored_iteration === null ? "" : ` for iteration ${feedback.scored_iteration}`)]);
   if (feedback.reward_code !== null) lines.push(["reward", "your own, for the next iteration"]);
-  if (feedback.criteria !== null) lines.push(["criteria", feedback.criteria.map(target).join("; ")]);
+  if (feedback.criteria !== null) lines.push(["criteria", feedback.criteria.map(demand).join("; ")]);
   const settings = Object.entries(feedback.hp_changes).map(([name, value]) => `${name} = ${plain(value)}`);
   if (settings.length > 0) lines.push(["settings", settings.join(", ")]);
   if (feedback.pause !== null) lines.push(["pause", feedback.pause ? "after this iteration" : "no longer"]);

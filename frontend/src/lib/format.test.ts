@@ -47,6 +47,7 @@ test("sessions are looked for by the words of their badges, each a word of its o
 
 test("a status that nobody knows looks like bad news", () => {
   expect(tone("passed")).toBe("good");
+  expect(tone("unverified")).toBe("open");
   expect(tone("exploded")).toBe("bad");
   expect(statusWord("max_iterations")).toBe("did not pass");
   expect(statusWord("cancelled")).toBe("cancelled");

@@ -81,13 +81,14 @@ export function plain(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-export type Tone = "good" | "warn" | "bad" | "busy" | "quiet";
+export type Tone = "good" | "open" | "warn" | "bad" | "busy" | "quiet";
 
 const TONES: Record<string, Tone> = {
   passed: "good", completed: "good", gate_passed: "good", succeeded: "good", done: "good",
+  unverified: "open",
   running: "busy", pending: "busy", queued: "busy", starting: "busy",
   paused: "warn", max_iterations: "warn", budget_exhausted: "warn", time_exhausted: "warn",
-  rate_limited: "warn", stale: "warn", not_passed: "warn", unverified: "warn", incomplete: "warn",
+  rate_limited: "warn", stale: "warn", not_passed: "warn", incomplete: "warn",
   cancelled: "quiet", unknown: "quiet", skipped: "quiet", waiting: "quiet", unfinished: "quiet", not_run: "quiet",
 };
 
@@ -104,7 +105,7 @@ const WORDS: Record<string, string> = {
 
 /** The statuses that sessions can be filtered by. */
 export const SESSION_STATUSES = [
-  "running", "queued", "paused", "passed", "max_iterations", "budget_exhausted", "time_exhausted",
+  "running", "queued", "paused", "passed", "unverified", "max_iterations", "budget_exhausted", "time_exhausted",
   "rate_limited", "auth_error", "invalid_code", "cancelled", "stale", "error",
 ] as const;
 

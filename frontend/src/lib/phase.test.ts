@@ -14,7 +14,7 @@ test("a session that has ended says how to resume", () => {
 test("a pass with words that nobody checked is no plain pass", () => {
   const passed = { status: "passed", phase: "ended", waiting: "" };
   expect(nowAndNext(passed)).toContain("confirmed");
-  const partly = nowAndNext({ ...passed, unchecked_words: ["right", "side"] });
-  expect(partly).toContain("No criterion measures: right, side");
+  const partly = nowAndNext({ ...passed, status: "unverified", unchecked_words: ["right", "side"] });
+  expect(partly).toContain("none measures: right, side");
   expect(partly).not.toContain("confirmed");
 });

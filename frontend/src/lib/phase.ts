@@ -14,7 +14,7 @@ const NOW: Record<string, string> = {
   authoring: "Writing the reward and the judge, and trying them in the sandbox. Next: training.",
   training: "Training. Next: the judges score the result.",
   judging: "The judges score the episodes. A pass is then confirmed on held-out seeds; anything else leads to a revision.",
-  confirming: "The score passes; it is being confirmed on held-out seeds.",
+  confirming: "Every hard criterion is met; that is being confirmed on held-out seeds.",
   revising: "Diagnosing the result and rewriting the reward for the next iteration.",
 };
 
@@ -42,8 +42,8 @@ interface Progress {
 export function nowAndNext({ status, phase, waiting, unchecked_words = [] }: Progress): string {
   if (waiting) return `Waiting: ${waiting}`;
   if (status === "queued" || status === "pending") return "Waiting for free resources.";
-  if (phase === "ended" && status === "passed" && unchecked_words.length > 0)
-    return `Passed by what the criteria measure. No criterion measures: ${unchecked_words.join(", ")}. Watch the video, or add a criterion and resume.`;
+  if (phase === "ended" && status === "unverified")
+    return `Every criterion is met, but none measures: ${unchecked_words.join(", ")}. Say it as something measurable in a new session, add a criterion and \`Resume\`, or watch the video and accept it with a score of your own.`;
   if (phase === "ended") return ENDED[status] ?? "";
   return NOW[phase] ?? "";
 }

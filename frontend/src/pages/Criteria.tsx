@@ -1,5 +1,5 @@
 import type { Criterion, CriterionScore, Iteration, SessionDetail } from "../api/types";
-import { bound } from "../lib/feedback";
+import { demand } from "../lib/feedback";
 import { number, score } from "../lib/format";
 import { gauge, isMet } from "../lib/gauge";
 
@@ -9,11 +9,29 @@ export function Criteria({ session, iteration }: { session: SessionDetail; itera
   if (!intent) return null;
   const results = new Map(iteration?.criteria.map((each) => [each.id, each]));
   return (
-    <ul className="criteria">
-      {intent.criteria.map((criterion) => (
-        <CriterionGauge key={criterion.id} criterion={criterion} result={results.get(criterion.id)} share={session.config?.pass_threshold ?? 1} />
-      ))}
-    </ul>
+    <>
+      <ul className="criteria">
+        {intent.criteria.map((criterion) => (
+          <CriterionGauge key={criterion.id} criterion={criterion} result={results.get(criterion.id)} share={session.config?.pass_threshold ?? 1} />
+        ))}
+      </ul>
+      <Assumptions texts={intent.assumptions} />
+    </>
+  );
+}
+
+/** What the prompt leaves open, and how the criteria settle it. */
+export function Assumptions({ texts }: { texts: readonly string[] }) {
+  if (texts.length === 0) return null;
+  return (
+    <div className="small-text muted assumptions">
+      Assumed, where the prompt leaves it open:
+      <ul>
+        {texts.map((text) => (
+          <li key={text}>{text}</li>
+        ))}
+      </ul>
+    </div>
   );
 }
 
@@ -22,15 +40,18 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
   const met = isMet(criterion, result, share);
   const outcome = result?.score == null ? "open" : met ? "met" : "missed";
   const percent = (share: number) => `${100 * share}%`;
+  const soft = criterion.soft_reason && `soft, it only moves the score: ${criterion.soft_reason}`;
+  const title = [criterion.description || criterion.measure, `weight ${number(criterion.weight)}`, soft].filter(Boolean).join("; ");
   return (
-    <li className={`criterion ${outcome}`} title={`${criterion.description || criterion.measure}; weight ${number(criterion.weight)}`}>
+    <li className={`criterion ${outcome} ${soft ? "soft" : "hard"}`} title={title}>
       <div className="row spread">
         <span>
-          <span className="criterion-mark" role="img" aria-label={result?.score == null ? "not judged" : met ? "met" : "not met"}>
+          <span className="criterion-mark" role="img" aria-label={result?.score == null ? "not judged" : met ? "met" : soft ? "not met, only the score" : "not met"}>
             {result?.score == null ? "○" : met ? "✓" : "✕"}
           </span>
-          <b>{criterion.title}</b>
+          <b>{demand(criterion)}</b>
           {criterion.category === "task" && <span className="badge busy still">task</span>}
+          {soft && <span className="badge">soft</span>}
         </span>
         <span className="numeric">{result?.value != null ? `${number(result.value)}${criterion.unit && ` ${criterion.unit}`}` : score(result?.score)}</span>
       </div>
@@ -40,10 +61,8 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
       </div>
       <p className="small-text muted criterion-target">
         <span className="clamp-1">{criterion.measure}</span>
-        <span className="nowrap">
-          {bound(criterion)}
-          {result?.value != null && !met && ` · score ${score(result.score)}`}
-        </span>
+        {result?.value != null && !met && <span className="nowrap">· score {score(result.score)}</span>}
+        {soft && <span className="clamp-1">· {soft}</span>}
         {result?.evidence && (result.value == null || criterion.event) && <span className="clamp-1">· {result.evidence}</span>}
       </p>
     </li>
@@ -88,6 +107,7 @@ export function CriteriaEditor({ criteria, onChange, onDrop }: CriteriaEditorPro
               weight
               <input type="number" className="narrow" min={0.01} max={1} step="any" required value={criterion.weight} onChange={(event) => change(index, { weight: event.target.valueAsNumber })} />
             </label>
+            <input aria-label="Why it need not be met" className="grow" placeholder="hard; to make it soft, say why" maxLength={200} value={criterion.soft_reason} onChange={(event) => change(index, { soft_reason: event.target.value })} />
             <button type="button" className="button small danger" onClick={() => onChange(criteria.filter((_, at) => at !== index))}>
               Remove
             </button>
@@ -112,6 +132,6 @@ function blank(criteria: readonly Criterion[]): Criterion {
   while (taken.has(`own_${number}`)) number += 1;
   return {
     id: `own_${number}`, title: "New criterion", description: "", measure: "mean forward speed", comparison: "at_least",
-    threshold: 1, unit: "", weight: 0.5, category: "task", visual: false, event: "",
+    threshold: 1, unit: "", weight: 0.5, category: "task", visual: false, event: "", soft_reason: "",
   };
 }

@@ -169,7 +169,7 @@ export function SessionCards({ sessions, playing }: { sessions: readonly Session
                 {title(row)}
               </Link>
               <div className="session-score">
-                <Meter value={row.best_score} label="Best score" tone={row.status === "passed" ? "good" : "plain"} />
+                <Meter value={row.best_score} label="Best score" tone={row.status === "passed" ? "good" : row.status === "unverified" ? "open" : "plain"} />
                 <span className="numeric">{score(row.best_score)}</span>
               </div>
               <span className="muted small-text">

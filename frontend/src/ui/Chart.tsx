@@ -36,21 +36,19 @@ interface Props {
   height?: number;
   /** Fixed ends of the y axis. */
   range?: readonly [number, number];
-  /** A value that matters, as a dashed line across. */
-  mark?: number | undefined;
   /** The x axis counts whole things, such as iterations. */
   whole?: boolean;
 }
 
 /** Lines over a common x, with bands; the legend shows the numbers under the pointer. */
-export function Chart({ title, x, xLabel, yLabel, group, lines, height = 220, range, mark, whole = false }: Props) {
+export function Chart({ title, x, xLabel, yLabel, group, lines, height = 220, range, whole = false }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const theme = useTheme();
   useEffect(() => {
     const element = box.current;
     if (element === null || x.length === 0) return;
     const plot = new uPlot(
-      options({ element, xLabel, yLabel, group, lines, height, range, mark, whole, x }),
+      options({ element, xLabel, yLabel, group, lines, height, range, whole, x }),
       table(x, lines),
       element,
     );
@@ -60,7 +58,7 @@ export function Chart({ title, x, xLabel, yLabel, group, lines, height = 220, ra
       observer.disconnect();
       plot.destroy();
     };
-  }, [x, xLabel, yLabel, group, lines, height, range, mark, whole, theme]);
+  }, [x, xLabel, yLabel, group, lines, height, range, whole, theme]);
   return (
     <figure className="chart">
       <figcaption>{title}</figcaption>
@@ -101,7 +99,7 @@ interface Wanted extends Omit<Props, "title" | "height" | "whole" | "group"> {
 const LEGEND_LINES = 12;
 const WHOLE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 
-function options({ element, x, xLabel, yLabel, group, lines, height, range, mark, whole }: Wanted): uPlot.Options {
+function options({ element, x, xLabel, yLabel, group, lines, height, range, whole }: Wanted): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const token = (name: string) => style.getPropertyValue(name).trim();
   const axis = {
@@ -149,7 +147,7 @@ function options({ element, x, xLabel, yLabel, group, lines, height, range, mark
     },
     cursor: { y: false, points: { size: 7 }, dataIdx: nearest, ...(group ? { sync: { key: group } } : {}) },
     legend: { live: true },
-    hooks: { ready: [atRest], setLegend: [atRest], draw: [...bars, ...(mark === undefined ? [] : [(plot: uPlot) => across(plot, mark, token("--muted"))])] },
+    hooks: { ready: [atRest], setLegend: [atRest], draw: bars },
   };
 }
 
@@ -201,20 +199,6 @@ function intervals(plot: uPlot, at: number, colour: string): void {
       ctx.lineTo(x + cap, y);
     }
   });
-  ctx.stroke();
-  ctx.restore();
-}
-
-function across(plot: uPlot, value: number, colour: string): void {
-  const { ctx, bbox } = plot;
-  const at = Math.round(plot.valToPos(value, "y", true));
-  ctx.save();
-  ctx.strokeStyle = colour;
-  ctx.lineWidth = devicePixelRatio * 1.5;
-  ctx.setLineDash([6 * devicePixelRatio, 5 * devicePixelRatio]);
-  ctx.beginPath();
-  ctx.moveTo(bbox.left, at);
-  ctx.lineTo(bbox.left + bbox.width, at);
   ctx.stroke();
   ctx.restore();
 }

@@ -112,7 +112,7 @@ export function Unchecked({ words }: { words: readonly string[] }) {
   const more = words.length > UNCHECKED_WORDS ? [`and ${words.length - UNCHECKED_WORDS} more`] : [];
   return (
     <span className="small-text unchecked">
-      <span className="badge warn">not checked</span> {[...words.slice(0, UNCHECKED_WORDS), ...more].join(", ")}
+      <span className="badge open">not checked</span> {[...words.slice(0, UNCHECKED_WORDS), ...more].join(", ")}
     </span>
   );
 }
@@ -137,13 +137,11 @@ export function Command({ text }: { text: string }) {
 interface MeterProps {
   value: number | null | undefined;
   label: string;
-  /** Where to draw a mark, such as the pass threshold. */
-  mark?: number | undefined;
-  tone?: "good" | "warn" | "bad" | "plain";
+  tone?: "good" | "open" | "warn" | "bad" | "plain";
 }
 
 /** A share between 0 and 1 as a bar. */
-export function Meter({ value, label, mark, tone = "plain" }: MeterProps) {
+export function Meter({ value, label, tone = "plain" }: MeterProps) {
   const percent = (part: number) => `${100 * Math.min(1, Math.max(0, part))}%`;
   return (
     <div
@@ -156,7 +154,6 @@ export function Meter({ value, label, mark, tone = "plain" }: MeterProps) {
       aria-valuetext={value == null ? "unknown" : value.toFixed(2)}
     >
       <div className="meter-fill" style={{ width: percent(value ?? 0) }} />
-      {mark !== undefined && <div className="meter-mark" style={{ left: percent(mark) }} />}
     </div>
   );
 }

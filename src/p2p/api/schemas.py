@@ -161,6 +161,9 @@ class LoopIterationSummary(Record):
     intent_score: Score | None = None
     score_std: float | None = None
     passed: bool = False
+    """Every hard criterion is met, and no failure is tagged."""
+    unverified: bool = False
+    """It passed, and no criterion measures some words of the prompt."""
     confirmed_score: Score | None = None
     criteria: tuple[CriterionScore, ...] = ()
     diagnosis: str = ""

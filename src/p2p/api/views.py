@@ -152,6 +152,7 @@ def _loop_iteration(
         seconds_left=training_left(runs, view.search),
         changes=changes,
         verdict=verdict_sentence(session, view),
+        unverified=session.outcome_of(view) == "unverified",
         confirmed_score=view.confirmation.intent_score if view.confirmation else None,
         unavailable={str(n): why for n, why in judgment.unavailable.items()} if judgment else {},
         reward_spec=record.read_reward_spec(),

@@ -133,8 +133,6 @@ def case_status(benchmark: Benchmark, folder: Path, number: int) -> CaseStatus:
     view = SessionView(case_record(folder, number))
     stage = next(k for k, numbers in enumerate(benchmark.stages) if number in numbers)
     outcome = STATUS[view.status].outcome
-    if outcome == "passed" and view.unchecked_words:  # of a session before there was the status
-        outcome = "unverified"
     message = (view.result.message if view.result else "") or view.error
     return CaseStatus(
         case=benchmark.case(number),

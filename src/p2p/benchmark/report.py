@@ -91,6 +91,10 @@ class Group(Record):
     """By the session's own judges, of those that finished."""
     unverified: int
     """Passed by the judges, with words of the prompt that no criterion measures."""
+    false_passes: int = 0
+    """The judge passed, the ground truth is missed."""
+    false_fails: int = 0
+    """The ground truth is met, the judge did not pass."""
     true: Rate
     """By the ground truth, of those that finished and have one."""
     mean_score: float | None
@@ -218,6 +222,8 @@ def _group(name: str, cases: Sequence[CaseReport]) -> Group:
         errors=sum(case.outcome == "error" for case in finished),
         judged=_rate([case.outcome == "passed" for case in finished]),
         unverified=sum(case.outcome == "unverified" for case in finished),
+        false_passes=sum(case.disputed and case.outcome == "passed" for case in finished),
+        false_fails=sum(case.disputed and case.outcome != "passed" for case in finished),
         true=_rate(true),
         mean_score=mean(scores) if scores else None,
         iterations=mean([case.iterations for case in finished]),

@@ -108,6 +108,8 @@ GROUP_COLUMNS: Mapping[str, Callable[[Group], str]] = {
     "passed (judge)": lambda group: rate(group.judged),
     "unverified": lambda group: str(group.unverified),
     "ground-truth pass rate": lambda group: rate(group.true),
+    "false passes": lambda group: str(group.false_passes),
+    "false fails": lambda group: str(group.false_fails),
     "errors": lambda group: str(group.errors),
     "mean score": lambda group: _number(group.mean_score),
     "iterations": lambda group: f"{group.iterations:.1f}",
@@ -150,7 +152,8 @@ def _about(report: BenchmarkReport) -> list[str]:
             f"options: {', '.join(options) or 'defaults'}."
         ),
         (
-            "A pass is the session's own: its judges' score on held-out seeds. The ground truth is "
+            "A pass is the session's own: every hard criterion is met on held-out seeds, and every "
+            "word of the prompt is measured. The ground truth is "
             "a measurement on the simulator that knows nothing of the judges: the mean over ten "
             "further episodes of the final policy, in plain Gymnasium."
         ),
@@ -280,6 +283,8 @@ def _tiles(report: BenchmarkReport) -> str:
         ("passed (judge)", rate(group.judged)),
         ("unverified", str(group.unverified)),
         ("ground-truth pass rate", rate(group.true)),
+        ("false passes", str(group.false_passes)),
+        ("false fails", str(group.false_fails)),
         ("rank correlation", _number(report.agreement.rank_correlation)),
         ("minutes per prompt", f"{group.minutes:.1f}"),
         ("cost per prompt", _money(group.cost_usd)),

@@ -122,20 +122,21 @@ def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:
 
 
 def _best_session(records: Sequence[SessionRecord], folder: Path) -> SessionRecord:
-    """One that passed, then by score; of equals the newest, which comes last. Says which it is."""
+    """By its outcome, then by score; of equals the newest, which comes last. Says which it is."""
     from p2p.records.session_view import SessionView
 
     views = [SessionView(record) for record in records]
+    outcomes = ("not_passed", "unverified", "passed")
     ranks = [
-        (view.best is not None and view.best.passed, view.best_score, position)
+        (outcomes.index(view.outcome_of(view.best)), view.best_score, position)
         for position, view in enumerate(views)
-        if view.best_score is not None
+        if view.best is not None and view.best_score is not None
     ]
     if not ranks:
         raise UsageError(f"SESSION: no session in {folder} has a score yet: name one, or `last`")
-    passed, score, position = max(ranks)
+    outcome, score, position = max(ranks)
     record = records[position]
-    verdict = "passed" if passed else "not passed"
+    verdict = outcomes[outcome].replace("_", " ")
     text = f"best: {record.session_id}, {verdict} with {score:.2f}: {views[position].prompt}"
     err.print(escape(text), style="dim", soft_wrap=True)
     return record

@@ -310,6 +310,7 @@ def _report(benchmark: Benchmark, folder: Path, *, as_json: bool) -> bool:
             ("passed by the judge", rate(group.judged)),
             ("unverified", f"{group.unverified}"),
             ("ground-truth pass rate", rate(group.true)),
+            ("false passes, false fails", f"{group.false_passes}, {group.false_fails}"),
         ):
             table.add_row(title, escape(value))
         out.print(table)

@@ -16,7 +16,7 @@ from rich.prompt import Confirm, Prompt
 from p2p.agents.criteria_text import CriteriaError, parse_criteria, render_criteria, with_criteria
 from p2p.commands.console import err
 from p2p.commands.live import plain_table
-from p2p.commands.session_progress import unchecked_lines
+from p2p.commands.session_progress import intent_lines, kind_text
 from p2p.contracts import describe_errors
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HELP = (
     "[bold]enter[/] accept   [bold]drop 3[/]   [bold]threshold 3 2.5[/]   [bold]weight 3 0.5[/]\n"
+    "[bold]soft 3 why it need not be met[/]   [bold]hard 3[/]\n"
     "[bold]edit[/] all of them, or add some, in your editor   [bold]quit[/]"
 )
 
@@ -58,18 +59,15 @@ def _not_named(words: tuple[str, ...], criteria: tuple[Criterion, ...]) -> tuple
 
 
 def _show(intent: Intent) -> None:
-    table = plain_table("", "category", "asked", "weight")
-    table.add_column("criterion", ratio=1)
+    table = plain_table("", "category", "weight")
+    table.add_column("asked", ratio=1)
     for number, criterion in enumerate(intent.criteria, 1):
-        table.add_row(
-            f"[bold]{number}[/]",
-            str(criterion.category),
-            escape(criterion.target),
-            f"{criterion.weight:g}",
-            f"{escape(criterion.title)}: [dim]{escape(criterion.measure)}[/]",
-        )
+        text = f"{escape(criterion.demand)} [dim]({escape(criterion.measure)})[/]"
+        if criterion.soft_reason:
+            text += f"\n[dim]soft: {escape(criterion.soft_reason)}[/]"
+        table.add_row(f"[bold]{number}[/]", kind_text(criterion), f"{criterion.weight:g}", text)
     err.print(table)
-    for line in unchecked_lines(intent.unused_words):
+    for line in intent_lines(intent):
         err.print(line, soft_wrap=True)
     err.print(HELP)
 
@@ -103,10 +101,27 @@ def _set(field: str) -> Callable[[tuple[Criterion, ...], list[str]], tuple[Crite
             value = float(text[1])
         except ValueError:
             raise ValueError(f"{text[1]}: not a number") from None
-        changed = type(criteria[i]).model_validate({**criteria[i].model_dump(), field: value})
-        return (*criteria[:i], changed, *criteria[i + 1 :])
+        return _changed(criteria, i, field, value)
 
     return change
+
+
+def _changed(
+    criteria: tuple[Criterion, ...], i: int, field: str, value: float | str
+) -> tuple[Criterion, ...]:
+    changed = type(criteria[i]).model_validate({**criteria[i].model_dump(), field: value})
+    return (*criteria[:i], changed, *criteria[i + 1 :])
+
+
+def _soften(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
+    i = _chosen(criteria, text[:1], 1)
+    if len(text) < 2:
+        raise ValueError(f"say why it need not be met, as in: soft {i + 1} it is only nicer so")
+    return _changed(criteria, i, "soft_reason", " ".join(text[1:]))
+
+
+def _harden(criteria: tuple[Criterion, ...], text: list[str]) -> tuple[Criterion, ...]:
+    return _changed(criteria, _chosen(criteria, text, 1), "soft_reason", "")
 
 
 def _edit(criteria: tuple[Criterion, ...], _: list[str]) -> tuple[Criterion, ...]:
@@ -132,5 +147,7 @@ COMMANDS = {
     "drop": _drop,
     "threshold": _set("threshold"),
     "weight": _set("weight"),
+    "soft": _soften,
+    "hard": _harden,
     "edit": _edit,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -174,9 +175,10 @@ class BenchmarkProgress(LiveView):
                 escape(case.env_id),
                 f"{escape(case.instruction)}  [dim]{'' if now.ended else escape(now.note)}[/]",
             )
-        passed = sum(now.status.outcome == "passed" for now in ended)
+        outcomes = Counter(now.status.outcome for now in ended)
         counts = (
-            f"{len(ended)} of {len(self.cases)} ended, {passed} passed, "
+            f"{len(ended)} of {len(self.cases)} ended, {outcomes['passed']} passed, "
+            f"{outcomes['unverified']} unverified, "
             f"{len(active)} running, {len(waiting)} waiting"
         )
         return Group(bars([Bar("", len(ended) / max(1, len(self.cases)))]), counts, table)

@@ -102,7 +102,7 @@ def run(
     Exit status: 0 passed, 1 error, 2 bad arguments, 3 no pass within the
     iterations, 4 paused, 5 rate limited, 6 key refused, 7 no reward could be
     made to run, 8 budget used up, 9 the session is busy, 10 time used up,
-    130 cancelled.
+    11 unverified (no criterion measures some words), 130 cancelled.
     """
     if interactive and not sys.stdin.isatty():
         raise UsageError("--interactive: standard input is no terminal; use --criteria FILE")

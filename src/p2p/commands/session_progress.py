@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from p2p.contracts import Intent, JudgmentResult
+    from p2p.contracts import Criterion, Intent, JudgmentResult
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import IterationView, RunView
 
@@ -46,6 +46,7 @@ BARS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 16
 PARTS = 4
 """In how many parts the progress of a run is told where there is no terminal."""
+MARKS = {"passed": "[green]✓[/]", "unverified": "[magenta]?[/]", "not_passed": "[yellow]·[/]"}
 PHASES = {
     "intent": "deriving criteria from the prompt",
     "authoring": "writing the reward and the judge",
@@ -70,21 +71,23 @@ def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
 
 def criteria_table(intent: Intent, judgment: JudgmentResult | None = None) -> Table:
     """What is asked for, and what was measured of it."""
-    columns = ("", "criterion", "asked", *(("measured", "score") if judgment else ()))
+    columns = ("", "asked", *(("measured", "score") if judgment else ()))
     table = plain_table(*columns)
     scores = {score.id: score for score in judgment.criteria} if judgment else {}
     for criterion in intent.criteria:
-        score, category = scores.get(criterion.id), str(criterion.category)
-        row = [
-            f"[bold]{category}[/]" if category == "task" else category,
-            escape(criterion.title),
-            escape(criterion.target),
-        ]
+        score = scores.get(criterion.id)
+        row = [kind_text(criterion), escape(criterion.demand)]
         if judgment is not None:
             value = "" if score is None or score.value is None else f"{score.value:.3g}"
             row += [value, score_text(score.score if score else None)]
         table.add_row(*row)
     return table
+
+
+def kind_text(criterion: Criterion) -> str:
+    """Its category, and whether it is soft: `task`, `efficiency, soft`."""
+    style = "bold" if criterion.category == "task" else "dim" if criterion.soft_reason else "none"
+    return f"[{style}]{criterion.category}{', soft' if criterion.soft_reason else ''}[/]"
 
 
 def score_text(score: float | None, std: float | None = None) -> str:
@@ -155,9 +158,11 @@ class SessionProgress(LiveView):
             self.line("environment", f"environment: [bold]{escape(now.env_id)}[/] ({reason})")
         if now.intent is not None:
             task = [c for c in now.intent.criteria if c.category == "task"]
-            targets = escape(", ".join(f"{c.title} {c.target}" for c in task))
-            count = f"{len(now.intent.criteria)} criteria; the task: {targets}"
-            self.line("intent", f"[green]✓[/] {count}", *unchecked_lines(now.unchecked_words))
+            targets = escape(", ".join(c.demand for c in task))
+            soft = sum(not c.hard for c in now.intent.criteria)
+            count = f"{len(now.intent.criteria)} criteria{f' ({soft} soft)' if soft else ''}"
+            lines = intent_lines(now.intent)
+            self.line("intent", f"[green]✓[/] {count}; the task: {targets}", *lines)
         if now.phase in ("intent", "authoring"):
             self._print_progress(now)
         if now.judge is not None:
@@ -174,7 +179,7 @@ class SessionProgress(LiveView):
             self.line(f"reward{n}", f"{mark} iteration {n}: reward. {escape(first)}".rstrip())
         confirming = now.phase == "confirming" and n == max(now.iterations)
         if not confirming and (sentence := iteration_line(now, iteration)):
-            mark = "[green]✓[/]" if iteration.passed else "[yellow]·[/]"
+            mark = MARKS[now.outcome_of(iteration)]
             self.line(f"verdict{n}", f"{mark} iteration {n}: {escape(sentence)}")
         if (revision := iteration.revision) is not None:
             notes = [f"  [dim]{escape(note)}[/]" for note in revision.notes]
@@ -234,11 +239,13 @@ class SessionProgress(LiveView):
                 self.line(f"{n}{run.run_id}{part}", ", ".join(parts))
 
 
-def unchecked_lines(words: Sequence[str]) -> Iterator[str]:
-    """What of the prompt nobody checks; nothing where all of it is checked."""
-    if words:
-        text = escape(words_text(words))
-        yield f"[yellow]not checked: {text} (no criterion measures it)[/]"
+def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
+    """What was assumed, and what of the prompt nobody checks; nothing where there is none."""
+    for text in intent.assumptions:
+        yield f"assumed: {escape(text)}"
+    if intent.unused_words:
+        text = escape(words_text(intent.unused_words))
+        yield f"[magenta]not checked: {text} (no criterion measures it){hint}[/]"
 
 
 def _waits_long(run: RunView) -> bool:

@@ -74,14 +74,14 @@ def sessions(
         score = "" if row["score"] is None else f"{row['score']:.2f}"
         table.add_row(
             name,
-            state_text(row["status"]) + ("*" if row["unchecked_words"] else ""),
+            state_text(row["status"]),
             score,
             row["env_id"],
             escape(row["prompt"]),
         )
     out.print(table)
-    if any(row["unchecked_words"] for row in rows):
-        out.print("* not all of the prompt is checked: `p2p show` names the words", style="yellow")
+    if any(row["status"] == "unverified" for row in rows):
+        out.print("unverified: `p2p show` names the words that no criterion measures", style="dim")
 
 
 def _row(record: SessionRecord) -> dict[str, Any]:
@@ -186,7 +186,9 @@ def _as_json(record: SessionRecord, now: SessionView) -> dict[str, Any]:
 def report(record: SessionRecord, now: SessionView) -> None:
     """A session for people: the end of `p2p run`, and `p2p show`."""
     from p2p.benchmark.measuring import ground_truth
-    from p2p.commands.session_progress import criteria_table, unchecked_lines
+    from p2p.commands.session_progress import criteria_table, intent_lines
+    from p2p.session.stopping import command_name
+    from p2p.session.verdict import HINT
 
     if now.prompt:
         out.print(f"[bold]{escape(now.prompt)}[/]  {escape(now.env_id)}".rstrip(), soft_wrap=True)
@@ -196,14 +198,16 @@ def report(record: SessionRecord, now: SessionView) -> None:
         count = len(now.iterations)
         reason = f"(no pass within {count} iteration{'' if count == 1 else 's'})"
     out.print(f"{state_text(now.status)} {escape(reason)}".rstrip(), soft_wrap=True)
-    for line in unchecked_lines(now.unchecked_words):
-        out.print(line, soft_wrap=True)
     if (truth := ground_truth(record.path)) is not None:
         colour = "green" if truth.passed else "red"
         out.print(f"[{colour}]ground truth {escape(truth.text)}[/]", soft_wrap=True)
     best = now.best
     if now.intent is not None:
         out.print(criteria_table(now.intent, best.judgment if best else None))
+        accept = f": p2p steer {command_name(record)} --score 1"
+        hint = f": {HINT}{accept}" if now.status == "unverified" else ""
+        for line in intent_lines(now.intent, hint):
+            out.print(line, soft_wrap=True)
     if now.iterations:
         tree = Tree("iterations", hide_root=True)
         for iteration in now.iterations.values():

@@ -43,7 +43,7 @@ from p2p.records.loop_files import (
     candidate_rows,
 )
 from p2p.records.run_checks import step_of
-from p2p.records.statuses import ENDED, UNFINISHED
+from p2p.records.statuses import ENDED, UNFINISHED, Outcome
 from p2p.records.upstream import UpstreamHistory, read_judgment
 
 Lines = list[dict[str, Any]]
@@ -298,6 +298,12 @@ class IterationView:
         return next((error for error in errors if error), "")
 
 
+_STATUS_OF_OUTCOME: dict[Outcome, StatusLiteral] = {
+    "unverified": "unverified",
+    "not_passed": "max_iterations",
+}
+
+
 @dataclass(frozen=True)
 class SessionView:
     """A session, finished or not.
@@ -365,7 +371,21 @@ class SessionView:
             return self.ended.status
         if self.history is not None and not self.record.status_path.exists():
             return self.history.status
-        return self.record.derive_status()
+        status, best = self.record.derive_status(), self.best
+        if status == "passed" and best is not None and best.judgment is not None:
+            # Version 0.1.0 passed what is now unverified, or no pass.
+            return _STATUS_OF_OUTCOME.get(self.outcome_of(best), status)
+        return status
+
+    def outcome_of(self, iteration: IterationView) -> Outcome:
+        """`passed`, `unverified` or `not_passed`.
+
+        Words that nothing measures leave a pass unverified, unless the user's own score made it.
+        """
+        if not iteration.passed:
+            return "not_passed"
+        by_user = iteration.steering.score is not None
+        return "unverified" if self.unchecked_words and not by_user else "passed"
 
     @cached_property
     def error(self) -> str:

@@ -64,7 +64,8 @@ class Comparison:
         count = len(self.pairs)
         return (
             f"{count} human {'score' if count == 1 else 'scores'}: off the judges' by "
-            f"{self.difference:.2f} on average, the same verdict in {self.same_verdict} of {count}"
+            f"{self.difference:.2f} on average, on the same side of {self.threshold:g} in "
+            f"{self.same_verdict} of {count}"
         )
 
 

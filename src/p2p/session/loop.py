@@ -186,11 +186,11 @@ def _phases(context: SessionContext, clock: Clock, forgiven: int) -> tuple[Statu
 
 
 def _status_of_pass(context: SessionContext, number: int) -> tuple[StatusLiteral, str]:
-    """How a session ends whose iteration meets every criterion."""
-    message, words = f"iteration {number} {MEETS}", SessionView(context.session).unchecked_words
-    if not words:
+    """How a session ends whose iteration meets every hard criterion."""
+    message, view = f"iteration {number} {MEETS}", SessionView(context.session)
+    if view.outcome_of(context.iteration(number)) == "passed":
         return "passed", message
-    return "unverified", f"{message}; no criterion measures: {words_text(words)}"
+    return "unverified", f"{message}; no criterion measures: {words_text(view.unchecked_words)}"
 
 
 def _usable(context: SessionContext, judge: AuthoredCode | None) -> AuthoredCode | None:

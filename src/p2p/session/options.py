@@ -61,7 +61,7 @@ OPTIONS = (
         default="0", panel=TRAINING,
     ),
     Option(
-        "pass_threshold", "--threshold", "Score each hard criterion needs.", "0..1", float,
+        "pass_threshold", "--threshold", "Score per hard criterion.", "0..1", float,
         older=("--pass-threshold",), default="0.8", panel=JUDGING,
     ),
     Option(

@@ -16,6 +16,7 @@ from p2p.files import write_text
 from p2p.records.session_view import IterationView, SessionView
 from p2p.session.labels import compare
 from p2p.session.phases import rubric_since
+from p2p.session.verdict import HINT
 from unstable.utils.logging import printable
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from p2p.session.stopping import Clock
 
 DIAGNOSIS_LENGTH = 2000
+MARKS = {"passed": " ✓", "unverified": " ?", "not_passed": ""}
 
 
 def publish(
@@ -199,10 +201,13 @@ def _head(view: SessionView, result: SessionResult) -> str:
     reason = f" (chosen: {_line(view.env_reason)})" if view.env_reason else ""
     message = f" ({_line(result.message)})" if result.message else ""
     unchecked = _line(", ".join(result.unchecked_words))
+    hint = " (no criterion measures it)"
+    if result.status == "unverified":
+        hint += f": {HINT}"
+    rule = "a pass needs every hard criterion, soft ones only move the score"
     confirmed = ""
     if result.confirmed_score is not None:
         confirmed = f", on held-out seeds {_number(result.confirmed_score)}"
-    passing = "a pass: every hard criterion met"
     spent = f"models: {spent_text(result)}"
     return "\n".join(
         [
@@ -210,8 +215,8 @@ def _head(view: SessionView, result: SessionResult) -> str:
             "",
             f"- environment: {env_id}{reason}",
             f"- status: **{result.status}**{message}",
-            *([f"- **not checked**: {unchecked} (no criterion measures it)"] if unchecked else []),
-            f"- score: {_number(result.score)}{confirmed} ({passing})",
+            *([f"- **not checked**: {unchecked}{hint}"] if unchecked else []),
+            f"- score: {_number(result.score)}{confirmed}; {rule}",
             f"- {result.iterations} iterations, {result.seconds:.0f} s; {spent}",
         ]
     )
@@ -233,18 +238,24 @@ def _criteria(view: SessionView, result: SessionResult) -> Iterator[str]:
         return
     best = view.iterations.get(result.best_iteration or 0)
     scores = {c.id: c for c in best.judgment.criteria} if best and best.judgment else {}
-    rows = ["| criterion | kind | asked for | measured | score |", "|---|---|---|---|---|"]
+    share = view.loop.pass_threshold
+    rows = ["| asked for | kind | measured | score | met |", "|---|---|---|---|---|"]
     for criterion in view.intent.criteria:
         score = scores.get(criterion.id)
         value = _cell(score.evidence[:200]) if score else ""
         if score is not None and score.value is not None and not criterion.event:
             value = f"{score.value:.3g}"
+        soft = f", soft: {_cell(criterion.soft_reason)}" if criterion.soft_reason else ""
+        met = ("yes" if criterion.is_met(score, share) else "**no**") if score else ""
         rows.append(
-            f"| {_cell(criterion.title)} | {criterion.category} | {_cell(criterion.target)} "
-            f"| {value} | {_number(score.score if score else None)} |"
+            f"| {_cell(criterion.demand)} | {criterion.category}{soft} | {value} "
+            f"| {_number(score.score if score else None)} | {met} |"
         )
     yield "## What was asked for, and how well the best policy does it"
     yield "\n".join(rows)
+    if view.intent.assumptions:
+        yield "Assumed, where the prompt leaves it open:"
+        yield "\n".join(f"- {_line(text)}" for text in view.intent.assumptions)
 
 
 def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
@@ -258,7 +269,7 @@ def _iterations(view: SessionView, done: list[IterationView]) -> Iterator[str]:
         final = each.best.final_return if each.best else None
         rows.append(
             f"| {each.number} | {each.plan.parent if each.plan and each.plan.parent else ''} "
-            f"| {_number(each.score)}{' ✓' if each.passed else ''} "
+            f"| {_number(each.score)}{MARKS[view.outcome_of(each)]} "
             f"| {_number(confirmation.intent_score) if confirmation else ''} "
             f"| {'' if final is None else f'{final:.1f}'} "
             f"| {_cell(origin.changes if origin else 'the first reward')} |"
@@ -293,8 +304,7 @@ def _labels(view: SessionView) -> Iterator[str]:
     comparison = compare(view)
     if comparison is not None:
         yield "## Human scores"
-        passing = f"a pass is {comparison.threshold:g}"
-        yield f"{comparison} ({passing}); `p2p label --csv` writes each of them"
+        yield f"{comparison}; `p2p label --csv` writes each of them"
 
 
 def _places(result: SessionResult) -> Iterator[str]:

@@ -45,8 +45,8 @@ EPILOG = """examples:
 
 exit status: 0 passed, 1 error, 2 bad arguments or files, 3 no pass within the iterations, 4 paused,
 5 rate limited, 6 a key is missing or refused, 7 no reward could be made to run, 8 budget used up,
-9 another process works on the session, 10 time used up, 130 cancelled. All but 0 and 2 can be
-resumed with --resume.
+9 another process works on the session, 10 time used up, 11 unverified (no criterion measures some
+words of the prompt), 130 cancelled. All but 0, 2 and 11 can be resumed with --resume.
 """
 
 

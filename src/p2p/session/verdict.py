@@ -16,6 +16,10 @@ NAMED = 3
 WORDS = 12
 """How many unchecked words a line names; the others are counted."""
 PROMPT_LENGTH = 60
+HINT = (
+    "say it as something measurable, add a criterion (--criteria), or watch the video and accept it"
+)
+"""What to do about words that no criterion measures."""
 EVIDENCE_LENGTH = 120
 
 
@@ -64,40 +68,44 @@ def _outcome(
     seeds = f"{len(confirmation.rollouts)} held-out seeds" if confirmation else ""
     if judgment.passed:
         confirmed = f", confirmed on {seeds}" if confirmation and confirmation.passed else ""
-        verdict = "unverified" if session.unchecked_words else "passed"
-        return f"{verdict} with {score:.2f}{source}{confirmed}"
+        return f"{session.outcome_of(iteration)} with {score:.2f}{source}{confirmed}"
     refuted = f" on {seeds}" if confirmation and not by_user else ""
     return f"not passed, score {math.floor(score * 100 + 1e-6) / 100:.2f}{source}{refuted}"
 
 
 def _measured(session: SessionView, judgment: JudgmentResult) -> list[str]:
-    """What was measured of the task, or of what is missing; and how many criteria are met."""
+    """What was measured of the task, or what keeps it from passing; then what is missed and soft.
+
+    `missed: Stays upright 0.3 (asked: ≥ 0.9); 3 of 4 hard criteria met; missed, but soft (only the
+    score): Does not shake 0.5 (asked: ≤ 0.4)`.
+    """
     rubric = {each.id: each for each in session.intent.criteria} if session.intent else {}
     judged = [(rubric[each.id], each) for each in judgment.criteria if each.id in rubric]
     if not judged:
         return []
     share = session.loop.pass_threshold
-    missing = sorted(
-        (
-            (criterion, result)
-            for criterion, result in judged
-            if not criterion.is_met(result, share)
-        ),
-        key=lambda pair: (not pair[0].hard, pair[1].score or 0.0),
-    )
-    task = [pair for pair in judged if pair[0].category == "task"]
-    blocking = [pair for pair in missing if pair[0].hard]
-    named, title = (task, "measured") if judgment.passed else (blocking, "missing")
-    shown = [_criterion(*pair, share, judgment) for pair in named[:NAMED]]
-    if len(named) > NAMED:
-        shown.append(f"{len(named) - NAMED} more")
-    met = f"{len(judged) - len(missing)} of {len(judged)} criteria met"
-    if soft := len(missing) - len(blocking):
-        met += f" ({soft} soft missed)"
-    parts = [f"{title} {', '.join(shown)}"] if shown else []
-    if not judgment.passed and not blocking and judgment.failure_tags:
-        parts.append(f"tagged {', '.join(judgment.failure_tags)}")
-    return [*parts, met]
+    missed = [pair for pair in judged if not pair[0].is_met(pair[1], share)]
+    missed.sort(key=lambda pair: pair[1].score or 0.0)
+    blocking = [pair for pair in missed if pair[0].hard]
+    soft = [pair for pair in missed if not pair[0].hard]
+
+    def name(pairs: Sequence[tuple[Criterion, CriterionScore]]) -> str:
+        texts = [_criterion(*pair, share, judgment) for pair in pairs[:NAMED]]
+        more = [f"{len(pairs) - NAMED} more"] if len(pairs) > NAMED else []
+        return ", ".join((*texts, *more))
+
+    parts = []
+    if judgment.passed and (task := [pair for pair in judged if pair[0].category == "task"]):
+        parts.append(f"measured: {name(task)}")
+    elif blocking:
+        parts.append(f"missed: {name(blocking)}")
+    elif judgment.failure_tags:
+        parts.append(f"tagged: {', '.join(judgment.failure_tags)}")
+    hard = sum(criterion.hard for criterion, _ in judged)
+    parts.append(f"{hard - len(blocking)} of {hard} hard criteria met")
+    if soft:
+        parts.append(f"missed, but soft (only the score): {name(soft)}")
+    return parts
 
 
 def _criterion(
@@ -108,7 +116,8 @@ def _criterion(
         rollouts = (each for rollout in judgment.rollouts for each in rollout.criteria)
         episodes, judged = criterion.happened(each for each in rollouts if each.id == criterion.id)
         if judged:
-            text = f"{criterion.event} in {episodes or 'none'} of {judged} episodes"
+            often = "" if criterion.target == "never" else " too often"
+            text = f"{criterion.event}{often} in {episodes or 'none'} of {judged} episodes"
             return f"{text} (asked: {criterion.target})"
     if score.value is not None:
         number = f"{score.value:.3g} {criterion.unit}".rstrip()
@@ -120,4 +129,4 @@ def _criterion(
     by_value = score.model_copy(update={"score": 1.0})
     uneven = criterion.is_met(by_value, share) and not criterion.is_met(score, share)
     partly = ", not in every episode" if uneven and score.value is not None else ""
-    return f"{criterion.title} {number} (asked: {criterion.target}{partly})"
+    return f"{criterion.event or criterion.title} {number} (asked: {criterion.target}{partly})"

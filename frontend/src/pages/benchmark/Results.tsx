@@ -42,7 +42,10 @@ function Row({ group }: { group: Group }) {
       <div>
         <b>{group.name.replace(/-v\d+$/, "")}</b>
         <div className="small-text muted">
-          {group.finished} of {group.cases} finished{group.errors > 0 && `, ${group.errors} errors`}
+          {group.finished} of {group.cases} finished
+          {group.errors > 0 && `, ${group.errors} errors`}
+          {group.unverified > 0 && `, ${group.unverified} unverified`}
+          {group.true.total > 0 && `; ${group.false_passes} false passes, ${group.false_fails} false fails`}
         </div>
       </div>
       <div className="rates-lines">
@@ -87,7 +90,7 @@ export function Agreement({ benchmark, cases }: { benchmark: Benchmark; cases: r
             )}
             <Wrong title="False passes" benchmark={benchmark} numbers={agreement.false_passes} />
             <Wrong title="False fails" benchmark={benchmark} numbers={agreement.false_fails} />
-            <Wrong title="Unverified (passed with words that no criterion measures; not compared)" benchmark={benchmark} numbers={agreement.unverified} />
+            <Wrong title="Unverified (no criterion measures some words; not compared)" benchmark={benchmark} numbers={agreement.unverified} />
             <p className="muted">Each mark is a prompt; squares are disagreements.</p>
           </div>
         </div>
@@ -97,10 +100,9 @@ export function Agreement({ benchmark, cases }: { benchmark: Benchmark; cases: r
 }
 
 function Wrong({ title, benchmark, numbers }: { title: string; benchmark: Benchmark; numbers: readonly number[] }) {
-  if (numbers.length === 0) return null;
   return (
     <p className="row">
-      {title}:
+      {title}: {numbers.length}
       {numbers.map((each) => (
         <Link key={each} to={`/benchmark/job/${benchmark.benchmark_id}/case/${each}`}>
           case {each}

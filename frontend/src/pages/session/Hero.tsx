@@ -1,6 +1,7 @@
 import { useState } from "react";
 import type { Iteration, SessionDetail } from "../../api/types";
 import { score, sentence, short } from "../../lib/format";
+import { isMet } from "../../lib/gauge";
 import { nowAndNext } from "../../lib/phase";
 import { bestIteration, type Clip, clipOf } from "../../lib/videos";
 import { LazyVideo, motionIsWelcome } from "../../ui/Video";
@@ -60,22 +61,25 @@ function NoClip({ session }: { session: SessionDetail }) {
 
 function Verdict({ session, best }: { session: SessionDetail; best: Iteration | undefined }) {
   const ended = session.phase === "ended";
-  const threshold = session.config?.pass_threshold;
+  const tone = best?.unverified ? "open" : best?.passed ? "good" : "warn";
+  const hard = session.intent?.criteria.filter((each) => !each.soft_reason) ?? [];
+  const results = new Map(best?.criteria.map((each) => [each.id, each]));
+  const met = hard.filter((each) => isMet(each, results.get(each.id), session.config?.pass_threshold ?? 1));
   return (
     <>
       {best?.intent_score != null && (
         <div className="hero-score">
           <span className="big">{score(best.intent_score)}</span>
           <span className="stack">
-            <Meter value={best.intent_score} label="Score" mark={threshold} tone={best.passed ? "good" : "warn"} />
+            <Meter value={best.intent_score} label="Score" tone={tone} />
             <span className="small-text muted">
               score of iteration {best.iteration}
-              {threshold !== undefined && `, a pass is ${threshold}`}
+              {hard.length > 0 && `; ${met.length} of ${hard.length} hard criteria met`}
             </span>
           </span>
         </div>
       )}
-      {best?.verdict && <p className={`verdict ${best.passed ? "good" : "warn"}`}>{sentence(best.verdict)}</p>}
+      {best?.verdict && <p className={`verdict ${tone}`}>{sentence(best.verdict)}</p>}
       {ended && session.status !== "passed" && <p className="small-text">{withCode(nowAndNext(session))}</p>}
       {session.error && <div className="problem">{session.error}</div>}
     </>

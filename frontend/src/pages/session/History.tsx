@@ -1,5 +1,5 @@
 import { useMemo } from "react";
-import type { Iteration, SessionDetail } from "../../api/types";
+import type { Iteration } from "../../api/types";
 import { spreadBand } from "../../lib/curves";
 import { score } from "../../lib/format";
 import { laneCount, lanes, type LineageRow, story } from "../../lib/lineage";
@@ -8,8 +8,7 @@ import { Card } from "../../ui/basics";
 
 const RANGE = [0, 1.05] as const;
 
-export function ScoreChart({ session, iterations }: { session: SessionDetail; iterations: readonly Iteration[] }) {
-  const threshold = session.config?.pass_threshold;
+export function ScoreChart({ iterations }: { iterations: readonly Iteration[] }) {
   const x = useMemo(() => iterations.map((each) => each.iteration), [iterations]);
   const lines = useMemo(() => {
     const scores = iterations.map((each) => each.intent_score ?? null);
@@ -21,8 +20,8 @@ export function ScoreChart({ session, iterations }: { session: SessionDetail; it
     return drawn;
   }, [iterations]);
   return (
-    <Card title="Score" aside={threshold !== undefined && <span className="small-text muted">pass threshold {threshold} (dashed)</span>}>
-      <Chart title="Score per iteration, with its spread over episodes" x={x} xLabel="iteration" yLabel="score, 0 to 1" lines={lines} range={RANGE} mark={threshold} whole />
+    <Card title="Score" aside={<span className="small-text muted">how well, not whether it passes</span>}>
+      <Chart title="Score per iteration, with its spread over episodes" x={x} xLabel="iteration" yLabel="score, 0 to 1" lines={lines} range={RANGE} whole />
     </Card>
   );
 }
@@ -49,7 +48,7 @@ export function Lineage({ iterations, current, onChoose }: LineageProps) {
             <path key={row.iteration} d={edge(row, index)} />
           ))}
           {rows.map((row, index) => (
-            <circle key={row.iteration} cx={x(row.lane)} cy={y(index)} r={6} className={byNumber.get(row.iteration)?.passed ? "passed" : ""} />
+            <circle key={row.iteration} cx={x(row.lane)} cy={y(index)} r={6} className={mark(byNumber.get(row.iteration))} />
           ))}
         </svg>
         <ul>
@@ -71,6 +70,10 @@ export function Lineage({ iterations, current, onChoose }: LineageProps) {
       </div>
     </Card>
   );
+}
+
+function mark(iteration: Iteration | undefined): string {
+  return iteration?.unverified ? "unverified" : iteration?.passed ? "passed" : "";
 }
 
 const x = (lane: number) => lane * LANE + 12;

@@ -94,7 +94,7 @@ function Comparison({ labels, id }: { labels: Labels; id: string }) {
         <p>No judge has scored one of these episodes, so there is nothing to compare with.</p>
       ) : (
         <p>
-          Off the judges&apos; scores by <b>{number(labels.mean_difference, 2)}</b> on average; the same verdict in <b>{labels.same_verdict}</b> of {labels.compared}.
+          Off the judges&apos; scores by <b>{number(labels.mean_difference, 2)}</b> on average; on the same side of the threshold in <b>{labels.same_verdict}</b> of {labels.compared}.
         </p>
       )}
       <p>

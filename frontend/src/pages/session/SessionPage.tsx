@@ -46,7 +46,7 @@ export default function SessionPage() {
       {all.length > 1 && (
         <>
           <div className="columns even">
-            <ScoreChart session={session.data} iterations={all} />
+            <ScoreChart iterations={all} />
             <Lineage iterations={all} current={current?.iteration} onChoose={choose} />
           </div>
           <BeforeAfter session={session.data} iterations={all} />

@@ -5,7 +5,7 @@ import { send } from "../../api/client";
 import type { Criterion, Intent, StartRequest, StartResponse } from "../../api/types";
 import { commandLine, optionsSet, parseSettings, tidy } from "../../lib/command";
 import { Command, Problem, Unchecked } from "../../ui/basics";
-import { CriteriaEditor } from "../Criteria";
+import { Assumptions, CriteriaEditor } from "../Criteria";
 import { EnvPicker, shortName } from "./environments";
 import { AdvancedSettings, MainSettings } from "./settings";
 
@@ -99,7 +99,12 @@ export function StartForm({ unfolded = false }: { unfolded?: boolean }) {
           ) : (
             <CriteriaEditor criteria={criteria} onChange={setCriteria} onDrop={() => setCriteria(null)} />
           )}
-          {criteria !== null && propose.data && <Unchecked words={propose.data.unused_words} />}
+          {criteria !== null && propose.data && (
+            <>
+              <Unchecked words={propose.data.unused_words} />
+              <Assumptions texts={propose.data.assumptions} />
+            </>
+          )}
           <Problem what="Could not propose criteria" error={propose.error} />
         </Panel>
         <Panel title={`Options: ${changed === 0 ? "defaults" : `${changed} set`}`} open={open.includes("options")} onToggle={() => toggle("options")}>
