@@ -45,7 +45,7 @@ def test_a_criterion_is_left_to_the_eye_only_where_somebody_looks() -> None:
         ((*FIVE, *(criterion(f"x{i}", "gait") for i in range(6))), "there are 11 criteria"),
         ((*FIVE, FIVE[1]), "the same id: b"),
         ((*FIVE, criterion("f", "gait", measure="Mean of B ")), "the same measure: mean of b"),
-        (tuple(criterion(name, "gait") for name in "abcde"), "no criterion has the category"),
+        (tuple(criterion(name, "gait") for name in "abcde"), "no hard criterion has the category"),
     ],
 )
 def test_what_will_not_do_is_asked_for_again(criteria: tuple[object, ...], reason: str) -> None:
