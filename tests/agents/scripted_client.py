@@ -96,6 +96,6 @@ def criterion(name: str, category: str = "task", **changes: Any) -> Criterion:
 def hopper_intent(*criteria: Criterion) -> Intent:
     wanted: Sequence[Criterion] = criteria or (
         criterion("stays", threshold=100, unit="steps"),
-        criterion("calm", "efficiency"),
+        criterion("calm", "efficiency", soft_reason="a matter of effort"),
     )
     return Intent(prompt="stand", env_id="Hopper-v5", criteria=tuple(wanted), author="test")

@@ -111,6 +111,15 @@ def test_bursts_show_the_fall_and_a_whole_gait_of_a_long_episode() -> None:
     assert 8 <= BURST_FPS <= 10
 
 
+@pytest.mark.parametrize("seconds", [4.6, 5.5, 6.5, 10.0])
+def test_bursts_lie_apart_in_time(seconds: float) -> None:
+    for falls_at in np.linspace(0.5, seconds - 0.2, 25):
+        first, *rest = stretches(walk(seconds, falls_at=float(falls_at)), ())
+        for second in rest:
+            assert second.start_s - first.end_s >= BURST_S / 3
+        assert rest or seconds < 6
+
+
 def test_what_the_criteria_name_decides_where_to_look() -> None:
     named = criterion("speed", measure="mean of x_velocity over the episode")
     found = stretches(walk(50, falls_at=31.0, faster_at=12.0), (named,))

@@ -17,17 +17,36 @@ def elicitor(*proposals: IntentProposal) -> ScriptedClient:
 
 
 def test_a_good_proposal_becomes_the_intent() -> None:
-    proposal = IntentProposal(criteria=FIVE, unused_words=("please",), note="as fast as it can")
+    assumed = ("Forward is +x.",)
+    proposal = IntentProposal(criteria=FIVE, unused_words=("please",), assumptions=assumed)
     client = elicitor(proposal)
     intent = elicit(client, "run, please", "Hopper-v5")
     assert intent.criteria == FIVE
     assert (intent.prompt, intent.env_id) == ("run, please", "Hopper-v5")
     assert (intent.author, intent.unused_words) == ("test:scripted", ("please",))
-    asked = prompt_text(client.asked[0])
+    assert intent.assumptions == assumed
+    asked = client.asked[0].instructions
     assert "thigh_joint" in asked
+    assert "torque up to 200 N m" in asked
     # Thresholds that zero and random actions must miss can be chosen by what these give.
-    assert "quantity | zero actions | random actions" in asked
+    assert "quantity | zero actions | random actions | settled pose" in asked
     assert "steps of 300 until the end | " in asked
+
+
+def test_what_goes_without_saying_is_kept_or_left_out_with_a_reason() -> None:
+    upright = criterion("upright", "posture", event="fell", comparison="at_most", threshold=0)
+    weaker = upright.model_copy(update={"soft_reason": "it may fall"})
+    left_out = IntentProposal(criteria=FIVE, assumptions=("upright: the wish is to lie down",))
+    client = elicitor(
+        IntentProposal(criteria=FIVE),
+        IntentProposal(criteria=(*FIVE, weaker)),
+        IntentProposal(criteria=(*FIVE, upright)),
+    )
+    assert elicit(client, "run", "Hopper-v5", usual=(upright,)).criteria == (*FIVE, upright)
+    assert "upright of `usual` is missing" in client.refusals[0]
+    assert "upright of `usual` is changed" in client.refusals[1]
+    assert '"usual":[{"id":"upright"' in prompt_text(client.asked[0])
+    assert elicit(elicitor(left_out), "lie", "Hopper-v5", usual=(upright,)).criteria == FIVE
 
 
 def test_a_criterion_is_left_to_the_eye_only_where_somebody_looks() -> None:
@@ -45,7 +64,7 @@ def test_a_criterion_is_left_to_the_eye_only_where_somebody_looks() -> None:
         ((*FIVE, *(criterion(f"x{i}", "gait") for i in range(6))), "there are 11 criteria"),
         ((*FIVE, FIVE[1]), "the same id: b"),
         ((*FIVE, criterion("f", "gait", measure="Mean of B ")), "the same measure: mean of b"),
-        (tuple(criterion(name, "gait") for name in "abcde"), "no criterion has the category"),
+        (tuple(criterion(name, "gait") for name in "abcde"), "no hard criterion has the category"),
     ],
 )
 def test_what_will_not_do_is_asked_for_again(criteria: tuple[object, ...], reason: str) -> None:

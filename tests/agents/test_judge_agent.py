@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 from recorded_hopper import hopper_policy
-from scripted_client import ScriptedClient, blocks, hopper_intent, media_of, prompt_text
+from scripted_client import ScriptedClient, blocks, hopper_intent, in_turn, media_of, prompt_text
 
 from p2p.agents import judge_agent
 from p2p.agents.judge_agent import judge_run, judge_trajectories
 from p2p.agents.judging import episodes, visual
 from p2p.agents.judging.frames import MAX_FRAMES, Film
-from p2p.agents.judging.judge_code import run_judge
 from p2p.agents.requests import SeenCriterion, Synthesis, VisualRequest, VisualVerdict
 from p2p.config import LoopConfig, TrainConfig
 from p2p.contracts import JudgmentResult
@@ -42,7 +40,7 @@ def judge_fn(trajectory, summary):
     spread = summary["seed"] % 10 / 100
     return {
         "criteria": {
-            "stays": {"score": 0.9 - spread, "value": summary["length"], "evidence": "steps"},
+            "stays": {"score": 0.99 - spread, "value": 100 + summary["length"], "evidence": "x"},
             "calm": 0.5,
         },
         "diagnosis": "it stands",
@@ -85,7 +83,7 @@ def seen(stays: float | None, calm: float | None = 0.5) -> VisualVerdict:
             SeenCriterion(id="calm", score=calm),
         ),
         diagnosis="it leans on its foot",
-        failure_tags=("wrong_posture", "sad"),
+        failure_tags=("sad",) if stays == 1 else ("wrong_posture", "sad"),
     )
 
 
@@ -147,7 +145,7 @@ def test_by_code_every_episode_is_measured_and_kept(tmp_path: Path, policy: Path
     assert result.score_std
     assert result.criteria[0].value
     assert result.failure_tags == ("too_slow",)
-    assert not result.passed  # `calm` holds the score down
+    assert not result.passed  # by the tag alone: `calm` is soft
     assert result.unavailable == {}
     for each in result.rollouts:
         kept = RecordedEpisode.load(tmp_path / "judged" / f"trajectory_{each.label}.npz")
@@ -267,25 +265,55 @@ def test_with_the_eye_out_the_code_stands_with_less_confidence(
     assert result.agreement is None
 
 
+FAILED = JUDGE.replace("100 + summary", "summary")
+"""In no episode it stays for as long as it should."""
+
+
+def overrule(request: Any, question: Question[Any]) -> Synthesis:
+    return Synthesis(
+        analysis="the program counts wrongly",
+        criteria=(
+            SeenCriterion(id="stays", score=1.0, evidence="it stays to the end"),
+            SeenCriterion(id="calm", score=0.5),
+        ),
+        diagnosis="it stays",
+        confidence=0.9,
+        amendment="stays: count to the end",
+    )
+
+
 @pytest.mark.usefixtures("quick_film")
-def test_both_judges_work_at_the_same_time(
-    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stays", [0.1, None])
+def test_one_look_and_no_arbiter_where_code_failed_every_episode(
+    tmp_path: Path, policy: Path, stays: float | None
 ) -> None:
-    measuring, looking = threading.Event(), threading.Event()
+    looking, client = eyes(seen(stays, 0.0)), no_one()
+    result = run(tmp_path, policy, BOTH, vlm=looking, client=client, code=FAILED, episodes=8)
+    assert (len(looking.asked), client.asked) == (1, [])
+    assert len(result.rollouts) == 8
+    assert not result.passed
+    assert result.criteria[0].value is not None
 
-    def look(request: Any, question: Question[Any]) -> VisualVerdict:
-        looking.set()
-        assert measuring.wait(20), "measuring began only after looking had ended"
-        return seen(0.85)
 
-    def measure(*arguments: Any, **options: Any) -> Any:
-        measuring.set()
-        assert looking.wait(20), "looking began only after measuring had ended"
-        return run_judge(*arguments, **options)
+@pytest.mark.usefixtures("quick_film")
+def test_an_arbiter_who_overrules_code_has_three_episodes_seen(
+    tmp_path: Path, policy: Path
+) -> None:
+    failed = FAILED.replace("0.99 - spread", "0.2")
+    looking, client = eyes(seen(1.0)), ScriptedClient({"synthesiser": overrule})
+    result = run(tmp_path, policy, BOTH, vlm=looking, client=client, code=failed, episodes=8)
+    assert (len(looking.asked), client.roles()) == (3, ["synthesiser"] * 3)
+    assert result.amendments == ("stays: count to the end",)
+    assert result.criteria[0].score == pytest.approx(1.0)
 
-    monkeypatch.setattr(judge_agent, "run_judge", measure)
-    result = run(tmp_path, policy, BOTH, vlm=Eyes({"visual_judge": look}))
-    assert [len(each.opinions) for each in result.rollouts].count(2) == 3
+
+@pytest.mark.usefixtures("quick_film")
+def test_judges_who_differ_on_what_is_soft_need_no_arbiter(tmp_path: Path, policy: Path) -> None:
+    client = no_one()
+    result = run(tmp_path, policy, BOTH, vlm=eyes(seen(0.9, 0.0)), client=client)
+    assert not client.asked
+    assert result.agreement is not None
+    assert result.agreement < 0.8
 
 
 @pytest.mark.usefixtures("quick_film")
@@ -313,6 +341,15 @@ def test_by_eye_alone(tmp_path: Path, policy: Path) -> None:
     assert len(looking.asked) == len(result.rollouts) == 3
     assert result.criteria[1].score is None
     assert "Also: sad." in result.diagnosis
+
+
+@pytest.mark.usefixtures("quick_film")
+def test_a_tag_without_a_missed_hard_criterion_is_sent_back(tmp_path: Path, policy: Path) -> None:
+    tagged = seen(1.0, 0.0).model_copy(update={"failure_tags": ("wasteful",)})
+    looking = Eyes({"visual_judge": in_turn(tagged, seen(1.0, 0.0))})
+    result = run(tmp_path, policy, BY_EYE, vlm=looking, episodes=1)
+    assert "failure_tags has wasteful, but every hard criterion scores 1" in looking.refusals[0]
+    assert (result.passed, result.failure_tags) == (True, ())
 
 
 @pytest.mark.usefixtures("quick_film")

@@ -16,7 +16,7 @@ from model_wire import Call, Content, Received
 
 from p2p.agents.intent_elicitor import elicit
 from p2p.agents.judge_author import write_judge
-from p2p.agents.judging.visual import check_ids
+from p2p.agents.judging.visual import check_answer
 from p2p.agents.requests import RevisionProposal, VisualVerdict
 from p2p.agents.reward_author import RewardAuthor, write_candidates
 from p2p.config import TrainConfig
@@ -95,7 +95,7 @@ def test_what_a_model_wrote_is_understood_run_and_reviewed_again(
         assert reward.valid
         assert reward.code in codes(recorded, "reward_author", "reward_reviewer")
     for seen in given(recorded, "visual_judge"):
-        check_ids(VisualVerdict.model_validate(seen).criteria, intent.criteria)
+        check_answer(VisualVerdict.model_validate(seen), intent.criteria)
     for answer in given(recorded, "revise_agent"):
         proposal = RevisionProposal.model_validate(answer)
         assert config.tuning_problems(proposal.hp_changes) == []

@@ -11,7 +11,7 @@ import pytest
 
 from p2p.agents.judged_episode import pictures_of
 from p2p.agents.requests import LessonUpdate, ReviseRequest, RevisionProposal, TermStatistics
-from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise, term_statistics
+from p2p.agents.revise_agent import MAX_TOOL_CALLS, revise, revise_request, term_statistics
 from p2p.config import TrainConfig
 from p2p.contracts import (
     AuthoredCode,
@@ -219,6 +219,8 @@ def test_a_model_that_sees_is_shown_the_judged_episode(folder):
     for rollout in folder.view().iterations[1].judgment.rollouts:
         episode.save(run.path / "judged" / f"trajectory_{rollout.label}.npz")
     view = folder.view()
+    lengths = f"of {episode.length} to {episode.length} steps"
+    assert lengths in revise_request(view, 1).judged
     assert view.loop.videos
     assert pictures_of(view, 1, "builtin") == ()
     assert pictures_of(view, 1, "vllm:Qwen/Qwen3") == ()

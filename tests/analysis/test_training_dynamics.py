@@ -131,3 +131,15 @@ _NAMES = ["policy_std", "entropy", "value_loss", "approx_kl", "episodic_return",
 )
 def test_no_lines_make_it_raise(lines):
     analyze_training(lines).text()
+
+
+def test_episode_lengths_and_ends_by_failed_are_told():
+    shares = np.linspace(0.9, 0.1, 50)
+    lines = [
+        {"global_step": i, "episode_length": 20.0 + i, "failed_share": share}
+        for i, share in enumerate(shares)
+    ]
+    text = analyze_training(lines).text()
+    assert "steps of a training episode: 22 at first, 67 at the end" in text
+    assert "of them ended by `failed`: 87% at first, 13% at the end" in text
+    assert "failed" not in analyze_training([{"global_step": 1, "episode_length": 9.0}]).text()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib.resources import files
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -48,20 +49,21 @@ from p2p.prompts.env_facts import (
 )
 from p2p.records.lineage import MAX_ACTIVE_LESSONS
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
+from p2p.training.reward.check import check_reward
 from p2p.training.specs.spec_text import camera_text
 
 TOKEN_BUDGETS = {
     "environment_chooser": 1_000,
-    "intent_elicitor": 4_000,
-    "reward_author": 8_000,
+    "intent_elicitor": 4_100,
+    "reward_author": 8_600,
     "reward_reviewer": 9_500,
-    "judge_author": 5_400,
-    "judge_reviewer": 7_000,
+    "judge_author": 5_700,
+    "judge_reviewer": 7_200,
     "fix": 1_000,
     "alternative": 2_000,
     "visual_judge": 2_500,
-    "synthesiser": 5_700,
-    "revise_agent": 15_000,
+    "synthesiser": 5_800,
+    "revise_agent": 15_200,
     "session_analyzer": 9_000,
 }
 """By role: instructions and prompt together, with ten criteria and code of a hundred lines."""
@@ -307,12 +309,43 @@ def test_an_author_reads_shapes_anchors_masses_and_where_a_foot_is_lowest() -> N
     facts = all_facts(get_env_spec("Walker2d-v5"))
     # The origin of the foot's frame lies below its shape: who measures there lifts the toes.
     assert "4 foot, 3.17 kg, at (0.2, 0, 0): capsule of radius 0.06 from (0, 0, 0.1) to" in facts
-    assert "Foot 0: foot, body 4; its lowest point at rest is (0.2, 0, 0.04)" in facts
+    assert "Foot 0: foot, body 4 of thigh; in the start pose in front (+x) of the root" in facts
+    assert "lowest point (0.2, 0, 0.04)" in facts
     # Feet that rock from heel to toe "passed each other" 54 times without one step.
     assert "it jumps between heel and toe as the foot tilts" in facts
     assert "- foot_height[..., f] (m): height of the foot's lowest point over the ground" in facts
     assert "axis (0, -1, 0) through (0, 0, 0.1), range" in facts
     assert "torque on foot_joint: 100 N m per 1.0" in facts
+
+
+def test_an_author_reads_which_feet_are_in_front_whatever_their_names() -> None:
+    facts = body_facts(get_env_spec("Ant-v5"))
+    assert "of front_right_leg; in the start pose behind (-x) and left (+y) of the root" in facts
+    assert "of right_back_leg; in the start pose in front (+x) and right (-y)" in facts
+    assert "torque up to 150 N m" in facts
+
+
+def test_the_rewards_shown_to_the_author_run_as_they_stand() -> None:
+    request, sections = ROLES["reward_author"](get_env_spec("Walker2d-v5"))
+    instructions, _ = build("reward_author", request, **sections)
+    blocks = re.findall(r"(?m)^    import numpy as np\n(?:    .*\n|\n)+", instructions)
+    assert len(blocks) == 2
+    for block in blocks:
+        report = check_reward(dedent(block), "Walker2d-v5")
+        assert report.ok, report.findings
+        assert report.result is not None
+        assert report.result.batched
+
+
+@pytest.mark.parametrize(
+    "role", ["intent_elicitor", "judge_author", "reward_author", "synthesiser"]
+)
+def test_roles_share_the_environment_as_their_beginning(role: str) -> None:
+    spec = get_env_spec("Ant-v5")
+    request, sections = ROLES[role](spec)
+    instructions, prompt = build(role, request, **sections)
+    assert instructions.startswith(f"The environment:\n\n{body_facts(spec)}")
+    assert "Quantities of" not in prompt
 
 
 ARRAY_LINE = re.compile(

@@ -62,6 +62,7 @@ def test_training_episodes_end_where_the_reward_says_and_evaluated_ones_go_on(
     [result] = [m.result for m in messages if isinstance(m, EvalReady)]
     assert 1 < scalars["episode_length"] < 39
     assert scalars["episodes_per_rollout"] > 4  # those of time limits alone
+    assert 0 < scalars["failed_share"] <= 1
     assert set(result.episode_lengths) == {40}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from p2p.agents.known_behaviour import unaided
 from p2p.agents.requests import (
     EnvironmentChoice,
@@ -10,7 +12,7 @@ from p2p.agents.requests import (
     IntentRequest,
 )
 from p2p.config import TrainConfig
-from p2p.contracts import Intent
+from p2p.contracts import Criterion, Intent
 from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
 from p2p.inference.question import AskAgain, NotUnderstood
@@ -44,27 +46,29 @@ def elicit(
     prompt: str,
     env_id: str,
     *,
+    usual: Sequence[Criterion] = (),
     pictures: bool = False,
     unsafe_local: bool = False,
 ) -> Intent:
     """What the prompt means in this environment, as 5 to 10 criteria.
 
-    `pictures`: whether a judge will look, so that a criterion may be left to it. `unsafe_local` is
-    for environments of an engine, which are played in its own process.
+    `usual`: what goes without saying for this robot, for a model to take over. `pictures`: whether
+    a judge will look, so that a criterion may be left to it. `unsafe_local` is for environments of
+    an engine, which are played in its own process.
 
     Raises:
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
         InferenceError: no answer came.
     """
     _not_empty(prompt)
-    request = IntentRequest(prompt=prompt, env_id=env_id, pictures=pictures)
+    request = IntentRequest(prompt=prompt, env_id=env_id, pictures=pictures, usual=tuple(usual))
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
         facts.append(unaided(env_id, unsafe_local=unsafe_local))
     sections = {"environment": "\n\n".join(facts)}
 
     def check(proposal: IntentProposal) -> None:
-        check_proposal(proposal, pictures=pictures)
+        check_proposal(proposal, pictures=pictures, usual=usual)
 
     asked = question("intent_elicitor", request, IntentProposal, sections, check=check)
     answer = client.ask(asked)
@@ -83,14 +87,20 @@ def elicit(
     )
 
 
-def check_proposal(proposal: IntentProposal, *, pictures: bool = False) -> None:
-    """Raises AskAgain with all that is wrong with it; a refusal is right as it is."""
+def check_proposal(
+    proposal: IntentProposal, *, pictures: bool = False, usual: Sequence[Criterion] = ()
+) -> None:
+    """Raises AskAgain with all that is wrong with it; a refusal is right as it is.
+
+    What goes without saying is kept as it stands, or left out with a reason among `assumptions`.
+    """
     if proposal.refusal:
         return
     criteria = proposal.criteria
     wrong = []
-    if not FEWEST <= len(criteria) <= MOST:
-        wrong.append(f"there are {len(criteria)} criteria; give {FEWEST} to {MOST}")
+    most = MOST + len(usual)
+    if not FEWEST <= len(criteria) <= most:
+        wrong.append(f"there are {len(criteria)} criteria; give {FEWEST} to {most}")
     for name, values in (
         ("id", [c.id for c in criteria]),
         ("title", [c.title.strip().lower() for c in criteria]),
@@ -103,8 +113,23 @@ def check_proposal(proposal: IntentProposal, *, pictures: bool = False) -> None:
     wrong += [f"training: {text}" for text in TrainConfig().tuning_problems(proposal.training)]
     if not any(criterion.category == "task" and criterion.hard for criterion in criteria):
         wrong.append("no hard criterion has the category `task`; at least one must")
+    wrong += _missing_usual(proposal, usual)
     if wrong:
         raise AskAgain("\n".join(wrong))
+
+
+def _missing_usual(proposal: IntentProposal, usual: Sequence[Criterion]) -> Iterator[str]:
+    """What goes without saying and is neither there as it stands nor left out with a reason."""
+    by_id = {criterion.id: criterion for criterion in proposal.criteria}
+    for each in usual:
+        kept = by_id.get(each.id)
+        if kept is None and each.id not in " ".join(proposal.assumptions):
+            yield (
+                f"{each.id} of `usual` is missing: include it as it stands, or name its id in "
+                "`assumptions` with what in the wish contradicts it"
+            )
+        elif kept is not None and kept != each:
+            yield f"{each.id} of `usual` is changed: include it as it stands"
 
 
 def _not_empty(prompt: str) -> None:

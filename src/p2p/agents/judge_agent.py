@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from p2p.training.trajectory import RecordedEpisode
 if TYPE_CHECKING:
     from p2p.config import LoopConfig, TrainConfig
     from p2p.contracts import (
+        CriterionScore,
         Intent,
         JudgeOpinion,
         JudgeStrategy,
@@ -54,9 +56,10 @@ def judge_run(
 ) -> JudgmentResult:
     """Play a policy on the starts of a block and judge what it does.
 
-    Every episode is measured; three of them are looked at where someone looks: the first, while
-    the others are measured, then the p10 and p90 of the rest by the code judge's score, or the next
-    two without one. Trajectories and videos stay in `folder`.
+    Every episode is measured; three of them are looked at where someone looks: the first, and the
+    p10 and p90 of the rest by the code judge's score, or the next two without one. Where code finds
+    a hard criterion missed in every episode, only the first is, unless who settles overrules that.
+    Trajectories and videos stay in `folder`.
 
     Args:
         client: Settles what the two judges differ on.
@@ -132,16 +135,14 @@ class EpisodeJudge:
     amendments: tuple[str, ...] = ()
 
     def judge(self, episodes: Sequence[JudgedEpisode], step: int | None) -> JudgmentResult:
-        """Ask the judges side by side, settle what they differ on, sum up."""
+        """Ask the judges, settle what they differ on, sum up."""
         if self.strategy == "code":
             episodes = self._measure(episodes)
         elif self.strategy == "vlm":
             episodes = [*self._look(episodes[:LOOKED_AT]), *episodes[LOOKED_AT:]]
         else:
             episodes = self._measure_and_look(episodes)
-        with ThreadPoolExecutor(LOOKED_AT) as pool:  # a synthesis waits for a model
-            decided = list(pool.map(self._settle, episodes))
-        decided = [each for each in self._correct(decided) if each.opinions]
+        decided = [each for each in self._correct(self._settle(episodes)) if each.opinions]
         return verdicts.judgment(
             decided,
             self.intent.criteria,
@@ -166,17 +167,44 @@ class EpisodeJudge:
         return [replace(e, code=opinion) for e, opinion in zip(episodes, opinions, strict=True)]
 
     def _measure_and_look(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
-        """Both judges at once: one episode needs no score to be worth a look."""
-        with ThreadPoolExecutor(1) as pool:
-            looking = pool.submit(self._look, episodes[:1])
-            measured = self._measure(episodes)
-            chosen = [1 + i for i in _extremes(measured[1:])]
-            shown = dict(zip(chosen, self._look([measured[i] for i in chosen]), strict=True))
-            first = [replace(measured[0], vlm=each.vlm) for each in looking.result()]
-        return [*first, *(shown.get(i, e) for i, e in enumerate(measured) if i)]
+        """Measure all, look at three; at one where a pass is out of reach by code alone.
+
+        That one look is there to find a judge that is broken: only if it leads to another verdict
+        on what code found missed in every episode, more episodes are looked at.
+        """
+        measured = self._measure(episodes)
+        chosen = [0, *(1 + i for i in _extremes(measured[1:]))]
+        if missed := self._missed_in_all(measured):
+            [first] = self._settle(self._look(measured[:1]), missed)
+            measured[0] = first
+            scores = first.verdict.criteria if first.verdict else ()
+            chosen = [] if self._missed(scores) & missed else chosen[1:]
+        for i, each in zip(chosen, self._look([measured[i] for i in chosen]), strict=True):
+            measured[i] = each
+        return measured
+
+    def _missed(self, scores: Iterable[CriterionScore]) -> set[str]:
+        """The hard criteria that these scores do not meet, of those that code can judge."""
+        hard = {criterion.id: criterion for criterion in self.intent.measured if criterion.hard}
+        return {
+            each.id
+            for each in scores
+            if each.score is not None
+            and each.id in hard
+            and not hard[each.id].is_met(each, self.loop.pass_threshold)
+        }
+
+    def _missed_in_all(self, episodes: Sequence[JudgedEpisode]) -> set[str]:
+        """The hard criteria that code finds missed in every episode; none if it judged not all."""
+        opinions = [each.code for each in episodes if each.code and each.code.available]
+        if len(opinions) < len(episodes):
+            return set()
+        return set.intersection(*(self._missed(each.criteria) for each in opinions))
 
     def _look(self, episodes: Sequence[JudgedEpisode]) -> list[JudgedEpisode]:
         """Film and show them; with nobody to look, that is the reason why nothing was seen."""
+        if not episodes:
+            return []
         if self.vlm is None:
             opinion = verdicts.unavailable_opinion("vlm", NO_EYES)
             return [replace(each, vlm=opinion) for each in episodes]
@@ -208,16 +236,33 @@ class EpisodeJudge:
             return verdicts.unavailable_opinion("vlm", str(error) or type(error).__name__)
         return verdicts.visual_opinion(verdict, self.intent.criteria, shown)
 
-    def _settle(self, episode: JudgedEpisode) -> JudgedEpisode:
-        """The verdict on an episode, as far as it can be told without the others."""
+    def _settle(
+        self, episodes: Sequence[JudgedEpisode], missed: AbstractSet[str] = frozenset()
+    ) -> list[JudgedEpisode]:
+        """The verdict on each episode that has none, as far as it can be told without the others.
+
+        `missed`: what code found missed in all episodes.
+        """
+        with ThreadPoolExecutor(LOOKED_AT) as pool:  # a synthesis waits for a model
+            return list(pool.map(lambda each: self._decide(each, missed), episodes))
+
+    def _decide(self, episode: JudgedEpisode, missed: AbstractSet[str]) -> JudgedEpisode:
         code, vlm = episode.code, episode.vlm
         there = [each for each in episode.opinions if each.available]
-        if not there:
+        if not there or episode.verdict is not None:
             return episode
         if code is None or vlm is None or len(there) == 1:
             alone = self.strategy != "both"
             return replace(episode, verdict=verdicts.single(there[0], alone=alone))
-        if verdicts.agree(code, vlm, self.intent.criteria):
+        # Who settles it is asked only where the answer could change whether the run passes.
+        disputed = self._missed(code.criteria) ^ self._missed(vlm.criteria)
+        for opinion in (code, vlm):
+            disputed &= {each.id for each in opinion.criteria if each.score is not None}
+        if (
+            not disputed
+            or not missed <= disputed
+            or verdicts.agree(code, vlm, self.intent.criteria)
+        ):
             return replace(episode, verdict=verdicts.merged(code, vlm))
         return replace(episode, verdict=self._synthesis(episode, code, vlm))
 

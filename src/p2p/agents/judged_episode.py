@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from p2p.inference.providers import PROVIDERS, choose_model
 from p2p.inference.question import InferenceError, Media, RequestRejected
 from p2p.inference.vlm import frames_of
 from p2p.records.session_view import RunView, SessionView
-from p2p.training.trajectory import Column, RecordedEpisode
+from p2p.training.trajectory import Column, RecordedEpisode, TrajectoryFileError
 
 FRAMES = 6
 MOST_ROWS = 40
@@ -37,6 +38,25 @@ def episode_files(run: RunView) -> dict[str, Path]:
         label: run.record.trajectory_file(step, label) for step in steps for label in ROLLOUT_LABELS
     }
     return {label: file for label, file in (judged | evaluated).items() if file.is_file()}
+
+
+def describe_lengths(run: RunView) -> str:
+    """How long the judged episodes are, and how many ended before their time."""
+    labels = {each.label for each in run.judgment.rollouts} if run.judgment else set()
+    episodes = []
+    for label, file in episode_files(run).items():
+        if label in labels:
+            with suppress(OSError, TrajectoryFileError):  # files of old runs may be gone
+                episodes.append(RecordedEpisode.load(file))
+    if not episodes:
+        return ""
+    lengths = sorted(int(each["step"][-1]) + 1 for each in episodes)
+    early = sum(bool(each["terminated"][-1]) for each in episodes)
+    middle = lengths[len(lengths) // 2]
+    return (
+        f"{len(lengths)} episodes of {lengths[0]} to {lengths[-1]} steps (median {middle}), "
+        f"{early} of them ended early by the environment"
+    )
 
 
 def middle_rollout(run: RunView) -> RolloutJudgment | None:

@@ -46,6 +46,8 @@ MARGIN = 0.15
 """Scores nearer to each other than this say nothing about which behaviour is better."""
 
 _STILL = 1e-6
+_SETTLED = 10
+"""Steps at the end of an episode of zero actions."""
 _FEW_BODIES = 8
 """Heights are told of so many bodies; of a humanoid's, the first ones."""
 
@@ -102,13 +104,17 @@ def unaided(env_id: str, *, unsafe_local: bool = False) -> str:
         for act in acts
     ]
     lines = [
-        f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest)",
-        "quantity | zero actions | random actions",
+        f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest). The",
+        "settled pose is what zero actions end in; it need not be the start pose.",
+        "quantity | zero actions | random actions | settled pose",
     ]
     for label, pick in _measurable(get_env_spec(env_id)).items():
         values = [np.concatenate([pick(each) for each in episodes]) for episodes in played]
         if any(np.ptp(each) > _STILL for each in values):
-            lines.append(" | ".join((label, *(_spread(each) for each in values))))
+            settled = np.mean([pick(each)[-_SETTLED:].mean() for each in played[0]])
+            lines.append(
+                " | ".join((label, *map(_spread, values), f"{round(float(settled), 3) + 0.0:.3g}"))
+            )
     steps = (f"{sum(each.length for each in episodes) / EPISODES:.0f}" for episodes in played)
     lines.append(f"steps of {config.max_episode_steps} until the end | {' | '.join(steps)}")
     return "\n".join(lines)

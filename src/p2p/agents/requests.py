@@ -47,6 +47,8 @@ class IntentRequest(Record):
     env_id: str
     pictures: bool = False
     """Whether a judge that looks at pictures will score the episodes, too."""
+    usual: tuple[Criterion, ...] = ()
+    """What goes without saying for this robot, by its model."""
 
 
 class IntentProposal(Record):
@@ -98,8 +100,9 @@ class JudgeRequest(Record):
 class CodeDraft(Record):
     """The answer of an author."""
 
-    code: str
     explanation: str = ""
+    """Before the code: models write fields in this order."""
+    code: str
 
 
 class FixRequest(Record):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from p2p.agents.gradients import in_words
-from p2p.agents.judged_episode import pictures_of
+from p2p.agents.judged_episode import describe_lengths, pictures_of
 from p2p.agents.requests import (
     PastIteration,
     ReviseRequest,
@@ -199,7 +199,11 @@ def _brief(score: CriterionScore) -> CriterionScore:
 def _judged(run: RunView | None, judgment: JudgmentResult) -> str:
     if run is None or judgment.step is None:
         return ""
-    return f"{run.run_id}, checkpoint at step {judgment.step}, deterministic actions"
+    parts = (
+        f"{run.run_id}, checkpoint at step {judgment.step}, deterministic actions",
+        describe_lengths(run),
+    )
+    return "; ".join(filter(None, parts))
 
 
 def term_statistics(run: RunView, step: int | None) -> tuple[TermStatistics, ...]:

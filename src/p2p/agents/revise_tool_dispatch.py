@@ -86,8 +86,17 @@ class SessionTools:
         ]
 
     def all(self) -> list[Tool]:
-        """Those, and the one that notes a change to a lesson."""
-        return [*self.reading(), self.update_experiment_lessons]
+        """Those, and the one that notes a change to a lesson; without a history, none about it."""
+        if len(self._view.iterations) > 1:
+            return [*self.reading(), self.update_experiment_lessons]
+        return [
+            self.get_iteration_training_dynamics,
+            self.get_iteration_judgment_detail,
+            self.get_checkpoint_judgments,
+            self.get_rollout_judgment,
+            self.get_trajectory,
+            self.get_config_comparison,
+        ]
 
     @_answered
     def get_iteration_reward_code(self, iteration: int) -> str:

@@ -14,6 +14,7 @@ from p2p.agents.requests import AlternativeRequest, RewardRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, CriterionGradient, Intent
 from p2p.inference.llm_client import LLMClient
+from p2p.inference.providers import BUILTIN
 from p2p.inference.question import BadReply
 from p2p.prompts.env_facts import all_facts
 from p2p.training.env_spec import spec_for
@@ -97,8 +98,15 @@ class RewardAuthor(CodeAuthor):
         return self._settled(review=False)
 
     def sections(self) -> dict[str, str]:
-        facts = all_facts(spec_for(self.config))
-        return {"environment": facts, "access": access(side_info=self.config.side_info)}
+        facts = [all_facts(spec_for(self.config))]
+        if self.client.model != BUILTIN:  # which reads the request alone
+            facts.append(
+                known_behaviour.unaided(self.config.env_id, unsafe_local=self.unsafe_local)
+            )
+        return {
+            "environment": "\n\n".join(facts),
+            "access": access(side_info=self.config.side_info),
+        }
 
     def check(self, code: str) -> CheckOutcome:
         """Run it: on steps of all kinds, then through whole episodes."""
@@ -195,4 +203,7 @@ def _describe(report: CheckReport) -> str:
             f"{each.name}: {each.minimum:.4g} to {each.maximum:.4g}, mean {each.mean:.4g} per step"
             for each in (report.result.total, *report.result.terms)
         ]
+        if report.result.failed is not None:
+            share = report.result.failed
+            lines.append(f"failed is true in {share:.1%} of steps of zero and random actions")
     return "\n".join(lines)

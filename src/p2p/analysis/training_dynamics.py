@@ -36,7 +36,7 @@ class Health(Record):
 
 
 class TermChange(Record):
-    """A reward term in training, at the beginning and at the end."""
+    """A reward term or another metric of training, at the beginning and at the end."""
 
     first: float
     last: float
@@ -57,6 +57,11 @@ class TrainingDynamics(Record):
     clip_fraction: Health
     explained_variance: Health
     terms: dict[str, TermChange]
+    episode_length: TermChange | None = None
+    """Steps of a training episode."""
+    failed_share: TermChange | None = None
+    """Of the training episodes that ended, those that the reward's `failed` ended; None: it has
+    none."""
     not_finite: dict[str, int]
     """Metric to number of lines where it was NaN or infinite; these are left out above."""
 
@@ -77,6 +82,10 @@ class TrainingDynamics(Record):
             f"term {name}: {term.first:.4g} to {term.last:.4g}, {term.trend}"
             for name, term in self.terms.items()
         ]
+        if self.episode_length is not None:
+            lines.append(f"steps of a training episode: {_from_to(self.episode_length, '.4g')}")
+        if self.failed_share is not None:
+            lines.append(f"of them ended by `failed`: {_from_to(self.failed_share, '.0%')}")
         lines += [f"{name}: not finite in {n} lines" for name, n in self.not_finite.items()]
         return "\n".join(lines)
 
@@ -97,20 +106,34 @@ def analyze_training(lines: Lines) -> TrainingDynamics:
         clip_fraction=judge_clip_fraction(column(lines, "clip_fraction")[1]),
         explained_variance=judge_explained_variance(column(lines, "explained_variance")[1]),
         terms={
-            name.removeprefix(_TERM): TermChange(
-                first=float(np.mean(part(values, 0.0, 0.1))),
-                last=float(np.mean(part(values, 0.9, 1.0))),
-                trend=direction(values),
-            )
+            name.removeprefix(_TERM): change
             for name in sorted(names)
-            if name.startswith(_TERM) and len(values := column(lines, name)[1])
+            if name.startswith(_TERM) and (change := _change(lines, name)) is not None
         },
+        episode_length=_change(lines, "episode_length"),
+        failed_share=_change(lines, "failed_share"),
         not_finite={
             name: bad
             for name in sorted(names - {"type", "device"})
             if (bad := sum(not np.isfinite(number(li[name])) for li in lines if name in li))
         },
     )
+
+
+def _change(lines: Lines, name: str) -> TermChange | None:
+    """A metric at the beginning and at the end; None where it was never recorded."""
+    values = column(lines, name)[1]
+    if not len(values):
+        return None
+    return TermChange(
+        first=float(np.mean(part(values, 0.0, 0.1))),
+        last=float(np.mean(part(values, 0.9, 1.0))),
+        trend=direction(values),
+    )
+
+
+def _from_to(change: TermChange, digits: str) -> str:
+    return f"{change.first:{digits}} at first, {change.last:{digits}} at the end"
 
 
 def judge_exploration(std: Curve) -> Exploration:

@@ -1,9 +1,10 @@
 """What the agents are told: one text file for each role, filled in with a request.
 
 A file has two parts, each begun by a line of its own: `=== instructions` (who is asked and by which
-rules, the same every time) and `=== prompt` (what is asked this time). `{{name}}` is a place to
-fill; `{{request}}` is where the request stands, as JSON in a block that a program can find again.
-What is as a request has it by default is left out there.
+rules) and `=== prompt` (what is asked this time). The environment stands at the head of the
+instructions: what several roles and all turns begin with, a provider need not read again.
+`{{name}}` is a place to fill; `{{request}}` is where the request stands, as JSON in a block that a
+program can find again. What is as a request has it by default is left out there.
 """
 
 from __future__ import annotations

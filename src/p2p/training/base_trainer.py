@@ -271,6 +271,9 @@ class BaseTrainer:
             "rollout_time": rollout_time,
             "train_time": train_time,
         }
+        if self.reward.ends_episodes and ended:
+            values["failed_share"] = self.reward.failures / ended
+            self.reward.failures = 0
         scalars = TrainScalars(global_step=self.step, iteration=self.iteration, values=values)
         self.ctx.send(ScalarsReady(scalars=scalars))
         if evaluation_due(self.config, before, self.step):

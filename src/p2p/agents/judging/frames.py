@@ -157,7 +157,8 @@ def stretches(trajectory: RecordedEpisode, criteria: Sequence[Criterion]) -> lis
     change = np.abs(after - before).sum(axis=1)  # at row i + width, which is in their middle
     event = int(change.argmax()) + width // 2
     typical = np.abs(means - np.median(means, axis=0)).sum(axis=1)
-    apart = np.abs(np.arange(len(means)) - event) >= width
+    # Side by side they would show one stretch twice as long: half a burst lies between them.
+    apart = np.abs(np.arange(len(means)) - event) >= width + max(1, width // 2)
     usual = int(np.where(apart, typical, np.inf).argmin())
     chosen = [Stretch(*_from(times, event), "where it changes most")]
     if apart.any():

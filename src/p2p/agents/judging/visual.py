@@ -13,10 +13,10 @@ from p2p.agents.judging.verdicts import (
     JudgedEpisode,
     Verdict,
     seen_scores,
+    split_tags,
     with_other_tags,
 )
 from p2p.agents.requests import (
-    SeenCriterion,
     Synthesis,
     SynthesisRequest,
     VisualRequest,
@@ -93,18 +93,28 @@ def _ask(
         VisualVerdict,
         {"environment": overview(spec), "tags": tags_text()},
         media=shown.parts,
-        check=lambda verdict: check_ids(verdict.criteria, intent.criteria),
+        check=lambda verdict: check_answer(verdict, intent.criteria),
     )
     return vlm.ask(asked).value
 
 
-def check_ids(seen: Sequence[SeenCriterion], criteria: Sequence[Criterion]) -> None:
-    """Raises AskAgain unless each criterion is there once, and no other."""
-    ids = [each.id for each in seen]
+def check_answer(answer: VisualVerdict | Synthesis, criteria: Sequence[Criterion]) -> None:
+    """Raises AskAgain unless each criterion is there once, no other, and no tag without a reason.
+
+    A failure tag keeps a run from passing, so that it must follow from a criterion.
+    """
+    ids = [each.id for each in answer.criteria]
     expected = [criterion.id for criterion in criteria]
     wrong = [f"{name} is missing" for name in expected if name not in ids]
     wrong += [f"{name} is no criterion" for name in ids if name not in expected]
     wrong += [f"{name} is there twice" for name in sorted(set(ids)) if ids.count(name) > 1]
+    hard = {criterion.id for criterion in criteria if criterion.hard}
+    tags, _ = split_tags(answer.failure_tags)
+    if tags and all(each.score == 1 for each in answer.criteria if each.id in hard):
+        wrong.append(
+            f"failure_tags has {', '.join(tags)}, but every hard criterion scores 1: lower the "
+            "score of the one that is missed, or leave the tag out"
+        )
     if wrong:
         raise AskAgain("; ".join(wrong))
 
@@ -146,7 +156,7 @@ def synthesise(
         sections,
         tools=_tools(vlm, intent, episode, unsafe_local=unsafe_local),
         max_tool_calls=MAX_CALLS,
-        check=lambda answer: check_ids(answer.criteria, intent.criteria),
+        check=lambda answer: check_answer(answer, intent.criteria),
     )
     answer = client.ask(asked).value
     diagnosis, tags = with_other_tags(answer.diagnosis, answer.failure_tags)

@@ -69,6 +69,8 @@ class CheckResult(Record):
     batch_reason: Text = ""
     total: TermRange
     terms: Annotated[tuple[TermRange, ...], Field(max_length=1000)]
+    failed: float | None = None
+    """The share of the steps in which `failed` is true; None: there is none."""
     steps: int
     num_envs: int
     us_per_step: float

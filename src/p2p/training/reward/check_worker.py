@@ -115,6 +115,8 @@ def try_reward(
     for last in trial_transitions(env, payload["steps"], seed):
         total, terms = runner(last)
         rows.append(np.stack([total, *terms.values()]))
+        if runner.ends_episodes:
+            runner.failed(last)
     values = np.stack(rows, axis=1).reshape(1 + len(runner.term_names), -1)
     batched, reason = decide_batched(
         code, env, side_info=payload["side_info"], seed=seed + 1, **options
@@ -142,6 +144,7 @@ def try_reward(
         batch_reason=reason,
         total=_range("total", values[0]),
         terms=tuple(map(_range, runner.term_names, values[1:])),
+        failed=runner.failures / values.shape[1] if runner.ends_episodes else None,
         steps=payload["steps"],
         num_envs=env.num_envs,
         us_per_step=us_single if us_batched is None else us_batched,

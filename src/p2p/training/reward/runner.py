@@ -72,6 +72,8 @@ class RewardRunner:
         """How many steps to gather for a call of `block`."""
         self._block_call: CheckedReward | None = None
         self._compared = False
+        self.failures = 0
+        """How often `failed` was true, in all calls."""
 
     @property
     def term_names(self) -> tuple[str, ...]:
@@ -112,9 +114,12 @@ class RewardRunner:
     def failed(self, transition: Transition) -> Rows:
         """Where the reward ends the episode, (N,); call it after the step was rewarded."""
         if self.batched:
-            return self._calls[0].failed(*self._with_side_info(transition))
-        rows = zip(self._calls, self._rows(transition), strict=True)
-        return np.array([call.failed(*row) for call, row in rows])
+            failed = self._calls[0].failed(*self._with_side_info(transition))
+        else:
+            rows = zip(self._calls, self._rows(transition), strict=True)
+            failed = np.array([call.failed(*row) for call, row in rows])
+        self.failures += int(np.count_nonzero(failed))
+        return failed
 
     def _with_side_info(self, transition: Transition) -> Transition:
         if self._side_info is None:

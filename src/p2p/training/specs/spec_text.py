@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from p2p.training.specs.records import (
+        ActionEntry,
         BodyEntry,
         EnvSpec,
+        FootEntry,
         GeomEntry,
         JointEntry,
         ObservationEntry,
@@ -197,7 +199,7 @@ def action_table(spec: EnvSpec) -> str:
 
 def joint_semantics(spec: EnvSpec) -> str:
     """One line for each joint: type, axis and a point on it, range, sign."""
-    lines = [f"Joints of {spec.env_id} (world coordinates, in the resting pose"]
+    lines = [f"Joints of {spec.env_id} (world coordinates, in the start pose"]
     lines[0] += (
         "; springs in N m/rad, damping in N m s/rad, armature in kg m^2, slides in N, m, kg)"
     )
@@ -209,11 +211,21 @@ def joint_semantics(spec: EnvSpec) -> str:
             f", range [{j.range[0]:.3g}, {j.range[1]:.3g}] {j.unit}" if j.range else ", unlimited"
         )
         turns = f"; turns {j.rotation}" if j.rotation and j.rotation not in j.sign else ""
-        drive = _drive(j)
+        drive = _strength(j, spec.actions) + _drive(j)
         lines.append(
             f"- {j.name}: {j.type}, {j.parent} -> {j.body}{axis}{limits}{drive}; {j.sign}{turns}"
         )
     return "\n".join(lines)
+
+
+def _strength(joint: JointEntry, actions: Sequence[ActionEntry]) -> str:
+    """The most that its actuator can do, where the action says so."""
+    for action in actions:
+        bounds = (action.low, action.high)
+        if action.joint == joint.name and action.kind in ("torque", "force") and all(bounds):
+            most = abs(action.gear) * max(abs(bound) for bound in bounds if bound is not None)
+            return f", {action.kind} up to {most:.3g} {'N m' if action.kind == 'torque' else 'N'}"
+    return ""
 
 
 def _drive(joint: JointEntry) -> str:
@@ -230,9 +242,9 @@ def body_info(spec: EnvSpec) -> str:
         offset = f" (height of {j.body} = qpos + {j.height_offset:g})" if j.height_offset else ""
         lines.append(
             f"- {j.name} ({j.type}): qpos[{_span(j.qpos_address, j.qpos_size)}], "
-            f"qvel[{_span(j.qvel_address, j.qvel_size)}], at rest {_numbers(j.rest)}{offset}"
+            f"qvel[{_span(j.qvel_address, j.qvel_size)}], at the start {_numbers(j.rest)}{offset}"
         )
-    lines.append("Bodies (index, name, mass, resting position of the origin; shapes in its frame):")
+    lines.append("Bodies (index, name, mass, origin in the start pose; shapes in its frame):")
     lines += [
         f"- {b.id} {body_words(b, spec.bodies, spec.geoms)}, {b.mass:.3g} kg, at "
         f"{_numbers(b.rest_position)}{_shapes(b, spec.geoms)}"
@@ -281,11 +293,37 @@ def quantity_table(spec: EnvSpec) -> str:
         unit = f" ({entry.unit})" if entry.unit else ""
         lines.append(f"- {name}{quantity_index(entry)}{unit}: {entry.meaning}")
     lines += [
-        f"Foot {f}: {foot.name}, body {foot.body}; its lowest point at rest is "
-        f"{_numbers(foot.lowest_point)}"
+        f"Foot {f}: {foot.name}, body {foot.body}{_limb(spec, foot)}; in the start pose "
+        f"{_place(spec, foot)}, lowest point {_numbers(foot.lowest_point)}"
         for f, foot in enumerate(spec.feet)
     ]
     return "\n".join(lines)
+
+
+def _limb(spec: EnvSpec, foot: FootEntry) -> str:
+    """The body next to the root that it hangs on, where each foot has one of its own."""
+
+    def limb(body: BodyEntry) -> BodyEntry:
+        return body if body.parent <= 1 else limb(spec.bodies[body.parent])
+
+    limbs = {each.body: limb(spec.bodies[each.body]) for each in spec.feet}
+    if len(limbs) < 2 or len({each.id for each in limbs.values()}) < len(limbs):
+        return ""
+    return f" of {body_words(limbs[foot.body], spec.bodies, spec.geoms)}"
+
+
+def _place(spec: EnvSpec, foot: FootEntry) -> str:
+    """Where a foot is, seen from the root: names of bodies may say something else."""
+    root = spec.bodies[1].rest_position
+    dx, dy = (a - b for a, b in zip(foot.lowest_point[:2], root[:2], strict=True))
+    words = [
+        word
+        for amount, word in (
+            (dx, "in front (+x)"), (-dx, "behind (-x)"), (dy, "left (+y)"), (-dy, "right (-y)"),
+        )
+        if amount > _NEGLIGIBLE
+    ]  # fmt: skip
+    return f"{' and '.join(words)} of the root" if words else "under the root"
 
 
 def body_geometry(spec: EnvSpec) -> str:
