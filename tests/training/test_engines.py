@@ -5,6 +5,7 @@ Tests that are marked slow run on the real engine, where `p2p engines install mj
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -195,11 +196,60 @@ def test_kernels_are_linked_into_a_run_and_kept_from_processes_without_rewards(n
     assert [path.name for path in (home / "kernels" / "1.0").iterdir()] == ["wp_a_1"]
     write_installation(home, sys.executable)
     around = facts.surroundings("mjlab", no_engines / "next")
-    link = no_engines / "next" / "kernels" / "1.0" / "wp_a_1"
+    link = no_engines / "next" / "kernels" / "1.0" / "wp_a_1" / "a.o"
     assert link.is_symlink()
-    assert (link / "a.o").read_bytes() == b"code"
+    assert link.read_bytes() == b"code"
     assert around.env["WARP_CACHE_PATH"] == str(no_engines / "next" / "kernels")
     assert around.readable == (home / "kernels",)
+
+
+def cache_solver(kernels, name, code):
+    """Cache a solver as Warp does: its folder is renamed to `lto`, or its file is moved there."""
+    built = kernels / "1.0" / "lto_p1_t1"
+    built.mkdir(parents=True)
+    (built / name).write_text(code)
+    lto = kernels / "1.0" / "lto"
+    try:
+        built.rename(lto)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        if not (lto / name).exists():
+            (built / name).rename(lto / name)
+        shutil.rmtree(built)
+    return (lto / name).read_text()
+
+
+def test_second_environment_adds_solvers_to_the_first_ones(no_engines):
+    home = no_engines / "mjlab"
+    home.mkdir(parents=True)
+    write_installation(home, sys.executable)
+    for run, solvers in {"cartpole": ["a"], "g1": ["a", "b"], "go1": ["b", "c"]}.items():
+        kernels = no_engines / run / "kernels"
+        facts.surroundings("mjlab", kernels.parent)
+        first = {"a": "cartpole", "b": "g1", "c": "go1"}
+        assert [cache_solver(kernels, name, run) for name in solvers] == [
+            first[name] for name in solvers
+        ]
+        facts._keep_kernels(kernels, home / "kernels")
+    kept = {path.name: path.read_text() for path in (home / "kernels" / "1.0" / "lto").iterdir()}
+    assert kept == first
+
+
+def test_a_run_replaces_a_shared_kernel_only_for_itself(no_engines):
+    home = no_engines / "mjlab"
+    home.mkdir(parents=True)
+    write_installation(home, sys.executable)
+    shared = home / "kernels" / "1.0" / "wp_a_1" / "a.o"
+    shared.parent.mkdir(parents=True)
+    shared.write_text("code")
+    facts.surroundings("mjlab", no_engines / "run")
+    own = no_engines / "run" / "kernels" / "1.0" / "wp_a_1"
+    (own / "new").write_text("other code")
+    (own / "new").replace(own / "a.o")
+    facts._keep_kernels(own.parent.parent, home / "kernels")
+    assert (own / "a.o").read_text() == "other code"
+    assert shared.read_text() == "code"
 
 
 def test_what_runs_in_an_engines_python_takes_an_older_mujoco():

@@ -1,5 +1,7 @@
 """The ground truth of a case: its session's policy, played in plain Gymnasium and measured.
 
+A robot of an engine is stepped by the engine, and measured by its positions in plain MuJoCo.
+
 Only the policy's safetensors file is read, whose every value is checked; no code of a session runs.
 The environment is the one that is registered, whatever the session trained with. What is measured
 lies outside of the session's folder, which is all that agents are shown.
@@ -13,7 +15,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +25,16 @@ from p2p.benchmark.records import case_record, read_benchmark
 from p2p.benchmark.suite import Case
 from p2p.benchmark.truth import TRUTHS
 from p2p.benchmark.truth.episode import Episode
+from p2p.benchmark.truth.legged import follow
+from p2p.config import TrainConfig, engine_of
 from p2p.contracts import Record, SessionResult
 from p2p.files import read_model, save_model
 from p2p.records.iteration_record import SessionRecord
+from p2p.training.engines.table import is_engine
 from p2p.training.specs.quantities import Robot, compute
+
+if TYPE_CHECKING:
+    from p2p.training.policies.policy import Policy
 
 NOT_YET = "not measured yet"
 EPISODES = 10
@@ -157,8 +165,24 @@ def play_policy(env_id: str, policy_file: Path, seeds: Sequence[int] = SEEDS) ->
         policy = Policy.load(policy_file)
     except (PolicyFileError, OSError) as error:
         raise NotPlayable(f"{policy_file}: {error}") from error
+    if is_engine(engine_of(env_id)):
+        return list(_play_in_engine(env_id, policy, seeds))
     act: Act = lambda obs: policy.act(obs[None])[0]  # noqa: E731
     return list(play(env_id, act, seeds, observe_time=policy.observe_time))
+
+
+def _play_in_engine(env_id: str, policy: Policy, seeds: Sequence[int]) -> Iterator[Episode]:
+    """The engine steps; of what it recorded, positions alone are used."""
+    from p2p.training.env_spec import get_env_spec
+    from p2p.training.evaluation import play_episodes
+    from p2p.training.video.scene import open_model
+
+    spec, (model, _) = get_env_spec(env_id), open_model(env_id)
+    config = TrainConfig(env_id=env_id, observe_time=policy.observe_time)
+    for episode in play_episodes(config, policy, episodes=len(seeds), seed=seeds[0]):
+        qpos = np.asarray(episode.columns["qpos"], np.float64)
+        states = np.concatenate([qpos[:1], qpos])  # the state before the first step is not kept
+        yield follow(model, states, spec.dt, spec.max_episode_steps or len(qpos))
 
 
 def play(

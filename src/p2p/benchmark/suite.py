@@ -21,7 +21,10 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, ValidationError
 
 from p2p.benchmark.truth import TRUTHS
+from p2p.benchmark.truth.legged import LEGGED
+from p2p.config import engine_of
 from p2p.contracts import Record, describe_errors, field_error
+from p2p.training.engines.table import engine_environments, is_engine
 
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
@@ -149,6 +152,8 @@ def _mistakes(cells: dict[str, str]) -> list[str]:
     elif truth is not None and (missing := [body for body in truth.needs if body not in bodies]):
         needed = f"{name} needs the body {missing[0]}, which {env_id} has not"
         mistakes.append(f"column truth: {needed}")
+    if name in LEGGED and not is_engine(engine_of(env_id)):
+        mistakes.append(f"column truth: {name} is for robots of an engine, such as mjlab's")
     if name and truth is None:
         mistakes.append(f"column truth: there is no {name!r}{_hint(name, TRUTHS)}")
     if bool(name) != bool(cells["threshold"]):
@@ -167,6 +172,8 @@ def _bodies(env_id: str) -> tuple[str, ...] | str:
 
     if not env_id:
         return "it is empty: name an environment, such as Hopper-v5"
+    if is_engine(engine := engine_of(env_id)) and env_id in engine_environments(engine):
+        return ()  # the engine, which may not be installed, is not started for a list
     try:
         return tuple(body.name for body in get_env_spec(env_id).bodies)
     except (UnknownEnvironmentError, UnsupportedEnvironmentError, ValueError) as error:

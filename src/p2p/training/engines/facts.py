@@ -74,8 +74,9 @@ def surroundings(engine: str, folder: Path, device: str = "auto") -> Surrounding
 
     `device` is TrainConfig's: the GPU is opened to it where there is one, unless it is the CPU.
 
-    Compiled kernels are linked into the folder: the process can read them, and what it compiles
-    itself stays there, because a reward may have had a hand in it. Raises EngineMissing.
+    Compiled kernels are linked into the folder, file by file: Warp adds files to folders that are
+    there already (`lto`). What the process compiles itself stays there, because a reward may have
+    had a hand in it. Raises EngineMissing.
     """
     if not is_engine(engine):
         return Surroundings()
@@ -86,11 +87,11 @@ def _surroundings(
     engine: str, found: Installed, home: Path, folder: Path, device: str
 ) -> Surroundings:
     kernels = folder / "kernels"
-    for module in home.glob("kernels/*/*"):
-        link = kernels / module.parent.name / module.name
+    for file in home.glob("kernels/*/*/*"):
+        link = kernels / file.relative_to(home / "kernels")
         link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink():
-            link.symlink_to(module)
+        if not link.exists():
+            link.symlink_to(file)
     variables = {name: value.format(home=home) for name, value in get_engine(engine).env.items()}
     env = {"WARP_CACHE_PATH": str(kernels), **variables}
     readable = tuple(path for name in ("kernels", "assets") if (path := home / name).exists())
@@ -156,18 +157,15 @@ def _reason(end: SandboxExit) -> str:
 
 
 def _keep_kernels(source: Path, target: Path) -> None:
-    """Move newly compiled modules to where later processes find them."""
-    for module in source.glob("*/*"):
-        place = target / module.parent.name / module.name
-        if module.is_symlink() or place.exists() or not module.is_dir():
+    """Copy newly compiled files to where later processes find them; none there is replaced."""
+    for file in source.glob("*/*/*"):
+        place = target / file.relative_to(source)
+        if file.is_symlink() or place.exists() or not file.is_file():
             continue
-        if _BUILDING.search(module.name):  # what a compiler left
+        if _BUILDING.search(file.parent.name):  # what a compiler left
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_name(f".{place.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(module, partial)
-        partial.replace(place)
+        files.write_bytes(place, file.read_bytes())
 
 
 def facts_folder(engine: str, env_id: str) -> Path:
