@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from p2p.agents.builtin.gaits import JUDGE_TEXT
 from p2p.agents.builtin.measures import Measure
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.quantities import (
@@ -47,6 +48,8 @@ TAGS = {
     "target_distance": "not_reached",
     "hand_distance": "not_reached",
     "asymmetry": "asymmetric",
+    "foot_lift": "wrong_posture",
+    "facing": "wrong_direction",
 }
 """What it says of an episode that a criterion on this quantity is not met."""
 
@@ -213,6 +216,8 @@ def write_judge(request: JudgeRequest) -> CodeDraft:
         unknown=unknown,
         measured="\n".join(series),
     )
+    if any("match_" in line for line in series):
+        head += f"\n{JUDGE_TEXT}\n"
     text = f"Measures {len(rows)} criteria on each episode."
     if unknown:
         text += f" Cannot measure: {', '.join(unknown)}."
@@ -228,7 +233,7 @@ def _tag(measure: Measure, model: Morphology) -> str:
         return "asymmetric" if measure.quantity in ("stride", "lazy_leg") else "speed"
     if not measure.quantity:
         return "fell" if model.height_joint or model.poles else "early_end"
-    if measure.quantity.startswith(("rise_", "lift_")):
+    if measure.quantity.startswith(("rise_", "lift_")) or measure.quantity.endswith("_match"):
         return "wrong_posture"
     return TAGS.get(measure.quantity, "speed")
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from p2p.agents.builtin.gaits import gait_codes
 from p2p.agents.builtin.morphology import OBJECTS, TARGETS, Morphology, morphology_of
 from p2p.training.specs.quantities import QUANTITIES
 
@@ -105,7 +106,7 @@ def _filled(template: str | None, source: Callable[[str], str | None]) -> str | 
 def quantities_of(env_id: str) -> Mapping[str, Quantity]:
     """Every quantity of this environment, by key."""
     model = morphology_of(env_id)
-    tables = (_travel, _posture, _rotation, _poles, _targets, _limbs, _effort)
+    tables = (_travel, _posture, _rotation, _poles, _targets, _limbs, _effort, _gaits)
     return {quantity.key: quantity for table in tables for quantity in table(model)}
 
 
@@ -571,6 +572,11 @@ def _mirrored(model: Morphology) -> Iterator[tuple[JointEntry, JointEntry, int]]
             a, b = left.range, twin.range
             flipped = a and b and np.allclose(a, (-b[1], -b[0])) and not np.allclose(a, b)
             yield left, twin, -1 if flipped else 1
+
+
+def _gaits(model: Morphology) -> Iterator[Quantity]:
+    for key, words, unit, reward, judge in gait_codes(model):
+        yield Quantity(key, words, unit, Code(reward, judge), episode_only=True)
 
 
 def _effort(model: Morphology) -> Iterator[Quantity]:
