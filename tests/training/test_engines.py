@@ -46,7 +46,7 @@ from p2p.training.export import export_run
 from p2p.training.policies.network import NetworkShape, action_mean, initial_parameters
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.runner import RewardRunner
-from p2p.training.reward.tensors import decide_tensors
+from p2p.training.reward.tensors import TensorTransition, decide_tensors
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
 from p2p.training.specs.quantities import QUANTITIES, Robot, compute, measure, names_of
 from p2p.training.trajectory import RecordedEpisode
@@ -507,6 +507,33 @@ def test_a_reward_takes_tensors_where_it_gives_what_it_gives_on_arrays(body, rea
     reward, why = decide_tensors(code, env, runner, engine="mjlab")
     assert (reward is None) == bool(reason)
     assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("bound", "reason"), [("0.0", ""), ("np.interp(0, [0], [0])", "on tensors")]
+)
+def test_failed_is_the_same_on_tensors_as_on_arrays(bound, reason):
+    code = f"""
+import numpy as np
+
+def reward_fn(obs, action, next_obs, info):
+    return next_obs[..., 0], {{"value": next_obs[..., 0]}}
+
+def failed(obs, action, next_obs, info):
+    return (next_obs[..., 0] > {bound}) | (info["body_up"][..., 1, 2] < 0.5)
+"""
+    env = PendulumEnv(3, EngineOptions(quantities=frozenset({"body_up"})))
+    runner = RewardRunner(code, 3, batched=True, engine="mjlab")
+    reward, why = decide_tensors(code, env, runner, engine="mjlab")
+    assert (reward is None) == bool(reason)
+    assert reason in why
+    if reward is not None:
+        obs = torch.tensor([[-1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]])[
+            :, : env.single_observation_space.shape[0]
+        ]
+        info = {"body_up": torch.tensor([0.9, 0.9, 0.1])[:, None, None].expand(3, 2, 3)}
+        step = TensorTransition(obs, torch.zeros(3, 1), obs, info, torch.ones(3, dtype=torch.bool))
+        assert reward(step)[2].tolist() == [False, True, True]
 
 
 def test_a_step_that_restarts_rows_tells_where_it_led_and_what_is_next():

@@ -143,10 +143,13 @@ class RslRlTrainer(BaseTrainer):
             else:
                 reached, info, groups = self.env.step_and_restart(actions)
                 before, after = self.groups["actor"], reached.groups["actor"]
-                total, parts = self.on_tensors(
+                total, parts, failed = self.on_tensors(
                     TensorTransition(before, actions, after, info, self.start)
                 )
-                terminated, done = reached.terminated, reached.terminated | reached.truncated
+                ended = reached.terminated | reached.truncated
+                terminated, done = reached.terminated | failed, ended | failed
+                if self.reward.ends_episodes:
+                    groups = self.env.restart_tensors(failed & ~ended)
             self.groups, self.start = groups, done
             rewards = total
             if self.config.normalize_reward:

@@ -749,3 +749,52 @@ def exclusive(criteria: tuple[Criterion, ...], env_id: str) -> list[str]:
     for way in ("forward", "backward", "left", "right"):
         bound("ground_speed", least.get(f"{way}_speed"), None)
     return [name for name, low in least.items() if low > most.get(name, low)]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "falls"),
+    [
+        ("HalfCheetah-v5", "run forward", {"tilt", "height"}),
+        ("Ant-v5", "walk forward", {"tilt", "height"}),
+        ("Humanoid-v5", "walk forward", {"tilt", "height"}),
+        ("Ant-v5", "lie on your back", set()),
+        ("HalfCheetah-v5", "do a backflip", set()),
+        ("HumanoidStandup-v5", "stand up", set()),
+        ("Swimmer-v5", "swim forward", set()),
+        ("InvertedPendulum-v5", "balance the pole", set()),
+    ],
+)
+def test_a_fall_ends_training_where_it_is_to_be_up(
+    env_id: str, prompt: str, falls: set[str]
+) -> None:
+    recipe = recipe_of(reward_for(prompt, env_id, propose(prompt, env_id).criteria))
+    assert {fall.quantity for fall in recipe.falls} == falls
+    assert read_recipe(render(recipe)) == recipe
+    if falls:
+        [alive] = [term for term in recipe.terms if term.shape == "alive"]
+        assert alive.weight >= sum(term.weight for term in recipe.terms if term.is_cost)
+        assert recipe.with_terms([t for t in recipe.terms if t != alive]).falls == ()
+
+
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Ant-v5", "Walker2d-v5"])
+def test_lying_costs_what_the_task_pays_and_has_failed(env_id: str) -> None:
+    code = reward_for("walk forward", env_id, propose("walk forward", env_id).criteria)
+    recipe = recipe_of(code)
+    task = [term for term in recipe.terms if term.shape in ("more", "swing")]
+    lying = [term for term in recipe.terms if term.is_cost and term.quantity in ("tilt", "height")]
+    assert sum(t.weight for t in lying) >= sum(t.weight for t in task) - 1e-3
+    reward = load_from_code(code)
+    env = make_batched_env(env_id, 1)
+    obs = env.reset_batch(0)
+    step = env.step_batch(np.zeros((1, *(env.single_action_space.shape or ()))))
+    up = step.next_obs
+    down = up.copy()
+    if env_id == "Ant-v5":
+        down[:, 1:5] = (0.0, 1.0, 0.0, 0.0)
+    else:
+        down[:, 1] = 1.6
+    action = np.zeros((1, *(env.single_action_space.shape or ())))
+    info = {**step.info, "_episode_start": np.array([True])}
+    assert not np.any(reward.failed(obs, action, up, info))
+    assert np.all(reward.failed(obs, action, down, info))
+    env.close()

@@ -312,7 +312,7 @@ def test_what_nobody_judged_is_done_again_nearly_as_it_was(tmp_path):
 
 def test_a_training_that_failed_leads_to_a_simpler_reward(tmp_path):
     course = run(tmp_path, [0.4, FAILED, FAILED, FAILED])
-    assert list(weights(course.revisions[1].reward_code)) == ["forward_speed"]
+    assert list(weights(course.revisions[1].reward_code)) == ["forward_speed", "alive"]
     rates = {config.learning_rate for _, config in course.trained}
     assert min(rates) == TRAIN.learning_rate / 2
 
@@ -331,7 +331,7 @@ def test_hard_lessons_are_kept_to(tmp_path):
     ]
     course = run(tmp_path, [0.4, 0.5, 0.3, 0.4], lessons=lessons)
     for code, config in course.trained[1:]:
-        assert list(weights(code)) == ["forward_speed"]
+        assert list(weights(code)) == ["forward_speed", "alive"]
         assert config.total_timesteps <= 150_000
         assert config.gamma == 0.98
     tiers = {lesson.tier for lesson in course.revisions[-1].lessons if lesson.check}

@@ -93,7 +93,7 @@ def fix_reward(request: RewardRequest, fixes: Sequence[FixRequest]) -> CodeDraft
         terms = [t for t in recipe.terms if not re.search(rf"\b{t.name}\b", problems)]
         if len(fixes) > 1 or not terms:
             terms = vital or [*recipe.terms[:1]]
-    fixed = recipe.model_copy(update={"terms": tuple(terms)})
+    fixed = recipe.with_terms(terms)
     return CodeDraft(code=render(fixed), explanation=f"A simpler reward: {text}.")
 
 

@@ -35,6 +35,11 @@ CATEGORY_WEIGHTS: Mapping[Category, float] = {
 """How strongly a term of a criterion pulls, before the criterion's own weight."""
 LIMIT_WEIGHT = 0.5
 _LEAST_SCALE = 1e-3
+FALL_TILT, FALL_MARGIN, FALL_HEIGHT = 1.2, 0.5, 0.7
+"""A fall is a tilt of so many radians and so far beyond the one allowed, or a height below this
+share of the one asked for."""
+MOST_OF_THE_TIME = 0.8
+"""From this share on, a criterion leaves no time to lie and get up again."""
 _STRIDE_TURNS = 1.0
 """rad/s: a cost of turning that is at its end below it says nothing to one that walks."""
 
@@ -62,10 +67,24 @@ class Term(Record):
         return self.model_copy(update={"weight": round(self.weight * factor, 4)})
 
 
+class Fall(Record):
+    """Where training ends an episode: a quantity above or below a bound."""
+
+    quantity: str
+    above: float | None = None
+    below: float | None = None
+
+    def describe(self, quantity: Quantity) -> str:
+        way, bound = ("below", self.below) if self.above is None else ("above", self.above)
+        return f"{quantity.words} {way} {bound:g} {quantity.unit}"
+
+
 class Recipe(Record):
     env_id: str
     title: str
     terms: tuple[Term, ...]
+    falls: tuple[Fall, ...] = ()
+    """Never without a bonus for lasting, or falling at once could pay."""
     side_info: bool = False
     """Whether it may look at the simulator's state."""
     observe_time: bool = False
@@ -76,15 +95,21 @@ class Recipe(Record):
         return MARK + json.dumps(self.model_dump(mode="json", exclude_defaults=True))
 
     def with_terms(self, terms: Sequence[Term]) -> Recipe:
-        """With the bonus for lasting outweighing all costs: else ending the episode would pay."""
+        """With the bonus for lasting outweighing all costs: else ending the episode would pay.
+
+        Without the bonus, no fall ends an episode.
+        """
         costs = sum(term.weight for term in terms if term.is_cost)
+        if self.falls:  # and these turn into costs, far from their targets
+            costs += sum(term.weight for term in terms if term.shape in ("near", "reach"))
         balanced = [
             term.model_copy(update={"weight": round(max(term.weight, costs), 4)})
             if term.shape == "alive"
             else term
             for term in terms
         ]
-        return self.model_copy(update={"terms": tuple(balanced)})
+        falls = self.falls if any(term.shape == "alive" for term in terms) else ()
+        return self.model_copy(update={"terms": tuple(balanced), "falls": falls})
 
 
 def read_recipe(code: str) -> Recipe | None:
@@ -102,6 +127,10 @@ def write_reward(request: RewardRequest) -> CodeDraft:
     """The reward for these criteria."""
     recipe = recipe_for(request)
     text = f"Terms: {', '.join(f'{term.name} ({term.weight:g})' for term in recipe.terms)}."
+    if recipe.falls:
+        quantities = quantities_of(recipe.env_id)
+        ends = " or ".join(fall.describe(quantities[fall.quantity]) for fall in recipe.falls)
+        text += f" A training episode ends at {ends}."
     served = {name for term in recipe.terms for name in term.criteria}
     if unread := [criterion.id for criterion in request.criteria if criterion.id not in served]:
         text += f" No term serves: {', '.join(unread)}."
@@ -117,7 +146,8 @@ def recipe_for(request: RewardRequest) -> Recipe:
         side_info=request.side_info,
         observe_time=request.observe_time,
     )
-    return with_criteria(empty, understood(request.env_id, request.criteria))
+    criteria = understood(request.env_id, request.criteria)
+    return _on_its_feet(with_criteria(empty, criteria), criteria)
 
 
 def in_a_docstring(text: str) -> str:
@@ -184,6 +214,69 @@ def with_criteria(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]])
     terms = _noticeable(terms, quantities)
     limits = _limits(criteria, terms, quantities)
     return recipe.with_terms([*terms, *(term for term in limits if visible(term))])
+
+
+def _on_its_feet(recipe: Recipe, criteria: Sequence[tuple[Criterion, Measure]]) -> Recipe:
+    """The recipe with falls that end training episodes, and costs of lying as high as the pay.
+
+    What counts as a fall is read off the hard criteria that ask it to be up nearly all the time.
+    """
+    model, quantities = morphology_of(recipe.env_id), quantities_of(recipe.env_id)
+    if model.starts_lying:
+        return recipe
+    bounds: dict[str, Fall] = {}
+    up: set[str] = set()
+    for criterion, measure in criteria:
+        fall = _fall(criterion, measure)
+        if fall is None:
+            continue
+        up.add(criterion.id)
+        if quantities[fall.quantity].reward_code(side_info=recipe.side_info) is not None:
+            known = bounds.get(fall.quantity, fall)
+            bounds[fall.quantity] = max(known, fall, key=_strictness)
+    if (low := bounds.get("height")) and (low.below or 0.0) >= FALL_HEIGHT * model.start_height:
+        del bounds["height"]  # it is to rise above its start first
+    terms = _outweigh_pay(recipe.terms, up, criteria)
+    if bounds and not any(term.shape == "alive" for term in terms):
+        ids = tuple(criterion.id for criterion, _ in criteria if criterion.id in up)
+        terms.append(Term(name="alive", quantity="", shape="alive", weight=0.3, criteria=ids))
+    falls = tuple(bounds.values())
+    return recipe.model_copy(update={"falls": falls}).with_terms(terms)
+
+
+def _fall(criterion: Criterion, measure: Measure) -> Fall | None:
+    """What breaks a criterion about being up beyond repair; None: it is about something else."""
+    lasting = measure.stat == "share" and measure.window == WHOLE
+    if not (lasting and criterion.hard and criterion.threshold >= MOST_OF_THE_TIME):
+        return None
+    if criterion.comparison == "at_most":
+        return None
+    if measure.quantity == "tilt" and measure.low is None and measure.high is not None:
+        return Fall(quantity="tilt", above=_rounded(max(measure.high + FALL_MARGIN, FALL_TILT)))
+    if measure.quantity == "height" and measure.high is None and measure.low is not None:
+        return Fall(quantity="height", below=_rounded(FALL_HEIGHT * measure.low))
+    return None
+
+
+def _strictness(fall: Fall) -> float:
+    return -fall.above if fall.above is not None else fall.below or 0.0
+
+
+def _outweigh_pay(
+    terms: Sequence[Term], up: set[str], criteria: Sequence[tuple[Criterion, Measure]]
+) -> list[Term]:
+    """Raise the costs of not being up until, in full, they take all that the task pays."""
+    task = {criterion.id for criterion, _ in criteria if criterion.category == "task"}
+    paying = [t for t in terms if not t.is_cost and t.shape != "alive" and task & {*t.criteria}]
+    windows = {term.window for term in paying}
+    pay = max(
+        (sum(t.weight for t in paying if t.window in (window, WHOLE)) for window in windows),
+        default=0.0,
+    )
+    lying = [term for term in terms if term.is_cost and up & {*term.criteria}]
+    cost = sum(term.weight for term in lying)
+    factor = max(1.0, pay / cost) if cost else 1.0
+    return [term.scaled(factor) if term in lying else term for term in terms]
 
 
 def _noticeable(terms: Sequence[Term], quantities: Mapping[str, Quantity]) -> list[Term]:
@@ -426,7 +519,7 @@ def reward_fn(obs, action, next_obs, info):
 {terms}
     """
 {body}
-'''
+{failed}'''
 
 _CLASS = '''"""{title}."""
 
@@ -445,7 +538,7 @@ class Sequence(RewardFunction):
     def compute(self, obs, action, next_obs, info):
         start = np.asarray(info["_episode_start"])
 {body}
-
+{failed}
     @property
     def latex(self):
         return r"{latex}"
@@ -455,6 +548,12 @@ class Sequence(RewardFunction):
         return {{
 {terms}
         }}
+'''
+
+_FAILED = '''
+def failed({self}obs, action, next_obs, info):
+    """Training ends the episode at a fall: {words}."""
+    return {code}
 '''
 
 
@@ -497,7 +596,22 @@ def render(recipe: Recipe) -> str:
         latex="r = " + (" + ".join(form.latex for form in forms) or "0"),
         terms=textwrap.indent("\n".join(terms), " " * indent),
         body=textwrap.indent("\n".join(lines), " " * indent),
+        failed=_failed(recipe, quantities, in_class=bool(memory)),
     )
+
+
+def _failed(recipe: Recipe, quantities: Mapping[str, Quantity], *, in_class: bool) -> str:
+    """The function that says where training ends an episode; empty where nothing does."""
+    if not recipe.falls:
+        return ""
+    tests = []
+    for fall in recipe.falls:
+        value = quantities[fall.quantity].reward_code(side_info=recipe.side_info)
+        way, bound = ("<", fall.below) if fall.above is None else (">", fall.above)
+        tests.append(f"({value} {way} {bound:g})")
+    words = " or ".join(fall.describe(quantities[fall.quantity]) for fall in recipe.falls)
+    text = _FAILED.format(self="self, " if in_class else "", words=words, code=" | ".join(tests))
+    return textwrap.indent(text, "    ") if in_class else f"\n{text}"
 
 
 def _per_step(env_id: str, term: Term) -> str:

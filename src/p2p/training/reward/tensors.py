@@ -29,7 +29,8 @@ CAPTURES = True
 TOLERANCE = 1e-4
 """Of a value's largest: tensors are float32, and so are the sums over them."""
 
-TensorRewards = tuple[torch.Tensor, dict[str, torch.Tensor]]
+TensorRewards = tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]
+"""Totals, terms, and where the reward ends the episode."""
 _CREATING = frozenset(
     {"arange", "array", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros"}
 )
@@ -82,13 +83,13 @@ class TensorTransition(NamedTuple):
 class TensorReward:
     """Rewards and terms of N transitions, all on one device."""
 
-    def __init__(self, code: str, engine: str, env: EngineEnv) -> None:
+    def __init__(self, code: str, engine: str, env: EngineEnv, *, ends_episodes: bool) -> None:
         reward = parse_source(code, engine).build()
         function = reward.function if isinstance(reward, FunctionReward) else type(reward).compute
         namespace: dict[str, Any] = function.__globals__
         numpy = DeviceNumpy(env.device)
         namespace.update({name: numpy for name, v in namespace.items() if v is np})
-        self._reward, self._env = reward, env
+        self._reward, self._env, self._ends_episodes = reward, env, ends_episodes
         self._info: Mapping[str, torch.Tensor] = {}
         self._data = BatchData(env.model, self._field)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -102,8 +103,8 @@ class TensorReward:
             kept.copy_(tensor)
         self._graph.replay()
         values, names = self._outputs
-        total, *terms = values.clone()
-        return total, dict(zip(names, terms, strict=True))
+        total, failed, *terms = values.clone()
+        return total, dict(zip(names, terms, strict=True)), failed > 0
 
     def capture(self, transition: TensorTransition) -> None:
         """Replay its calls as one CUDA graph from now on, where nothing in it waits for the GPU.
@@ -130,8 +131,8 @@ class TensorReward:
             return
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            total, terms = self._eager(inputs)
-            values = torch.stack([total, *terms.values()])
+            total, terms, failed = self._eager(inputs)
+            values = torch.stack([total, failed.float(), *terms.values()])
             for name, array in kept.items():  # the next replay begins where this one ends
                 array.tensor.copy_(state[name].tensor)
         state.update(kept)
@@ -141,8 +142,13 @@ class TensorReward:
         obs, action, next_obs, self._info, start = transition
         known = {name: _own(value) for name, value in self._info.items() if "." not in name}
         known |= {EPISODE_START: _own(start), "mj_model": self._env.model, DATA: self._data}
-        total, terms = unpack(self._reward.compute(_own(obs), _own(action), _own(next_obs), known))
-        return _rows(total, start), {name: _rows(value, start) for name, value in terms.items()}
+        step = _own(obs), _own(action), _own(next_obs), known
+        total, terms = unpack(self._reward.compute(*step))
+        rows = {name: _rows(value, start) for name, value in terms.items()}
+        failed = torch.zeros_like(start)
+        if self._ends_episodes:
+            failed = _rows(self._reward.failed(*step), start) > 0
+        return _rows(total, start), rows, failed
 
     def _field(self, name: str) -> Any:
         key = f"{DATA}.{name}"
@@ -183,7 +189,7 @@ def decide_tensors(
     groups = env.reset_tensors(0)
     start = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
     try:
-        reward = TensorReward(code, engine, env)
+        reward = TensorReward(code, engine, env, ends_episodes=runner.ends_episodes)
         for step in range(COMPARED_STEPS):
             shape = env.num_envs, env.single_action_space.shape[0]
             action = (2 * torch.rand(shape, generator=generator) - 1).to(env.device)
@@ -199,8 +205,14 @@ def decide_tensors(
                 for value in (transition.obs, transition.next_obs)
             )
             known = env.batch_info(), start.cpu().numpy()
-            expected = runner(Transition(before, action.cpu().numpy(), after, *known))
-            if problem := _difference(rewards, expected):
+            on_arrays = Transition(before, action.cpu().numpy(), after, *known)
+            expected = runner(on_arrays)
+            problem = _difference(rewards, expected)
+            if runner.ends_episodes and not problem:
+                ended = runner.failed(on_arrays)
+                if not np.array_equal(rewards[2].cpu().numpy(), ended):
+                    problem = "failed differs on tensors"
+            if problem:
                 if captured and step >= EAGER_STEPS and env.device != "cpu":
                     runner.restart()
                     return decide_tensors(code, env, runner, engine=engine, captured=False)
@@ -217,8 +229,6 @@ def _unfit(source: RewardSource, runner: RewardRunner) -> str:
     """Why a reward is not even tried on tensors."""
     if not runner.batched:
         return "it is called once per environment"
-    if runner.ends_episodes:
-        return "it ends episodes"
     if runner.stateful and (runner.has_reset or not source.reads_episode_start):
         return "it keeps state, and does not read _episode_start to begin anew"
     return ""
