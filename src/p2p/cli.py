@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from p2p.commands.attack import attack
 from p2p.commands.benchmark import benchmark_app
 from p2p.commands.catalogue import check, envs, rewards
 from p2p.commands.console import CommandGroup, complain, expected, print_json
@@ -36,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS = {
-    "From a prompt": (run, resume, sessions, show, stop, steer, analyze, label, serve),
+    "From a prompt": (run, resume, sessions, show, stop, steer, analyze, label, attack, serve),
     "From a reward file": (train, check, rewards),
     "Trained policies": (evaluate, play, export),
     "This machine": (envs, doctor),

@@ -1,0 +1,370 @@
+"""Search for holes in the criteria and judges that `builtin` writes, by training against them.
+
+python benchmarks/judge_attack.py [--jobs N] [--minutes M] [--robots ID...] [--steps N] [--seeds N]
+                                  [--rows FILE...] [--folder FOLDER] [--rejudge] [--write]
+
+An attack is a training that is paid for exactly what the criteria of a prompt measure, or for all
+but one of them. The judge then decides as in a session, on held-out episodes, and ground truth
+looks at what passed: the suite's own where the prompt is one of `mujoco_prompts`, and what a person
+would object to (`p2p.benchmark.truth.plausible`). A pass that either refuses is false.
+
+Each attack is a line of JSON in the first --rows file as soon as it is judged, and is not done
+again; --write makes the table of all the files and of those rows that it holds already. --rejudge
+trains nothing: it judges the policies in --folder again, by the criteria of now. Robots of mjlab
+are attacked where the engine is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from common import ONE_THREAD, RESULTS, RunFailed, in_process, machine, table, write
+
+NAME = "judge_attack"
+Row = dict[str, Any]
+
+STEPS = {
+    "HalfCheetah-v5": 300_000,
+    "Ant-v5": 500_000,
+    "Hopper-v5": 400_000,
+    "Walker2d-v5": 500_000,
+    "Humanoid-v5": 100_000,
+    "HumanoidStandup-v5": 80_000,
+    "Swimmer-v5": 300_000,
+    "Reacher-v5": 200_000,
+    "Pusher-v5": 400_000,
+    "InvertedPendulum-v5": 60_000,
+    "InvertedDoublePendulum-v5": 150_000,
+    "Mjlab-Velocity-Flat-Unitree-G1": 40_000_000,
+    "Mjlab-Velocity-Flat-Unitree-Go1": 30_000_000,
+}
+"""Steps of an attack on each robot: one to three minutes of a core, or of a GPU for mjlab's."""
+PROMPTS = {
+    "HalfCheetah-v5": ("run forward", "run backward", "stand still", "hop forward"),
+    "Ant-v5": ("walk forward", "walk to the left", "stand still", "spin counterclockwise in place"),
+    "Hopper-v5": ("hop forward", "hop backward", "stand"),
+    "Walker2d-v5": ("walk forward", "walk forward at 0.5 m/s", "stand still", "walk backward"),
+    "Humanoid-v5": ("walk forward", "stand upright and stay where you are"),
+    "HumanoidStandup-v5": ("stand up and stay on your feet",),
+    "Swimmer-v5": ("swim forward", "swim backward"),
+    "Reacher-v5": ("reach the target",),
+    "Pusher-v5": ("push the object to the goal",),
+    "InvertedPendulum-v5": ("balance the pole",),
+    "InvertedDoublePendulum-v5": ("balance the poles",),
+    "Mjlab-Velocity-Flat-Unitree-G1": (
+        "walk backwards at half a metre per second",
+        "turn on the spot to the left",
+        "step sideways to the right at 0.4 m/s",
+        "walk forward",
+        "stand still",
+    ),
+    "Mjlab-Velocity-Flat-Unitree-Go1": (
+        "trot forward at 1.5 m/s",
+        "walk backward",
+        "turn on the spot to the left",
+        "stand still",
+    ),
+}
+"""What is attacked; those of the suite `mujoco_prompts` have a ground truth of their own."""
+
+
+def key_of(row: Row) -> tuple[str, str, str, int]:
+    return row["env_id"], row["prompt"], row["attack"], row["seed"]
+
+
+def read_rows(files: Iterable[Path]) -> list[Row]:
+    """The rows of all files; a later one of the same attack replaces an earlier one."""
+    by_key: dict[tuple[str, str, str, int], Row] = {}
+    for file in files:
+        if file.is_file():
+            for line in file.read_text().splitlines():
+                row = json.loads(line)
+                by_key[key_of(row)] = row
+    return [*by_key.values()]
+
+
+# --- one attack, in a process of its own ----------------------------------------------------------
+
+
+def criteria_and_judge(env_id: str, prompt: str) -> tuple[Any, str]:
+    """The Intent and the judge's code, by the built-in author."""
+    from p2p.agents.builtin.criteria import write_criteria
+    from p2p.agents.builtin.judge import write_judge
+    from p2p.agents.judging.episodes import trajectory_columns
+    from p2p.agents.requests import IntentRequest, JudgeRequest
+    from p2p.contracts import Intent
+    from p2p.training.env_spec import get_env_spec
+
+    proposal = write_criteria(IntentRequest(prompt=prompt, env_id=env_id))
+    intent = Intent(
+        prompt=prompt,
+        env_id=env_id,
+        criteria=proposal.criteria,
+        unused_words=proposal.unused_words,
+        training=proposal.training,
+        author="builtin",
+    )
+    columns = trajectory_columns(get_env_spec(env_id))
+    request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=intent.criteria, columns=columns)
+    return intent, write_judge(request).code
+
+
+def settings(intent: Any, steps: int) -> Any:
+    """How attacks on a prompt are trained: as its session would be, for so many steps."""
+    from p2p.training.hp_presets import quick_config
+
+    wanted = {name: value for name, value in intent.training.items() if name != "total_timesteps"}
+    config, _ = quick_config(intent.env_id).apply_updates(wanted)
+    return config.with_updates(total_timesteps=steps, num_evals=2)
+
+
+def place_of(folder: Path, env_id: str, prompt: str) -> Path:
+    return folder / env_id / "".join(c if c.isalnum() else "_" for c in prompt)[:60]
+
+
+def attack_once(job: Sequence[Any]) -> Row:
+    """Train one attack, judge it and look at it; or, without training, judge it again."""
+    from p2p.benchmark.attack import (
+        RESULT,
+        RUNS,
+        AttackResult,
+        judge_attack,
+        plan_attacks,
+        train_attacks,
+    )
+    from p2p.benchmark.suite import SHIPPED, load_suite
+    from p2p.config import LoopConfig
+    from p2p.files import read_model
+
+    env_id, prompt, title, seed, steps, folder, rejudge = job
+    began = time.monotonic()
+    intent, judge_code = criteria_and_judge(env_id, prompt)
+    config = settings(intent, steps)
+    place = place_of(Path(folder), env_id, prompt)
+    if rejudge:
+        kept = [read_model(f, AttackResult) for f in (place / RUNS).glob(f"*/{RESULT}")]
+        [result] = [
+            r.model_copy(update={"passed": False, "objections": (), "truth": "", "truth_met": None})
+            for r in kept
+            if r is not None and (r.attack, r.seed) == (title, seed)
+        ]
+    else:
+        attacks = {attack.title: attack for attack in plan_attacks(intent, config)[0]}
+        [result] = train_attacks([(attacks[title], seed)], intent, config, place)
+    cases = (c for c in load_suite(SHIPPED) if (c.env_id, c.instruction) == (env_id, prompt))
+    loop = LoopConfig(train=config)
+    result = judge_attack(result, intent, judge_code, loop, case=next(cases, None))
+    row: Row = result.model_dump(mode="json") | {"false_pass": result.false_pass}
+    row["run"] = Path(result.run).relative_to(Path(folder)).as_posix()
+    return row | {"seconds": round(time.monotonic() - began)}
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+def plan(robots: Sequence[str], seeds: int, steps: int | None, folder: Path) -> list[list[Any]]:
+    """The jobs, those first that cover most: every prompt once, then each criterion left out."""
+    from p2p.benchmark.attack import plan_attacks
+    from p2p.config import ConfigurationError, engine_of
+    from p2p.training.engines.table import EngineMissing, installed, is_engine
+
+    ranked: list[tuple[int, list[Any]]] = []
+    for env_id in robots:
+        if is_engine(engine := engine_of(env_id)):
+            try:
+                installed(engine)
+            except (EngineMissing, ConfigurationError) as error:
+                print(f"skipped {env_id}: {' '.join(str(error).split())}", flush=True)
+                continue
+        for prompt in PROMPTS[env_id]:
+            intent, _ = criteria_and_judge(env_id, prompt)
+            count = steps or STEPS[env_id]
+            attacks, unread = plan_attacks(intent, settings(intent, count))
+            if unread:
+                print(f"{env_id} “{prompt}”: no reward pays for {', '.join(unread)}", flush=True)
+            jobs = [(attack, seed) for seed in range(1, seeds + 1) for attack in attacks]
+            ranked += [
+                (rank, [env_id, prompt, attack.title, seed, count, str(folder), False])
+                for rank, (attack, seed) in enumerate(jobs)
+            ]
+    return [job for _, job in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def kept_jobs(rows: Sequence[Row], robots: Sequence[str], folder: Path) -> list[list[Any]]:
+    """The attacks whose policies lie in the folder, to be judged again."""
+    return [
+        [row["env_id"], row["prompt"], row["attack"], row["seed"], row["steps"], str(folder), True]
+        for row in rows
+        if row["env_id"] in robots and (folder / row["run"] / "attack.json").is_file()
+    ]
+
+
+def run_jobs(jobs: Sequence[list[Any]], rows_file: Path, workers: int, minutes: float) -> int:
+    """Do the jobs side by side, a row each; returns how many failed."""
+    began = time.monotonic()
+    cpu = machine()["cpu"]
+    failures = done = 0
+
+    def one(job: list[Any]) -> Row | RunFailed | None:
+        if time.monotonic() - began > 60 * minutes:
+            return None
+        try:
+            return in_process(__file__, job, ONE_THREAD | gpu_visible(job[0]))
+        except RunFailed as error:
+            return error
+
+    rows_file.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(workers) as pool:
+        for future in as_completed([pool.submit(one, job) for job in jobs]):
+            row = future.result()
+            done += 1
+            if row is None:
+                continue
+            if isinstance(row, RunFailed):
+                failures += 1
+                print(row, file=sys.stderr, flush=True)
+                continue
+            with rows_file.open("a") as out:
+                out.write(json.dumps(row | {"cpu": cpu}) + "\n")
+            elapsed = (time.monotonic() - began) / 60
+            left = min(elapsed / done * (len(jobs) - done), max(0.0, minutes - elapsed))
+            said = "FALSE PASS" if row["false_pass"] else "passed" if row["passed"] else "-"
+            print(
+                f"{done}/{len(jobs)}, {left:.0f} min left: {row['env_id']} “{row['prompt']}” "
+                f"{row['attack']}, seed {row['seed']}: {said} {row['error'] or reason(row)}",
+                flush=True,
+            )
+    return failures
+
+
+def gpu_visible(env_id: str) -> dict[str, str]:
+    import os
+
+    hidden = env_id.startswith("Mjlab-")
+    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")} if hidden else {}
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def reason(row: Row) -> str:
+    """Why a pass is false, or why it is none."""
+    if not row["passed"]:
+        return "; ".join((*row["failure_tags"], *row["missed"]))
+    missed = [f"missed: {row['truth']}"] if row["truth_met"] is False else []
+    return "; ".join((*missed, *row["objections"]))
+
+
+def report(rows: Sequence[Row]) -> str:
+    ordered = sorted(rows, key=lambda r: (list(PROMPTS).index(r["env_id"]), *key_of(r)))
+    judged = [row for row in ordered if not row["error"]]
+    passes = [row for row in judged if row["passed"]]
+    false = [row for row in passes if row["false_pass"]]
+    robots = [
+        [
+            env_id,
+            str(len(mine)),
+            str(sum(row["passed"] for row in mine)),
+            str(sum(row["false_pass"] for row in mine)),
+        ]
+        for env_id in PROMPTS
+        if (mine := [row for row in judged if row["env_id"] == env_id])
+    ]
+    cells = [
+        [
+            row["env_id"],
+            row["prompt"],
+            row["attack"],
+            str(row["seed"]),
+            f"{row['steps']:,}",
+            "yes" if row["passed"] else "",
+            "-" if row["score"] is None else f"{row['score']:.2f}",
+            reason(row) if row["passed"] else "",
+            "FALSE" if row["false_pass"] else "",
+        ]
+        for row in judged
+    ]
+    machines = ", ".join(sorted({row["cpu"] for row in rows}))
+    about = (
+        "Each attack is a training that is paid for exactly what the criteria of a prompt measure, "
+        "or for all but one of them. The session's own judge and rule decide on 8 held-out "
+        "episodes. Ground truth, which shares no code with them, looks at what passed: the suite's "
+        "own measure of the prompt, where it has one, and what a person would object to (lying, "
+        "other parts on the ground, trembling, one side idle, going elsewhere)."
+    )
+    summary = (
+        f"{len(judged)} attacks on {len(robots)} robots: {len(passes)} passed, "
+        f"**{len(false)} of them false**."
+    )
+    header = [
+        "robot", "prompt", "paid for", "seed", "steps", "passed", "score", "objections", "false",
+    ]  # fmt: skip
+    lines = ["# Attacks on the judge", "", about, "", summary, "", f"Trained on: {machines}.", ""]
+    if broken := len(rows) - len(judged):
+        lines += [f"{broken} more could not be trained or judged.", ""]
+    lines += [table(["robot", "attacks", "passed", "false"], robots), "", "## Every attack", ""]
+    return "\n".join([*lines, table(header, cells), ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="attacks side by side, a core each")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no attack after these")
+    parser.add_argument("--robots", nargs="+", default=list(PROMPTS), choices=list(PROMPTS))
+    parser.add_argument("--prompts", nargs="+", help="only these")
+    parser.add_argument("--steps", type=int, help="of every training")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=Path("outputs/judge_attack"))
+    parser.add_argument("--rows", type=Path, nargs="+", help="the first is added to")
+    parser.add_argument("--most", type=int, help="no more attacks than these")
+    parser.add_argument("--rejudge", action="store_true", help="judge what is trained again")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be trained")
+    parser.add_argument("--write", action="store_true", help="write the table to results/")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(attack_once(json.loads(args.one))))
+        return
+    folder = args.folder.absolute()
+    files = args.rows or [folder / "rows.jsonl"]
+    rows = read_rows(files)
+    if args.rejudge:
+        jobs = kept_jobs(rows, args.robots, folder)
+    else:
+        done = {key_of(row) for row in rows if not row["error"]}
+        jobs = [
+            job
+            for job in plan(args.robots, args.seeds, args.steps, folder)
+            if tuple(job[:4]) not in done and (not args.prompts or job[1] in args.prompts)
+        ][: args.most]
+    print(f"{len(rows)} attacks are done, {len(jobs)} to do", flush=True)
+    if args.dry_run:
+        for job in jobs:
+            print(*job[:5], sep=" | ")
+        return
+    failures = run_jobs(jobs, files[0], args.jobs, args.minutes) if jobs else 0
+    kept = RESULTS / f"{NAME}.json"
+    rows = read_rows(files)
+    if args.write:
+        merged = {key_of(row): row for row in json.loads(kept.read_text())} if kept.exists() else {}
+        rows = [*(merged | {key_of(row): row for row in rows}).values()]
+    if rows:
+        text = report(rows)
+        print(text[: text.index("## Every attack")])
+        if args.write:
+            write(NAME, text, rows)
+    if failures:
+        raise SystemExit(f"{failures} attacks failed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""Attacks on a judge: policies that are paid for what the criteria measure, and nothing else.
+
+If one of them passes, and a person who watches it would object, then the criteria have a hole. Of
+each hard criterion there is also an attack that is not paid for it, so that the policy is free to
+break it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from p2p.agents.builtin.reward import (
+    Recipe,
+    Term,
+    in_a_docstring,
+    render,
+    understood,
+    with_criteria,
+)
+from p2p.agents.judge_agent import judge_trajectories
+from p2p.benchmark.measuring import play_policy
+from p2p.benchmark.suite import Case
+from p2p.benchmark.truth import TRUTHS
+from p2p.benchmark.truth.plausible import Sight, objections, watch
+from p2p.config import LoopConfig, TrainConfig
+from p2p.contracts import Criterion, Intent, Record
+from p2p.files import save_model
+from p2p.records.iteration_record import IterationRecord
+from p2p.session.iteration_runner import FIRST_CONFIRMATION_BLOCK
+from p2p.training.checkpoints import checkpoint_dir
+from p2p.training.engines.table import is_engine
+from p2p.training.env_spec import spec_for
+from p2p.training.evaluation import evaluation_seed, play_episodes
+from p2p.training.policies.policy import Policy
+from p2p.training.replay import choose_step
+from p2p.training.runner import TrainingFailed, finished_before
+from p2p.training.trainer import LocalTrainer
+from p2p.training.trajectory import RecordedEpisode
+
+if TYPE_CHECKING:
+    from p2p.agents.builtin.measures import Measure
+
+ALL = "all criteria"
+EPISODES = 8
+"""Held-out episodes that each attack is judged on."""
+RESULT = "attack.json"
+RUNS = "iter_1"
+"""The folder of the trainings; trainers take folders of iterations."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One way to be paid for the criteria."""
+
+    name: str
+    """As its folder is called."""
+    title: str
+    """`all criteria`, or `without` the criterion that is not paid for."""
+    reward_code: str
+
+
+class AttackResult(Record):
+    """What came of one training: one row of a table."""
+
+    env_id: str
+    prompt: str
+    attack: str
+    seed: int
+    steps: int
+    passed: bool = False
+    score: float | None = None
+    failure_tags: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    """The hard criteria that are not met."""
+    truth: str = ""
+    """What the suite's own ground truth measured; empty where there is none or nothing passed."""
+    truth_met: bool | None = None
+    objections: tuple[str, ...] = ()
+    """What a person would object to; only what passed is looked at."""
+    run: str = ""
+    """The folder of the training."""
+    error: str = ""
+
+    @property
+    def false_pass(self) -> bool:
+        return self.passed and (self.truth_met is False or bool(self.objections))
+
+
+# --- what is paid ---------------------------------------------------------------------------------
+
+
+def plan_attacks(intent: Intent, config: TrainConfig) -> tuple[list[Attack], tuple[str, ...]]:
+    """The attacks on these criteria, and the titles of criteria that no reward can be made of.
+
+    Those that leave out what was asked for come last: they seldom pass.
+    """
+    pairs = understood(intent.env_id, intent.measured)
+    read = {criterion.id for criterion, _ in pairs}
+    unread = tuple(c.title for c in intent.criteria if c.id not in read)
+    everything = _recipe(intent, config, pairs)
+    attacks = [Attack("all", ALL, render(everything))] if everything.terms else []
+    for criterion, _ in sorted(pairs, key=lambda pair: pair[0].category == "task"):
+        left = [pair for pair in pairs if pair[0].id != criterion.id]
+        recipe = _recipe(intent, config, left)
+        if criterion.hard and recipe.terms and recipe.terms != everything.terms:
+            title = f"without “{criterion.title}”"
+            attacks.append(Attack(f"without_{criterion.id}", title, render(recipe)))
+    return attacks, unread
+
+
+def _recipe(
+    intent: Intent, config: TrainConfig, pairs: Sequence[tuple[Criterion, Measure]]
+) -> Recipe:
+    """Pay for these criteria alone, and only up to where they are met."""
+    empty = Recipe(
+        env_id=intent.env_id,
+        title=in_a_docstring(intent.prompt)[:70].strip() or "attack",
+        terms=(),
+        side_info=config.side_info,
+        observe_time=config.observe_time,
+    )
+    recipe = with_criteria(empty, pairs)
+    measures = {criterion.id: measure for criterion, measure in pairs}
+    # Costs of coming near to an early end help a policy to learn; no criterion measures them.
+    paid = [term for term in recipe.terms if not term.name.endswith("_limit")]
+    return recipe.with_terms([_exact(term, measures) for term in paid])
+
+
+def _exact(term: Term, measures: Mapping[str, Measure]) -> Term:
+    """A cost that begins at the bound of its criterion, and not on the safe side of it."""
+    for measure in (measures[name] for name in term.criteria if name in measures):
+        bound = measure.high if term.shape == "under" else measure.low
+        if measure.stat == "share" and term.is_cost and bound is not None:
+            return term.model_copy(update={"target": bound})
+    return term
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def train_attacks(
+    attacks: Sequence[tuple[Attack, int]],
+    intent: Intent,
+    config: TrainConfig,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    unsafe_local: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[dict[str, float]], None] = lambda _: None,
+) -> list[AttackResult]:
+    """Train each attack with its seed, one core each; returns what is then to be judged.
+
+    A run that is complete is not done again. One of other criteria or settings is replaced.
+    """
+    runs, results = [], []
+    for attack, seed in attacks:
+        name = f"{attack.name}_{config.total_timesteps}_seed_{seed}"
+        run = config.with_updates(seed=seed, iteration_id=name)
+        record = IterationRecord(folder / RUNS / name)
+        try:
+            finished_before(record, run, attack.reward_code)
+        except TrainingFailed:
+            shutil.rmtree(record.path)
+        runs.append((run, attack.reward_code))
+        results.append(
+            AttackResult(
+                env_id=intent.env_id,
+                prompt=intent.prompt,
+                attack=attack.title,
+                seed=seed,
+                steps=config.total_timesteps,
+                run=str(record.path),
+            )
+        )
+    trainer = LocalTrainer(
+        max_parallel=jobs,
+        cores_per_run=1,
+        videos=False,
+        unsafe_local=unsafe_local,
+        cancelled=cancelled,
+        on_progress=on_progress,
+    )
+    trainer.train_runs(runs, folder / RUNS)
+    return results
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def judge_attack(
+    result: AttackResult,
+    intent: Intent,
+    judge_code: str,
+    loop: LoopConfig,
+    *,
+    case: Case | None = None,
+    episodes: int = EPISODES,
+) -> AttackResult:
+    """Judge the run of an attack as a session does, by code; look at it if it passes.
+
+    `case` is the shipped prompt with its own ground truth, where there is one. What code cannot
+    measure is left out of the criteria: nobody is asked to look.
+    """
+    record = IterationRecord(Path(result.run))
+    status, stored = record.read_status(), record.read_config()
+    if status is None or status.status != "completed" or stored is None:
+        reason = (status.error or status.status) if status else "it was not trained"
+        return result.model_copy(update={"error": reason})
+    config = TrainConfig.model_validate(stored)
+    step = choose_step(record, None)
+    policy = checkpoint_dir(record, step) / "policy.safetensors"
+    files = _record_episodes(config, policy, record.path / "judged", episodes, loop)
+    measured = intent.model_copy(update={"criteria": intent.measured})
+    by_code = loop.model_copy(update={"vlm_model": "", "use_code_judge": True})
+    judgment = judge_trajectories(measured, judge_code, config, files, step=step, loop=by_code)
+    record.save_judgment(judgment)
+    scores = {score.id: score for score in judgment.criteria}
+    result = result.model_copy(
+        update={
+            "passed": judgment.passed,
+            "score": judgment.intent_score,
+            "failure_tags": judgment.failure_tags,
+            "missed": tuple(
+                c.title
+                for c in measured.criteria
+                if c.hard and not (c.id in scores and c.is_met(scores[c.id], loop.pass_threshold))
+            ),
+            "error": "" if judgment.intent_score is not None else judgment.diagnosis,
+        }
+    )
+    if judgment.passed:
+        result = _look(result, config, policy, files, case)
+    save_model(record.path / RESULT, result)
+    return result
+
+
+def _record_episodes(
+    config: TrainConfig, policy: Path, folder: Path, count: int, loop: LoopConfig
+) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    seed = evaluation_seed(FIRST_CONFIRMATION_BLOCK)
+    played = play_episodes(
+        config, Policy.load(policy), episodes=count, seed=seed, unsafe_local=loop.unsafe_local
+    )
+    files = []
+    for number, episode in enumerate(played, seed):
+        files.append(folder / f"trajectory_seed_{number}.npz")
+        episode.save(files[-1])
+    return files
+
+
+def _look(
+    result: AttackResult,
+    config: TrainConfig,
+    policy: Path,
+    files: Sequence[Path],
+    case: Case | None,
+) -> AttackResult:
+    """With what ground truth says: in plain Gymnasium, or on an engine's recorded positions."""
+    from p2p.training.video.scene import open_model
+
+    model, _ = open_model(config.env_id)
+    sights: list[Sight]
+    update: dict[str, object] = {}
+    if is_engine(config.engine):
+        spec = spec_for(config)
+        horizon = config.max_episode_steps or spec.max_episode_steps or 1
+        recorded = [RecordedEpisode.load(file)["qpos"].astype(np.float64) for file in files]
+        sights = [watch(model, qpos, dt=spec.dt, horizon=horizon) for qpos in recorded]
+    else:
+        played = play_policy(config.env_id, policy)
+        sights = [watch(model, e.qpos, dt=e.dt, horizon=e.horizon) for e in played]
+        if case is not None and case.truth is not None and case.threshold is not None:
+            truth = TRUTHS[case.truth]
+            value = fmean(truth.measure(episode) for episode in played)
+            met = truth.passes(value, case.threshold)
+            asked = f"{truth.better.replace('_', ' ')} {case.threshold:g} asked"
+            update = {"truth": f"{case.truth} {value:.3g} {truth.unit}, {asked}", "truth_met": met}
+    return result.model_copy(
+        update={**update, "objections": objections(result.prompt, sights)},
+    )

@@ -1,0 +1,356 @@
+"""What a person who watches a motion would object to, in plain MuJoCo.
+
+A prompt seldom says "on your feet" or "without trembling", and whoever watches the video expects it
+all the same. Everything is read off recorded positions and MuJoCo's own contacts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from p2p.benchmark.truth.episode import Floats
+
+if TYPE_CHECKING:
+    import mujoco
+
+SUNK, TILTED_RAD, DEEP_M = 0.5, 1.05, 0.02
+"""A trunk below half of its height at the start; one turned by 60 degrees; a part in the ground."""
+SEEN_MOVE = 0.02
+"""rad or m within a step: less of a tremble is not seen."""
+AT_STOP = 0.01
+"""Of a joint's range."""
+MIDDLE_M = 0.03
+"""Joints no farther from the trunk's middle belong to no side."""
+LAND_S, DROP_S = 0.25, 2.0
+"""What touches the ground so soon after it lands carries it; it is given this time to land."""
+
+
+@dataclass(frozen=True)
+class Robot:
+    """A model and the pose that it starts in, as far as a person would say what is its trunk."""
+
+    model: mujoco.MjModel
+    start: Floats
+
+    @cached_property
+    def trunk(self) -> int | None:
+        """The first body that gets about, by joints of its own, with driven ones below it."""
+        import mujoco
+
+        m = self.model
+        above = {body for j in self.driven for body in self._chain(int(m.jnt_bodyid[j]))}
+        for body in sorted(above):
+            kinds = [int(m.jnt_type[j]) for j in self._joints(body)]
+            slides = kinds.count(int(mujoco.mjtJoint.mjJNT_SLIDE))
+            if int(mujoco.mjtJoint.mjJNT_FREE) in kinds or slides > 1:
+                return body
+        return None
+
+    def _chain(self, body: int) -> list[int]:
+        """The body and those it hangs on, without the world."""
+        chain = []
+        while body:
+            chain.append(body)
+            body = int(self.model.body_parentid[body])
+        return chain
+
+    @cached_property
+    def can_fall(self) -> bool:
+        """Whether the trunk can move up and down, and does not lie on the ground at the start."""
+        import mujoco
+
+        if self.trunk is None or self.trunk in self.carriers:
+            return False
+        m = self.model
+        return any(
+            m.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE
+            or (m.jnt_type[j] == mujoco.mjtJoint.mjJNT_SLIDE and abs(m.jnt_axis[j, 2]) > 0.9)
+            for j in self._joints(self.trunk)
+        )
+
+    def _joints(self, body: int) -> range:
+        first = int(self.model.body_jntadr[body])
+        return range(first, first + int(self.model.body_jntnum[body]))
+
+    def name(self, body: int) -> str:
+        return str(self.model.body(body).name).rpartition("/")[2] or f"body {body}"
+
+    @cached_property
+    def driven(self) -> tuple[int, ...]:
+        """Hinges and slides that an actuator moves."""
+        import mujoco
+
+        m = self.model
+        joints = {
+            int(m.actuator_trnid[a, 0])
+            for a in range(m.nu)
+            if m.actuator_trntype[a] == mujoco.mjtTrn.mjTRN_JOINT
+        }
+        single = {int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE)}
+        return tuple(sorted(j for j in joints if int(m.jnt_type[j]) in single))
+
+    def at(self, qpos: Floats) -> mujoco.MjData:
+        """The state with these positions, contacts included."""
+        import mujoco
+
+        data = mujoco.MjData(self.model)
+        data.qpos[:] = qpos
+        mujoco.mj_fwdPosition(self.model, data)
+        return data
+
+    def touching(self, data: mujoco.MjData) -> dict[int, float]:
+        """Bodies in contact with what does not move, and how deep they are in it."""
+        m, depths = self.model, dict[int, float]()
+        for contact in data.contact:
+            bodies = [int(m.geom_bodyid[geom]) for geom in (contact.geom1, contact.geom2)]
+            fixed = [int(m.body_weldid[body]) == 0 for body in bodies]
+            if fixed[0] == fixed[1]:
+                continue
+            body = bodies[fixed.index(False)]
+            depths[body] = max(depths.get(body, 0.0), -float(contact.dist))
+        return depths
+
+    @cached_property
+    def carriers(self) -> frozenset[int]:
+        """Bodies that it lands on from its start, without doing anything."""
+        import mujoco
+
+        data, m = self.at(self.start), self.model
+        found: set[int] = set()
+        landed: float | None = None
+        while data.time < (DROP_S if landed is None else landed + LAND_S):
+            if touching := self.touching(data):
+                landed = data.time if landed is None else landed
+                found |= set(touching)
+            mujoco.mj_step(m, data)
+        return frozenset(found)
+
+    @cached_property
+    def height(self) -> float:
+        """Of the trunk over the lowest point at the start."""
+        data, m = self.at(self.start), self.model
+        moving = [g for g in range(m.ngeom) if m.body_weldid[m.geom_bodyid[g]] and m.geom_contype[g]
+                  | m.geom_conaffinity[g]]  # fmt: skip
+        lowest = min((_lowest(m, data, g) for g in moving), default=0.0)
+        assert self.trunk is not None
+        return float(data.xpos[self.trunk, 2]) - lowest
+
+    @cached_property
+    def legs(self) -> dict[str, tuple[int, ...]]:
+        """Driven joints above the parts that carry it, by the side they are on."""
+        data, m = self.at(self.start), self.model
+        above = {body for carrier in self.carriers for body in self._chain(carrier)}
+        joints = [j for j in self.driven if int(m.jnt_bodyid[j]) in above - {self.trunk}]
+        sides: dict[str, list[int]] = {"left": [], "right": []}
+        trunk = data.xpos[self.trunk or 0]
+        planar = all(abs(data.xanchor[j, 1] - trunk[1]) < 1e-6 for j in joints)
+        for j in joints:
+            name, offset = str(m.joint(j).name), data.xanchor[j, 1] - trunk[1]
+            if planar:  # sides of one that moves in a plane are told apart by name only
+                sides["left" if "left" in name else "right"].append(j)
+            elif abs(offset) > MIDDLE_M:
+                sides["left" if offset > 0 else "right"].append(j)
+        return {side: tuple(found) for side, found in sides.items() if found}
+
+
+def _lowest(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
+    """The bottom of a geom's bounding box."""
+    centre, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
+    turn = data.geom_xmat[geom].reshape(3, 3)
+    return float(data.geom_xpos[geom, 2] + turn[2] @ centre - np.abs(turn[2]) @ half)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What of one episode a person would notice; shares are of the time that it lasted."""
+
+    lasted: float
+    """Share of the time that there was."""
+    sunk: float = 0.0
+    tilted: float = 0.0
+    deep: float = 0.0
+    trembling: float = 0.0
+    """Share of steps and joints in which a joint turns back at once."""
+    at_stops: float = 0.0
+    """Share of steps and joints at a stop that is not that of the start."""
+    weaker_side: float = 1.0
+    """How far the joints of one side's legs move, of how far those of the other do."""
+    ahead: float = 0.0
+    """m/s, net, along where it pointed at the start; `aside` is to its left."""
+    aside: float = 0.0
+    touching: Mapping[str, float] | None = None
+    """Of each part that does not carry it: for which share of the time it is on the ground."""
+
+
+def watch(model: mujoco.MjModel, qpos: Floats, *, dt: float, horizon: int) -> Sight:
+    """Look at one episode, by its positions from the start on: (T + 1, nq)."""
+    robot = Robot(model, qpos[0].astype(np.float64))
+    steps = len(qpos) - 1
+    lasted = min(1.0, steps / horizon)
+    joints = [int(model.jnt_qposadr[j]) for j in robot.driven]
+    moves = np.diff(qpos[:, joints], axis=0)
+    turns = (moves[1:] * moves[:-1] < 0) & (np.minimum(np.abs(moves[1:]), np.abs(moves[:-1]))
+                                            > SEEN_MOVE)  # fmt: skip
+    sight = Sight(
+        lasted=lasted,
+        trembling=float(turns.mean()) if turns.size else 0.0,
+        at_stops=_at_stops(robot, qpos),
+    )
+    if robot.trunk is None:
+        return sight
+    return _watch_trunk(robot, qpos, sight, dt)
+
+
+def _watch_trunk(robot: Robot, qpos: Floats, sight: Sight, dt: float) -> Sight:
+    import mujoco
+
+    model, trunk, start = robot.model, robot.trunk, robot.at(robot.start)
+    assert trunk is not None
+    first = start.xmat[trunk].reshape(3, 3).copy()
+    sunk = tilted = deep = 0
+    touched: dict[int, int] = {}
+    data = robot.at(robot.start)
+    for pose in qpos[1:]:
+        data.qpos[:] = pose
+        mujoco.mj_fwdPosition(model, data)
+        touching = robot.touching(data)
+        for body in touching.keys() - robot.carriers:
+            touched[body] = touched.get(body, 0) + 1
+        deep += any(depth > DEEP_M for depth in touching.values())
+        upright = float((data.xmat[trunk].reshape(3, 3) @ first.T)[2, 2])
+        tilted += upright < np.cos(TILTED_RAD)
+        sunk += robot.can_fall and float(data.xpos[trunk, 2]) < SUNK * robot.height
+    steps = len(qpos) - 1
+    ahead = first[:2, 0] / max(float(np.linalg.norm(first[:2, 0])), 1e-9)
+    went = (data.xpos[trunk] - start.xpos[trunk])[:2] / (steps * dt)
+    return Sight(
+        lasted=sight.lasted,
+        trembling=sight.trembling,
+        at_stops=sight.at_stops,
+        sunk=sunk / steps,
+        tilted=tilted / steps if robot.can_fall else 0.0,
+        deep=deep / steps,
+        weaker_side=_weaker_side(robot, qpos),
+        ahead=float(went @ ahead),
+        aside=float(went @ np.array([-ahead[1], ahead[0]])),
+        touching={robot.name(b): n / steps for b, n in touched.items()} if robot.can_fall else {},
+    )
+
+
+def _at_stops(robot: Robot, qpos: Floats) -> float:
+    """Where joints move at all: one that stands may lean on its stops."""
+    m, shares = robot.model, []
+    for joint in robot.driven:
+        values = qpos[1:, int(m.jnt_qposadr[joint])]
+        low, high = m.jnt_range[joint]
+        near = AT_STOP * (high - low)
+        began = qpos[0, int(m.jnt_qposadr[joint])]
+        if not m.jnt_limited[joint] or np.ptp(values) < 2 * near:
+            shares.append(0.0)
+            continue
+        stops = [stop for stop in (low, high) if abs(began - stop) > near]
+        shares.append(float(np.mean([np.min([abs(v - s) for s in stops]) < near for v in values])))
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def _weaker_side(robot: Robot, qpos: Floats) -> float:
+    if len(robot.legs) < 2:
+        return 1.0
+    paths = [
+        float(np.mean([np.abs(np.diff(qpos[:, int(robot.model.jnt_qposadr[j])])).sum()
+                       for j in side]))
+        for side in robot.legs.values()
+    ]  # fmt: skip
+    return min(paths) / max(*paths, 1e-9)
+
+
+# --- what is objected to --------------------------------------------------------------------------
+
+_LOW = (
+    r"lie|lying|crawl|creep|crouch|squat|kneel|sit|low|sneak|duck|belly|back down|ground|"
+    r"limbo|bow|roll|get up|stand up|rise|on your (back|front|side)|onto"
+)
+_OVER = (
+    r"flip|somersault|roll|tumble|cartwheel|handstand|rear|hind|nose|head|upside|lie|lying|dive|"
+    r"on your (back|front|side)|onto|get up|stand up|rise|lean"
+)
+_ENDS = r"fall|jump|leap|dive|collapse|flip"
+ASKED_FOR: Mapping[str, str] = {
+    "ends": _ENDS,
+    "sunk": _LOW,
+    "tilted": _OVER,
+    "parts": f"{_LOW}|{_OVER}|knee|hand|elbow|front leg",
+    "trembling": r"shak|trembl|vibrat|shiver|jitter|twitch",
+    "stops": r"stop|limit|stretch|fold|tuck|far as",
+    "sided": r"one leg|one foot|left|right|limp|wave|raise|lift|stand|still|balance|spin|turn",
+}
+"""Words of a prompt that ask for what a person would otherwise object to."""
+_SEVERAL = r"\b(then|after|circle|around|turn|spin|return|come back|and back|spot|place|zigzag)"
+_STAYING = r"\b(stand|still|stay|spot|in place|do not move|balanc)"
+_GOING = (
+    r"\b(walk|run|sprint|go|move|trot|gallop|hop|swim|glide|jog|march|stroll|step|creep|crawl|dash|"
+    r"canter|pace|amble|bound|skip|tiptoe|advance|travel|shuffle|sneak|stride)"
+)
+_DIRECTIONS: Mapping[str, tuple[float, float]] = {
+    r"forward|ahead": (1.0, 0.0),
+    r"backward|backwards|back": (-1.0, 0.0),
+    r"left": (0.0, 1.0),
+    r"right": (0.0, -1.0),
+}
+_SPEED = r"(\d+(?:\.\d+)?|half a)\s*(?:m/s|met(?:re|er)s? per second|met(?:re|er)s? a second)"
+SLOWEST = 0.05
+"""m/s, net: whoever goes slower hardly gets anywhere."""
+
+
+def objections(prompt: str, sights: Sequence[Sight]) -> tuple[str, ...]:
+    """What a person would object to in these episodes, unless the prompt asks for it."""
+    text = prompt.lower()
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(sight, name) for sight in sights]))
+
+    def asked(kind: str) -> bool:
+        return re.search(rf"\b({ASKED_FOR[kind]})", text) is not None
+
+    touching: dict[str, float] = {}
+    for sight in sights:
+        for part, share in (sight.touching or {}).items():
+            touching[part] = touching.get(part, 0.0) + share / len(sights)
+    parts = sorted((p for p in touching if touching[p] > 0.1), key=lambda p: -touching[p])
+    listed = ", ".join(f"{part} {touching[part]:.0%}" for part in parts[:3])
+    found = [
+        ("ends", mean("lasted") < 0.9, f"ends after {mean('lasted'):.0%} of the time"),
+        ("sunk", mean("sunk") > 0.1, f"lies or sits {mean('sunk'):.0%} of the time"),
+        ("tilted", mean("tilted") > 0.1, f"leans over 60 degrees {mean('tilted'):.0%}"),
+        ("parts", bool(parts), f"on the ground: {listed}"),
+        ("parts", mean("deep") > 0.1, f"2 cm deep in the ground {mean('deep'):.0%}"),
+        ("trembling", mean("trembling") > 1 / 3, f"trembles in {mean('trembling'):.0%} of steps"),
+        ("stops", mean("at_stops") > 0.5, f"joints at their stops {mean('at_stops'):.0%}"),
+        ("sided", mean("weaker_side") < 0.25, f"one side moves {mean('weaker_side'):.0%} as much"),
+    ]
+    texts = [objection for kind, seen, objection in found if seen and not asked(kind)]
+    return (*texts, *_travel(text, mean("ahead"), mean("aside")))
+
+
+def _travel(text: str, ahead: float, aside: float) -> tuple[str, ...]:
+    """Where it got to, against the words of one simple motion; nothing for a sequence."""
+    if re.search(_SEVERAL, text) or not re.search(_GOING, text) or re.search(_STAYING, text):
+        return ()
+    directions = (way for words, way in _DIRECTIONS.items() if re.search(rf"\b({words})\b", text))
+    x, y = next(directions, (1.0, 0.0))
+    along, off = x * ahead + y * aside, abs(y * ahead) + abs(x * aside)
+    number = re.search(_SPEED, text)
+    speed = None if number is None else 0.5 if number[1] == "half a" else float(number[1])
+    if along < SLOWEST:
+        return (f"gets {along:.2f} m/s the asked way",)
+    if off > along:
+        return (f"goes {off:.2f} m/s aside, {along:.2f} m/s the asked way",)
+    if speed and not 0.65 * speed < along < 1.35 * speed:
+        return (f"gets {along:.2f} m/s the asked way, {speed:g} asked",)
+    return ()
