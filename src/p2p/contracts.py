@@ -290,7 +290,7 @@ class Intent(Record):
 
     prompt: str
     env_id: str
-    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=20)]
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=30)]
     unused_words: tuple[str, ...] = ()
     """What in the prompt no criterion covers."""
     note: str = ""

@@ -20,7 +20,7 @@ from p2p.prompts import question
 from p2p.prompts.env_facts import body_facts
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
 
-FEWEST, MOST = 5, 10
+FEWEST, MOST = 5, 20
 """Criteria of a proposal; a person may keep fewer or add more."""
 
 
@@ -98,9 +98,8 @@ def check_proposal(
         return
     criteria = proposal.criteria
     wrong = []
-    most = MOST + len(usual)
-    if not FEWEST <= len(criteria) <= most:
-        wrong.append(f"there are {len(criteria)} criteria; give {FEWEST} to {most}")
+    if not FEWEST <= len(criteria) <= MOST:
+        wrong.append(f"there are {len(criteria)} criteria; give {FEWEST} to {MOST}")
     for name, values in (
         ("id", [c.id for c in criteria]),
         ("title", [c.title.strip().lower() for c in criteria]),

@@ -97,12 +97,16 @@ class SessionAgents:
         return choose_environment(self.client, prompt)
 
     def elicit(self, prompt: str, env_id: str) -> Intent:
+        from p2p.agents.builtin.implied import implied_criteria
         from p2p.agents.intent_elicitor import elicit
+        from p2p.inference.providers import BUILTIN
 
+        builtin = self.client.model == BUILTIN  # which adds them itself
         return elicit(
             self.client,
             prompt,
             env_id,
+            usual=() if builtin else implied_criteria(env_id, prompt),
             pictures=bool(self.loop.vlm_model),
             unsafe_local=self.loop.unsafe_local,
         )

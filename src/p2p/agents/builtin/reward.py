@@ -309,7 +309,9 @@ def _limits(
     The end itself is seen too late to be learnt from: an agent that rears or tumbles has been on
     its way there for long. Where more of it is asked for, as in a jump, there is no such cost.
     """
-    lasting = tuple(criterion.id for criterion, measure in criteria if measure.stat == "lasting")
+    lasting = tuple(
+        criterion.id for criterion, measure in criteria if measure.stat in ("lasting", "ends")
+    )
     wanted = {term.quantity for term in terms if term.shape == "more"}
     return [
         Term(
