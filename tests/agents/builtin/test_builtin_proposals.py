@@ -134,6 +134,8 @@ def test_rewards_and_judges_measure_the_same(env_id: str) -> None:
         # The way from the origin, or from the start.
         if reward is None or "mj_data" in reward or key == "drift" or key.startswith("stray_"):
             continue
+        if key.endswith("_match"):  # step by step the feet agree; over strides, their phases
+            continue
         if any(f"[..., {i}]" in reward for i in clipped) or key == "joint_speed":
             continue
         for row in range(2):
@@ -369,7 +371,7 @@ def test_a_refusal_names_what_was_ignored_and_prompts_that_work() -> None:
         ("Ant-v5", "walk forward while standing still", "“Goes forward” and “Stays where it is”"),
         ("Ant-v5", "stay upright on your back", "“Stays upright” and “Is on its back”"),
         ("Hopper-v5", "keep high and low", "“Keeps high” and “Keeps low”"),
-        ("HalfCheetah-v5", "run in place", "“Goes forward” and “Stays in place”"),
+        ("HalfCheetah-v5", "run forward in place", "“Goes forward” and “Stays in place”"),
         ("Ant-v5", "stand still and run to the left", "“Stays where it is” and “Goes to the left”"),
         ("HumanoidStandup-v5", "lie down upright", "“Lies flat” and “Stays upright”"),
         (
@@ -607,11 +609,13 @@ def test_a_count_is_the_threshold() -> None:
 @pytest.mark.parametrize(
     ("env_id", "prompt", "unchecked"),
     [
-        ("Swimmer-v5", "Swim the wrong way, towards negative x.", "wrong towards negative x"),
+        ("Ant-v5", "tiptoe forward", "tiptoe"),
+        ("Walker2d-v5", "trot forward", "trot"),
+        ("Hopper-v5", "trot forward", "trot"),
+        ("Ant-v5", "slither ahead like a snake", "slither snake"),
         ("InvertedPendulum-v5", "Balance with the cart on the sunny side", "sunny side"),
         ("Ant-v5", "walk forward on the right side", "on the right side"),
         ("HalfCheetah-v5", "Trot about half a yard each second", "half yard"),
-        ("HalfCheetah-v5", "Run with as little muscle effort as you can", "muscle effort"),
         ("Swimmer-v5", "swim upright at full speed", "upright"),
         ("Ant-v5", "jump at full speed", "at full speed"),
         ("Ant-v5", "balance the pole", "pole"),

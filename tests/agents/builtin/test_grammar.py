@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.grammar import parse
 from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
-from p2p.agents.builtin.motions import OPPOSITES, RULES
+from p2p.agents.builtin.manners import RULES
+from p2p.agents.builtin.motions import OPPOSITES
 from p2p.agents.builtin.tokens import Amount
 
 UPRIGHT = ("upright", "", "")
@@ -154,13 +155,15 @@ def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -
     words = {e.value for e in LEXICON.values() if e.slot in ("motion", "quality")} - {"fall"}
     # What `fall` and `touch` mean where they are negated, getting up where it is to stand, and
     # standing where a limb moves.
-    implied = {"never_falls", "untouched", "stand_up", "standing"}
+    implied = {"never_falls", "untouched", "stand_up", "standing", "step_in_place"}
     assert words | implied == set(RULES)
     assert set(OPPOSITES.values()) <= set(RULES)
     shown = {"on_back": "on its back", "on_front": "on its front",
              "get_up": "get up", "sit_up": "sit up", "in_place": "in place",
              "on_left": "on the left", "on_right": "on the right", "reared": "on its hind legs",
-             "off_centre": "away from the middle", "crooked": "drift"}  # fmt: skip
+             "off_centre": "away from the middle", "crooked": "drift",
+             "high_steps": "high knees", "in_turn": "one leg after the other",
+             "aloft": "leaving the ground", "carried": "as if carrying a tray"}  # fmt: skip
     assert not [name for name in words if shown.get(name, name) not in text]
 
 

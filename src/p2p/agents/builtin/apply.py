@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.goals import RISING, Goal
 from p2p.agents.builtin.lexicon import EITHER_SIDE, STOP_WORDS, entry_of
-from p2p.agents.builtin.motions import OPPOSITES, PACES, RULES, WAYS
+from p2p.agents.builtin.manners import RULES, unmeasured_manners
+from p2p.agents.builtin.motions import OPPOSITES, PACES, WAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ SLOTS: Mapping[str, Slots] = {
     **dict.fromkeys(("flip", "roll"), _TUMBLING),
     **dict.fromkeys(("jump", "hop"), _JUMPING),
     **dict.fromkeys(("reach", "push", "touch"), _REACHING),
-    "sway": Slots(frozenset({"left", "right"}), units=frozenset({"times"})),
+    "sway": Slots(frozenset({"left", "right", "up"}), units=frozenset({"times"})),
     "return": Slots(frozenset({"start", "backward"}), _ANY_SPEED),
     "leave": Slots(frozenset({"away", "backward"})),
     **dict.fromkeys(("on_left", "on_right"), Slots(frozenset({"left", "right"}))),
@@ -59,7 +60,7 @@ def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     if len(builder.cannot) > cannot or not builder.served:
         words = ["not"] * goal.negated + list(goal.words)
     else:
-        words = list(_unused_words(goal))
+        words = [*_unused_words(goal), *unmeasured_manners(builder, goal, name or "")]
     builder.uncovered += [word for word in words if word not in STOP_WORDS]
 
 

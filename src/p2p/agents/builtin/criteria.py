@@ -10,6 +10,7 @@ from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.goals import RISING, Parsed
 from p2p.agents.builtin.grammar import STYLES, parse
 from p2p.agents.builtin.implied import TUMBLING, add_implied
+from p2p.agents.builtin.manners import unmeasured_manners
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
 from p2p.agents.builtin.quantities import quantities_of
@@ -112,6 +113,8 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
                 apply_goal(builder, goal)
                 if goal.motion not in STYLES:
                     motions_served.append(builder.served)
+            else:
+                builder.uncovered += unmeasured_manners(builder, goal, goal.motion)
     builder.moves = any(motions_served) or not motions_served
     builder.window = WHOLE
     if builder.criteria and not builder.has_task and not builder.cannot:

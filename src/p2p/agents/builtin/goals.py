@@ -99,6 +99,10 @@ def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
         folded = _folded(goal, asked)
         if folded is None:
             continue
+        if folded.motion in _TURNS_BY and (twin := _twin(folded, tidy)) is not None:
+            motion = "spin" if "spin" in (tidy[twin].motion, folded.motion) else "turn"
+            tidy[twin] = replace(merged(tidy[twin], folded), motion=motion)
+            continue
         if folded.motion in ("go", "run") and not folded.negated:
             if travel is not None:
                 motion = "run" if "run" in (tidy[travel].motion, folded.motion) else "go"
@@ -107,6 +111,20 @@ def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
             travel = len(tidy)
         tidy.append(folded)
     return tuple(dict.fromkeys(tidy))
+
+
+def _twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:
+    """Where the same turning was named before: `turn in circles clockwise` is one."""
+    return next(
+        (
+            place
+            for place, other in enumerate(earlier)
+            if other.motion in _TURNS_BY
+            and other.negated == goal.negated
+            and other.direction in ("", goal.direction)
+        ),
+        None,
+    )
 
 
 def _turning_as_it_goes(goals: Sequence[Goal]) -> list[Goal]:
@@ -151,6 +169,8 @@ def _folded(goal: Goal, asked: set[str]) -> Goal | None:
     new = next(folds, goal.motion)
     if not new:
         return None
+    if motion == "go" and not goal.negated and "in_place" in asked and not goal.direction:
+        new = "step_in_place"  # march on the spot
     if new != goal.motion and goal.negated:
         return replace(goal, motion=new, direction="", negated=False)
     return replace(goal, motion=new)

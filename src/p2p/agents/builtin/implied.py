@@ -19,7 +19,7 @@ LEAST = 5
 """Criteria of a prompt: with fewer, fillers are added."""
 TUMBLING = RISING | {"flip", "roll", "lie", "on_back", "on_front", "reared"}
 """Motions in which being upside down is no fall."""
-GROUNDED = (TUMBLING - {"reared"}) | {"crawl", "low"}
+GROUNDED = TUMBLING | {"crawl", "low"}
 """Motions in which other parts than those that carry it may touch the ground."""
 LOW = {"crawl", "low", "crouch"}
 """Motions that are done below the usual height."""

@@ -40,11 +40,13 @@ _MOTIONS = {
     "go": "go, move, walk, advance, travel, proceed, head, march, stroll, step, stride, swim, trot,"
     "drive, locomote, slither, glide, amble, strut, slide, wander, wander off, wander away,"
     "go out, take steps, take a step, take some steps, make your way, make its way, roam, shuffle,"
-    "wade, saunter, paddle, float, cruise, progress, scoot, navigate, press on, get going, strafe",
-    "run": "run, jog, lope",
-    "crawl": "crawl, creep, sneak, slink, scuttle",
+    "wade, saunter, paddle, float, cruise, progress, scoot, navigate, press on, get going, canter,"
+    "pacing, pace along, wriggle, wriggle along, undulate, march in place, locomotion, take a walk,"
+    "take a stroll, take a leisurely walk, go for a walk",
+    "run": "run, jog, lope, go for a run",
+    "crawl": "crawl, creep, sneak, slink",
     "spin": "spin, rotate, twirl, pirouette, whirl, revolve, swivel, spin around, whirl around,"
-    "twist around",
+    "twist around, in tight circles, tight circles, in small circles",
     "turn": "turn, turn around, turn round, circle,"
     "in a circle, in circles, walk in circles, run in circles,"
     "move in circles, go in circles, go around in circles, go round in circles, in rings,"
@@ -53,7 +55,8 @@ _MOTIONS = {
     "flip": "flip, somersault, cartwheel, do a flip, flip over, go head over heels, loop",
     "jump": "jump, leap, jump up, spring, spring up, take off, leap up, vault, get airborne,"
     "launch yourself, fly up",
-    "hop": "hop, bounce, skip, bound",
+    "hop": "hop, bounce, skip, bound, bunny hop, multiple hops, distinct hops, several hops,"
+    "multiple distinct hops, repeated hops, many hops",
     "sway": "sway, swing, oscillate, rock, side to side, from side to side, back and forth,"
     "to and fro, left and right, right and left, left to right, from left to right,"
     "to the left and to the right, to the left and the right, to the left and right,"
@@ -62,7 +65,8 @@ _MOTIONS = {
     "stand": "stand, stand still, stay still, hold still, keep still, still, remain still, stay,"
     "hold, rest, wait, pause, hold position, stand straight, stay in place, stand in place,"
     "remain in place, motionless, stationary, do nothing, keep standing, immobile,"
-    "not do anything, don't do anything, leave it resting there, leave it resting, leave it,"
+    "not do anything, don't do anything, don't budge, do not budge, not budge, without budging,"
+    "leave it resting there, leave it resting, leave it,"
     "settle there",
     "stop": "stop, halt, freeze, brake, come to a halt, come to a stop, come to rest,"
     "come to a standstill, come to a complete stop, stop moving, stop walking, stop running,"
@@ -102,15 +106,17 @@ nobody asks for it."""
 
 _FULL_MOTIONS = {
     ("run", "", "fast"): "sprint, dash, race, gallop, rush, bolt, hurtle, charge, zoom,"
-    "hurry, tear along",
+    "hurry, tear along, scurry, scurry off, scuttle",
     ("go", "", "slow"): "tiptoe, inch, plod, dawdle, inch along",
     ("go", "", "fast"): "far, as far as possible, as far as you can, as far as it can,"
     "as much distance as possible, cover as much distance as possible,"
-    "cover as much ground as possible, cover distance",
+    "cover as much ground as possible, cover distance, as far away as possible,"
+    "as far away from the starting point as possible, as far away from the start as possible,"
+    "as far from the start as possible, as far from the starting point as possible",
     ("flip", "backward", ""): "backflip, back flip, back somersault",
     ("flip", "forward", ""): "frontflip, front flip, front somersault",
     ("hop", "forward", ""): "hop along, bounce along, skip along, bound along",
-    ("go", "left", ""): "sidestep, head left",
+    ("go", "left", ""): "sidestep, strafe, head left",
     ("go", "right", ""): "head right",
     ("go", "forward", ""): "head forward, head forwards, head straight, head onwards, head straight"
     " ahead, head straight on",
@@ -125,17 +131,31 @@ _FROM_WHERE += "your start, the starting point, your starting point, the startin
 _FROM_WHERE += "your starting position, your original position, the original position, the origin,"
 _FROM_WHERE += "the beginning, the starting place, your starting place, where you came from"
 
+
+def _axis(name: str) -> str:
+    """Phrases for a way along an axis of the world."""
+    ways = ("in", "in the", "along", "along the", "toward", "towards", "towards the", "to", "")
+    ends = ("", " axis", " direction")
+    return ",".join(f"{way} {name}{end}".strip() for way in ways for end in ends)
+
+
 _DIRECTIONS = {
     "forward": "forward, forwards, ahead, onward, onwards, to the front, on ahead,"
-    "in the forward direction, frontwards",
+    "in the forward direction, frontwards, along the x axis, along x," + _axis("positive x"),
     "backward": "backward, backwards, back, in reverse, reverse, to the back, rearward, rearwards,"
-    "in the backward direction, in the reverse direction, tail first",
+    "in the backward direction, in the reverse direction, tail first, the wrong way,"
+    "the wrong way round, the wrong way around, the other way, the other way round,"
+    "the other way around, in the wrong direction, in the opposite direction, rear first,"
+    "back end first, bottom first, in reverse gear, reverse gear," + _axis("negative x"),
     "left": "left, leftward, leftwards, to the left, sideways, sideway, laterally, to the side,"
     "to your left, to its left, to the left side, to your left side, to its left side, leftwardly,"
-    "toward the left, towards the left, over to the left, to one side, to either side",
+    "toward the left, towards the left, over to the left, to one side, to either side,"
+    "to the left-hand side, to the left hand side, along the y axis, along y,"
+    + _axis("positive y"),
     "right": "right, rightward, rightwards, to the right, to your right, to its right,"
     "to the right side, to your right side, to its right side, toward the right,"
-    "towards the right, over to the right",
+    "towards the right, over to the right, to the right-hand side, to the right hand side,"
+    + _axis("negative y"),
     "clockwise": "clockwise",
     "counterclockwise": "counterclockwise, anticlockwise, counter clockwise, counter-clockwise,"
     "anti-clockwise, anti clockwise",
@@ -161,7 +181,10 @@ _SPEEDS = {
     "at high speed, speedily, high speed, full speed, hard, flat out, all out, at maximum speed,"
     "at max speed, top speed, maximum speed, full throttle, at a sprint, in no time, right away,"
     "at once, immediately, promptly, without delay, briskly, hurriedly, with all your might,"
-    "at full tilt, full tilt, at breakneck speed, really fast, super fast",
+    "at full tilt, full tilt, at breakneck speed, really fast, super fast, at the utmost speed,"
+    "as fast as your legs will carry you, the fastest you can, with the utmost speed, brisk,"
+    "like your life depends on it, as if your life depended on it, like there is no tomorrow,"
+    "at a brisk pace, fastest",
     "slow": "slow, slowly, at low speed, leisurely, gently and slowly, at a slow pace, low speed,"
     "unhurriedly, sluggishly, take your time, at a snail's pace, in slow motion",
     "medium": "moderately, steadily, at a moderate speed, at walking pace, at a steady pace,"
@@ -169,22 +192,43 @@ _SPEEDS = {
     "at normal speed, at an easy pace, comfortably, at a comfortable speed",
 }
 
+_ALOFT = ",".join(
+    f"{feet}{leaving} the ground{at_once}"
+    for feet in ("", "feet ", "legs ", "all feet ", "all legs ", "both feet ", "both legs ",
+                 "both sets of legs ", "with all feet ", "with both feet ")
+    for leaving in ("leaving", "off")
+    for at_once in ("", " simultaneously", " together", " at once", " at the same time")
+    if feet or leaving != "off"
+)  # fmt: skip
 _QUALITIES = {
     "upright": "upright, erect, vertical, head up, straight up, torso up, a straight back",
     "level": "level, horizontal, flat, back level, torso level",
     "low": "low, near the ground, close to the ground, close to the floor, low to the ground,"
     "near the floor, low down, hugging the ground, belly to the ground, low to the floor,"
-    "belly low,"
+    "belly low, belly brushing the floor, belly brushing the ground,"
+    "belly almost brushing the floor, belly almost brushing the ground,"
+    "belly almost touching the floor, belly almost touching the ground,"
     "belly near the ground, belly close to the ground, belly close to the floor, chest low,"
     "body low",
     "high": "high, tall, as high as possible, as high as you can, as high as it can, big, huge,"
-    "sky high",
+    "sky high, as tall as possible, the highest you can",
+    "high_steps": "high knees, with high knees, knees up, with knees up, knees high,"
+    "lifting your knees, lift your knees, lifting your knees high, lift your knees high,"
+    "lifting your feet high, lift your feet high, high steps, with high steps",
+    "in_turn": "one leg after the other, one foot after the other, one foot in front of the other,"
+    "leg after leg, alternating legs, alternating your legs, on alternating legs, step by step",
+    "aloft": _ALOFT,
     "symmetric": "symmetric, symmetrical, symmetrically, symmetry, evenly, with symmetry",
+    "carried": "as if carrying a tray, without spilling a drop, without spilling",
     "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion",
-    "quiet": "quiet, quietly, calm, calmly, softly, gently, gentle, silently",
+    "quiet": "quiet, quietly, calm, calmly, softly, silently, without a sound,"
+    "without making a sound",
     "efficient": "efficient, efficiently, economically, little energy, little effort,"
     "low energy, low effort, minimal energy, minimal effort, saving energy, save energy,"
-    "energy efficient, using little energy, with little effort",
+    "energy efficient, using little energy, with little effort, gently, gentle, lazily, lazy,"
+    "effortlessly, effortless, sparingly, without effort, economical, conserving energy,"
+    "without wasting energy, wasting no energy, minimum effort, minimum energy, least effort,"
+    "with the least effort, the least effort",
     "in_place": "in place, on the spot, at the spot, in one place, in position, on the same spot,"
     "in the same spot, on one spot, in the same place, where you are, where it is, stay put,"
     "staying put,"
@@ -224,7 +268,7 @@ _QUALITIES = {
     "nose in the air, nose pointed up, nose to the sky, snout up, nose held up, nose held high,"
     "nose pointing upwards, nose pointing at the sky, nose pointing to the sky, nose upwards",
     "stable": "balanced, stable, stably, steady, stability, safely, safe, on your feet,"
-    "on its feet, on foot",
+    "on its feet, on foot, on both feet, on two feet, carefully, with care, cautiously",
 }
 
 MISSPELT = _by_phrase(
@@ -265,16 +309,39 @@ OPPOSITE = {
     for one, other in (pair, pair[::-1])
 }  # fmt: skip
 EITHER_SIDE = frozenset(
-    {"sideways", "sideway", "laterally", "to the side", "to one side", "to either side"}
-)
+    ["sideways", "sideway", "laterally", "to the side", "to one side", "to either side",
+     "sidestep", "strafe", "along the y axis", "along y"]
+)  # fmt: skip
 """These leave open which side; a side that is named as well is no contradiction."""
 
+_MANNERS = {
+    "walk": "walk, stroll, step, stride, saunter, take steps, take a step, take some steps,"
+    "take a walk, take a stroll, take a leisurely walk, go for a walk",
+    "amble": "amble",
+    "trot": "trot",
+    "pace": "pacing, pace along",
+    "canter": "canter, lope",
+    "gallop": "gallop",
+    "bound": "bound, bound along",
+    "march": "march, march in place",
+    "skip": "skip, skip along",
+    "strafe": "strafe, sidestep",
+    "shuffle": "shuffle",
+    "glide": "glide",
+    "quiet": "sneak, slink, creep",
+    "in_water": "swim, paddle, wade, fish, eel, dolphin, otter",
+    "without_legs": "slither, slide, float, wriggle, wriggle along, undulate, snake, worm",
+    "": "tiptoe, strut, plod, moonwalk, cartwheel, kneel, pirouette, vault, wander, roam,"
+    "pull the object, drag the object, carry the object, ballerina, dancer, caterpillar, baby",
+}
+"""What a phrase says beyond the motion that it stands for; empty: nothing measures it."""
+
 _NEGATIONS = "not, don't, dont, do not, without, never, no, avoid, avoiding, doesn't, does not, nor"
-_KEEPS = "keep, staying, stays, remain, maintain"
+_KEEPS = "keep, staying, stays, remain, maintain, park"
 _CARRIES = "come, put, place, stick, stretch, bring, take, pull, carry, draw, guide, steer, shift"
 """They say that something is moved; where to says what is meant."""
 _FILLERS = """
-start by, begin by, begin with, start with, for a while, for a bit, for some time," "for a moment,
+start by, begin by, begin with, start with, for a while, for a bit, for some time, for a moment,
 round and round, around and around, over and over, again and again, through the water, in the
 water, on top of it, on top of, want to see, would like to see, i'd like, i would like, i want, as
 asked, at all, at all times, all the time, the whole time, up high in the air, for as long as
@@ -396,8 +463,24 @@ using use way than then followed first next finally afterwards all time whole co
 continuously always ground floor motion movement position speed pace velocity one over air target
 goal object ball direction itself yourself well bit little both but along around repeatedly again
 each only round about approximately some per second episode entire during ever forever there here
-them more too much track
+them more too much track possibly
 """
+REPHRASED = (
+    (r"(?<!\w)\+\s?(?=[xy]\b)", " positive "),
+    (r"(?<!\w)(?:-|minus\s)\s?(?=[xy]\b)", " negative "),
+    ((r"\bas (\w+) (away from the \w+ ?(?:point|place)? )?as (?:you|it)(?: possibly)? can"
+     r"(?: get away with| manage)?\b"), r"as \1 \2as possible"),
+    ((r"(?:\b(?:with|spending|using|expending|at) )?\bas little (?:\w+ )?"
+     r"(?:effort|energy|power|force|strength) as (?:\w+ can(?: get away with| manage)?|possible|"
+     r"necessary|needed)\b"), "with little effort"),
+    ((r"\b(?:keep(?:ing)?|hold(?:ing)?) (?:your|its|the)? ?(?:effort|energy)(?: use)? "
+     r"(?:to a minimum|as low as possible|low|minimal)\b"), "with little effort"),
+    ((r"\bas (?:if|though) (?:you were |it were |you are |it is )?(?:balancing|carrying|holding)"
+     r" (?:an? |the |some |your )?(?:\w+ ){0,3}?\w+(?: on (?:your|its|the) (?:back|head))?"
+     r"(?=$|[,.;!]| and| at| while)"), "as if carrying a tray"),
+)  # fmt: skip
+"""Turns of phrase, as regular expressions, and the phrase of the lexicon that says the same."""
+
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that carry no motion of their own; leaving them out is not worth a message."""
 
@@ -487,6 +570,9 @@ def _with_base_forms(phrases: Mapping[str, Entry]) -> dict[str, Entry]:
 LEXICON: Mapping[str, Entry] = _with_base_forms(_PHRASES)
 """What each phrase says."""
 
+MANNERS: Mapping[str, str] = _by_phrase(_MANNERS)
+"""What each of these phrases says beyond its motion."""
+
 REMARKS: Mapping[str, Entry] = _with_base_forms(_REMARK_PHRASES)
 """With comparatives."""
 
@@ -494,3 +580,9 @@ REMARKS: Mapping[str, Entry] = _with_base_forms(_REMARK_PHRASES)
 def entry_of(phrase: str, lexicon: Mapping[str, Entry] = LEXICON) -> Entry | None:
     """What a phrase says, in whichever forms of its words."""
     return lexicon.get(phrase) or lexicon.get(" ".join(map(canonical, phrase.split())))
+
+
+def manner_of(phrase: str) -> str | None:
+    """What a phrase says beyond its motion; None: nothing, empty: what nothing measures."""
+    forms = (phrase, " ".join(map(canonical, phrase.split())))
+    return next((MANNERS[form] for form in forms if form in MANNERS), None)

@@ -655,7 +655,7 @@ RULES: Mapping[str, Rule] = {
         SMOOTH,
         Limit("Moves its joints calmly", "mean", "joint_speed", 4.0, "dynamics", 0.4),
     ),
-    "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, "efficiency", 0.4)),
+    "efficient": _rows(Limit("Spends little effort", "mean", "effort", 0.25, weight=0.5)),
     "in_place": _in_place,
     "centred": _rows(
         Row("Keeps the cart in the middle", "share", "cart_offset", 0.9, high=MIDDLE),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import pi
 from typing import NamedTuple
 
-from p2p.agents.builtin.lexicon import COUNTED, NUMBERS, TIMES, canonical
+from p2p.agents.builtin.lexicon import COUNTED, NUMBERS, REPHRASED, TIMES, canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ def tokens_of(text: str) -> list[Token]:
 def normalised(text: str) -> str:
     """Lower case, numbers in digits, units in their short form, counts after what they count."""
     text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
+    for pattern, phrase in REPHRASED:
+        text = re.sub(pattern, phrase, text)
     text = re.sub(rf"\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
     text = _COUNTED.sub(lambda count: f"{count['noun']} {_digits(count['number'])} times", text)
