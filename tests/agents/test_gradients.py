@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from scripted_client import ScriptedClient
+from scripted_client import ScriptedClient, fixes, in_turn
 
+from p2p.agents import authoring
+from p2p.agents.builtin.criteria import write_criteria
+from p2p.agents.builtin.judge import write_judge
+from p2p.agents.builtin.reward import write_reward
 from p2p.agents.gradients import (
     JudgedPoint,
     falling,
+    find_asked,
     gradients,
     in_words,
     judge_sweeps,
@@ -16,9 +21,12 @@ from p2p.agents.gradients import (
     rising_share,
     speaking,
 )
+from p2p.agents.judging.episodes import trajectory_columns
+from p2p.agents.requests import CodeDraft, IntentRequest, JudgeRequest, RewardRequest
 from p2p.agents.reward_author import RewardAuthor
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, CriterionGradient, Intent
+from p2p.training.env_spec import get_env_spec
 
 CONFIG = TrainConfig(env_id="InvertedPendulum-v5", side_info=True)
 
@@ -124,3 +132,58 @@ def test_a_flat_reward_neither_rises_nor_falls_and_one_that_fails_says_nothing()
     assert {each.correlation for each in flat} == {0.0}
     assert falling(flat) == []
     assert pay_sweeps(reward("1 / 0"), CONFIG, [*judged]) == {}
+
+
+# --- cheats ---------------------------------------------------------------------------------------
+
+SPEED_ALONE = reward("info['x_velocity']")
+
+
+def author_of(prompt: str, env_id: str, client: ScriptedClient) -> RewardAuthor:
+    criteria = write_criteria(IntentRequest(prompt=prompt, env_id=env_id)).criteria
+    columns = trajectory_columns(get_env_spec(env_id))
+    request = JudgeRequest(prompt=prompt, env_id=env_id, criteria=criteria, columns=columns)
+    intent = Intent(prompt=prompt, env_id=env_id, criteria=criteria, author="test")
+    author = RewardAuthor(client, intent, TrainConfig(env_id=env_id, side_info=True))
+    author.judge = lambda: write_judge(request).code
+    return author
+
+
+def own_reward(author: RewardAuthor) -> str:
+    request = author.request()
+    assert isinstance(request, RewardRequest)
+    return write_reward(request).code
+
+
+def test_a_reward_that_pays_a_cheat_as_much_is_not_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(authoring, "MAX_FIXES", 1)
+    answers = in_turn(CodeDraft(code=SPEED_ALONE))
+    client = ScriptedClient({"reward_author": answers, "fix": answers})
+    author = author_of("run forward", "HalfCheetah-v5", client)
+    assert not author.write(review=False).valid
+    [fix] = fixes(client)
+    assert fix.ranking
+    assert any("lying on its back, moving as asked is paid" in text for text in fix.problems)
+    author.code = own_reward(author)
+    assert author.screen() == ()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt"),
+    [("Ant-v5", "walk forward"), ("Hopper-v5", "hop forward")],
+)
+def test_the_built_in_author_pays_no_cheat(env_id: str, prompt: str) -> None:
+    author = author_of(prompt, env_id, ScriptedClient({}))
+    author.code = own_reward(author)
+    _, judged = author.judged_cheats
+    assert len(judged) > 10
+    assert author.screen() == ()
+
+
+def test_no_motion_stands_for_what_none_comes_near() -> None:
+    point = JudgedPoint(score=0.9, criteria={}, task=0.3)
+    assert find_asked({"moving": [point]}) is None
+    better = point.model_copy(update={"task": 0.7})
+    assert find_asked({"moving": [point, better]}) == ("moving", 1)

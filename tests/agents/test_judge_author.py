@@ -47,7 +47,9 @@ def test_a_good_judge_is_tried_and_kept() -> None:
     assert authored.code == GOOD
     check = authored.steps[1]
     assert (check.kind, check.ok) == ("check", True)
-    assert check.text.count("score") == 5
+    assert check.text.count(": score") == 5
+    assert "criterion stays: zero actions score 1.00" in check.text
+    assert "whole task" in check.text
     assert "an episode of one step: score" in check.text
     request = blocks(prompt_text(client.asked[0]))[0][1]
     assert isinstance(request, JudgeRequest)
@@ -117,3 +119,21 @@ def test_an_event_must_be_counted_and_not_averaged() -> None:
     assert (authored.code, authored.valid) == (counting, True)
     assert "whole number of times that it fell" in fixes(client)[0].problems[0]
     assert '"event":"fell"' in prompt_text(client.asked[0])
+
+
+def test_a_task_that_random_actions_meet_is_sent_back() -> None:
+    anything = GOOD.replace("min(1.0, length / 100)", "1.0")
+    script = {"judge_author": in_turn(draft(anything)), "fix": in_turn(draft(GOOD))}
+    client = ScriptedClient(script)
+    authored = write_judge(client, INTENT, CONFIG, review=False)
+    assert (authored.code, authored.valid) == (GOOD, True)
+    [problem] = fixes(client)[0].problems
+    assert "random actions meet every hard task criterion (stays)" in problem
+
+
+def test_random_actions_may_meet_what_only_limits() -> None:
+    limit = criterion("stays", comparison="at_most")
+    anything = GOOD.replace("min(1.0, length / 100)", "1.0")
+    client = ScriptedClient({"judge_author": in_turn(draft(anything))})
+    intent = hopper_intent(limit, criterion("calm"))
+    assert write_judge(client, intent, CONFIG, review=False).valid

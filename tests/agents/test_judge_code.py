@@ -56,8 +56,7 @@ def test_the_summary_is_filled(recorded: Recorded) -> None:
         "import json\n    ok = summary['dt'] == 0.008 and summary['terminated'] is True "
         "and summary['env_id'] == 'Hopper-v5' and summary['max_episode_steps'] == 1000 "
         "and abs(summary['seconds'] - summary['length'] * 0.008) < 1e-9 "
-        "and abs(summary['final']['x_velocity'] - trajectory[-1]['x_velocity']) < 1e-6 "
-        "and abs(summary['env_return'] - trajectory['env_reward'].sum()) < 1e-3\n"
+        "and abs(summary['final']['x_velocity'] - trajectory[-1]['x_velocity']) < 1e-6\n"
         "    return {'criteria': {'fast': ok, 'calm': summary['seed'] >= 5}}"
     )
     assert [opinion.score for opinion in judge(recorded, body)] == [1.0, 1.0, 1.0]
@@ -219,3 +218,13 @@ def test_scores_just_beyond_the_ends_are_rounding(recorded: Recorded) -> None:
     opinion = judge(recorded, "return {'criteria': {'fast': 1 + 1e-9, 'calm': -1e-9}}")[0]
     assert [each.score for each in opinion.criteria] == [1.0, 0.0]
     assert math.isclose(opinion.score or 0, 0.75)
+
+
+def test_a_judge_finds_no_reward(recorded: Recorded) -> None:
+    body = (
+        "paid = [name for name in trajectory[0] if 'reward' in name and trajectory[0][name] != {}]"
+        "\n    paid += [name for name in [*summary, *summary['final']] if 'reward' in name]"
+        "\n    there = 'cumulative_reward' in trajectory or 'env_return' in summary or bool(paid)"
+        "\n    return {'criteria': {'fast': not there, 'calm': 'x_velocity' in trajectory}}"
+    )
+    assert [opinion.score for opinion in judge(recorded, body)] == [1.0, 1.0, 1.0]

@@ -7,7 +7,7 @@ import pytest
 
 from p2p.config import TrainConfig
 from p2p.training.evaluation import play_rounds
-from p2p.training.scripted import POINTS, ScriptedEnv, scripted_env, sweeps
+from p2p.training.scripted import POINTS, Motion, ScriptedEnv, cheats, scripted_env, sweeps
 from p2p.training.specs.quantities import QUANTITIES
 from p2p.training.trajectory import RecordedEpisode
 
@@ -82,3 +82,34 @@ def test_a_fixed_robot_is_swept_joint_by_joint() -> None:
 
 def test_what_is_not_mujoco_has_no_scripted_motions() -> None:
     assert scripted_env(TrainConfig(env_id="Pendulum-v1")) is None
+
+
+def test_cheats_lie_sink_shake_and_fall_on_the_ground(cheetah: ScriptedEnv) -> None:
+    motions = {"asked": Motion((1.0, 0.0)), **cheats(cheetah.robot, Motion((1.0, 0.0)))}
+    names = iter(motions)
+    episodes = {
+        next(names): episode
+        for count in cheetah.each_batch([*motions.values()])
+        for episode in play_rounds(cheetah, "zero", episodes=count, seed=5)
+    }
+    assert episodes.keys() == motions.keys()
+    height = {name: episode["body_position"][:, 1, 2].mean() for name, episode in episodes.items()}
+    up = {name: episode["body_up"][:, 1, 2] for name, episode in episodes.items()}
+    assert height["sunk on folded legs"] < 0.8 * height["asked"]
+    assert up["lying on its back"].max() < -0.9
+    assert up["falling forward"][0] > 0.9
+    assert up["falling forward"][-1] < 0.1
+    sliding = episodes["lying on its back, moving as asked"]
+    assert np.allclose(sliding["x_velocity"], 1.0, atol=1e-5)
+    burst = episodes["one burst at the start, then rest"]["x_velocity"]
+    assert burst.mean() == pytest.approx(1.0, abs=0.1)
+    assert burst[-1] == pytest.approx(0.0, abs=1e-5)
+    joints = episodes["vibrating"]["qpos"][:, 3:]
+    assert np.all(np.diff(joints, axis=0)[1:] * np.diff(joints, axis=0)[:-1] < 0)
+
+
+def test_what_cannot_fall_has_no_cheats() -> None:
+    for env_id in ("InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"):
+        env = scripted_env(TrainConfig(env_id=env_id))
+        assert env is not None
+        assert cheats(env.robot, Motion()) == {}

@@ -77,6 +77,10 @@ class CodeAuthor(ABC):
     def check(self, code: str) -> CheckOutcome:
         """Run it in the sandbox."""
 
+    def screen(self) -> tuple[str, ...] | None:
+        """Why the code must not be used although it runs; None: it is not screened."""
+        return None
+
     def rank(self) -> tuple[str, ...] | None:
         """What the code that was checked last puts in the wrong order; None: it is not ranked."""
         return None
@@ -101,10 +105,11 @@ class CodeAuthor(ABC):
         for _ in range(MAX_FIXES + 1):
             problems, measured = self._check(self.code)
             if not problems:
-                good = self.code
                 if review:
-                    problems = self._review(measured)
-                    review, good = False, self.code
+                    problems, review = self._review(measured), False
+                screened = self._screen()
+                good = self.code if not screened else good
+                problems = problems or screened
                 if not problems and rankings < MAX_RANKING_FIXES:
                     problems = self._rank()
                     rankings += bool(problems)
@@ -171,6 +176,12 @@ class CodeAuthor(ABC):
         sections = self.review_sections()
         asked = question(self.reviewer, request, CodeReview, sections, check=check)
         return self.client.ask(asked).value
+
+    def _screen(self) -> tuple[str, ...]:
+        problems = self.screen()
+        if problems:
+            self._step("ranking", ok=False, text="\n".join(problems))
+        return problems or ()
 
     def _rank(self) -> tuple[str, ...]:
         problems = self.rank()

@@ -2,12 +2,15 @@
 
 Along a sweep (slower to faster, tilted to upright) the judge says how each criterion's score moves.
 Where it clearly does, the reward's return has to move with it, or training is led elsewhere.
+
+Cheats are screened the same way: of all scripted motions, the one that the judge scores best stands
+for what is asked, and no cheat that it scores clearly lower may earn as much in training.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from statistics import fmean
@@ -17,12 +20,13 @@ from pydantic import Field, ValidationError
 
 from p2p.agents.judging.episodes import episode_summary
 from p2p.agents.judging.judge_code import Summary, run_judge
-from p2p.agents.known_behaviour import WORKER, Finite, RewardFailed, sandbox_for
+from p2p.agents.judging.verdicts import task_score
+from p2p.agents.known_behaviour import MARGIN, WORKER, Finite, RewardFailed, sandbox_for
 from p2p.config import TrainConfig
 from p2p.contracts import Criterion, CriterionGradient, JudgeOpinion, Record
 from p2p.sandbox import UntrustedResultError, read_message, start
 from p2p.training.evaluation import evaluation_seed, play_rounds
-from p2p.training.scripted import POINTS, scripted_env
+from p2p.training.scripted import POINTS, ScriptedEnv, scripted_env
 from p2p.training.specs.quantities import QUANTITIES
 
 SEED = evaluation_seed(4001)
@@ -35,6 +39,10 @@ RISES = 0.5
 _FLAT = 1e-6
 """Of the largest return: returns nearer than this are equal."""
 _SHOWN = 6
+LEAST_TASK = 0.5
+"""A motion that the judge scores lower on the task does not stand for what is asked."""
+Place = tuple[str, int]
+"""The name of a sweep, and which of its points."""
 
 
 class JudgedPoint(Record):
@@ -42,6 +50,16 @@ class JudgedPoint(Record):
 
     score: float
     criteria: dict[str, float]
+    task: float | None = None
+    """Over the `task` criteria only."""
+
+
+class _Earned(Record):
+    """What a reward pays in training for a cheat, or for what is asked."""
+
+    type: Literal["earned"]
+    name: str
+    value: Finite
 
 
 class _Swept(Record):
@@ -121,11 +139,60 @@ def in_words(found: Sequence[CriterionGradient]) -> str:
     return "\n".join((count, *falling(found)))
 
 
+def find_asked(judged: Mapping[str, Sequence[JudgedPoint]]) -> Place | None:
+    """The scripted motion that stands for what is asked; None: no one comes near it."""
+    ranked = [
+        (point.task, point.score, (name, place))
+        for name, points in judged.items()
+        for place, point in enumerate(points)
+        if point.task is not None
+    ]
+    task, _, asked = max(ranked, default=(0.0, 0.0, ("", 0)))
+    return asked if task >= LEAST_TASK else None
+
+
+def paid_cheats(
+    asked: Place,
+    judged: Mapping[str, JudgedPoint],
+    earned: Mapping[str, float],
+    criteria: Sequence[Criterion],
+) -> tuple[str, ...]:
+    """The cheats that earn as much as what is asked, in words for the reward's author.
+
+    Only those that the judge clearly scores lower.
+    """
+    hard = [criterion.id for criterion in criteria if criterion.hard]
+    best = judged.get("")
+    if best is None or "" not in earned:
+        return ()
+    return tuple(
+        f"a cheat earns as much as what is asked: {name} is paid {earned[name]:.4g} for an "
+        f"episode of training, and point {asked[1] + 1} of {POINTS} of {asked[0]!r} "
+        f"{earned['']:.4g}; by the criteria they score {point.score:.2f} and {best.score:.2f}"
+        for name, point in judged.items()
+        if name in earned and earned[name] >= earned[""] and _is_worse(point, best, hard)
+    )
+
+
+def _is_worse(cheat: JudgedPoint, best: JudgedPoint, hard: Sequence[str]) -> bool:
+    """Whether it scores clearly lower in all or in a hard criterion, and in none clearly higher."""
+    gaps = [best.criteria[name] - cheat.criteria.get(name, 0.0) for name in hard
+            if name in best.criteria]  # fmt: skip
+    if min(gaps, default=0.0) <= -CLEAR or (best.task or 0.0) < (cheat.task or 0.0):
+        return False
+    return max(best.score - cheat.score, *gaps) >= MARGIN
+
+
 # --- playing, judging and paying ------------------------------------------------------------------
 
 
 def judge_sweeps(
-    code: str, criteria: Sequence[Criterion], config: TrainConfig, *, unsafe_local: bool = False
+    code: str,
+    criteria: Sequence[Criterion],
+    config: TrainConfig,
+    *,
+    of_root: bool = False,
+    unsafe_local: bool = False,
 ) -> dict[str, list[JudgedPoint]]:
     """What the judge gives along every scripted motion; those that it cannot judge are left out.
 
@@ -134,23 +201,15 @@ def judge_sweeps(
     env = scripted_env(config, QUANTITIES)
     if env is None:
         return {}
-    played = config.with_updates(max_episode_steps=env.max_episode_steps)
     names: list[str] = []
-    files: list[Path] = []
-    summaries: list[Summary] = []
-    with tempfile.TemporaryDirectory(prefix="p2p-sweeps-") as folder:
-        for sweep in env.each_sweep():
+
+    def batches() -> Iterator[int]:
+        for sweep in env.each_sweep(of_root=of_root):
             names.append(sweep.name)
-            for episode in play_rounds(env, "zero", episodes=POINTS, seed=SEED):
-                files.append(Path(folder) / f"{len(files)}.npz")
-                episode.save(files[-1])
-                summaries.append(episode_summary(played, episode, seed=SEED))
-        env.close()
-        opinions = run_judge(code, files, summaries, criteria, unsafe_local=unsafe_local)
-    sweeps = {
-        name: [_point(each) for each in opinions[POINTS * k : POINTS * (k + 1)]]
-        for k, name in enumerate(names)
-    }
+            yield POINTS
+
+    judged = _judge_batches(env, batches(), code, criteria, config, unsafe_local=unsafe_local)
+    sweeps = {name: judged[POINTS * k : POINTS * (k + 1)] for k, name in enumerate(names)}
     return {
         name: [point for point in points if point is not None]
         for name, points in sweeps.items()
@@ -158,11 +217,55 @@ def judge_sweeps(
     }
 
 
-def _point(opinion: JudgeOpinion) -> JudgedPoint | None:
+def judge_cheats(
+    code: str,
+    criteria: Sequence[Criterion],
+    config: TrainConfig,
+    asked: Place,
+    *,
+    unsafe_local: bool = False,
+) -> dict[str, JudgedPoint]:
+    """What the judge gives for the motion that is asked, as "", and for each cheat at it."""
+    env = scripted_env(config, QUANTITIES)
+    if env is None:
+        return {}
+    motions = env.screened(asked)
+    batches = env.each_batch([*motions.values()])
+    judged = _judge_batches(env, batches, code, criteria, config, unsafe_local=unsafe_local)
+    pairs = zip(motions, judged, strict=True)
+    return {name: point for name, point in pairs if point is not None}
+
+
+def _judge_batches(
+    env: ScriptedEnv,
+    batches: Iterator[int],
+    code: str,
+    criteria: Sequence[Criterion],
+    config: TrainConfig,
+    *,
+    unsafe_local: bool,
+) -> list[JudgedPoint | None]:
+    """Play what the environment is set to, batch after batch, and let the judge see all of it."""
+    played = config.with_updates(max_episode_steps=env.max_episode_steps)
+    files: list[Path] = []
+    summaries: list[Summary] = []
+    with tempfile.TemporaryDirectory(prefix="p2p-sweeps-") as folder:
+        for count in batches:
+            for episode in play_rounds(env, "zero", episodes=count, seed=SEED):
+                files.append(Path(folder) / f"{len(files)}.npz")
+                episode.save(files[-1])
+                summaries.append(episode_summary(played, episode, seed=SEED))
+        env.close()
+        opinions = run_judge(code, files, summaries, criteria, unsafe_local=unsafe_local)
+    return [_point(opinion, criteria) for opinion in opinions]
+
+
+def _point(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> JudgedPoint | None:
     if opinion.score is None:
         return None
     scores = {each.id: each.score for each in opinion.criteria if each.score is not None}
-    return JudgedPoint(score=opinion.score, criteria=scores)
+    task = task_score(opinion.criteria, criteria)
+    return JudgedPoint(score=opinion.score, criteria=scores, task=task)
 
 
 def pay_sweeps(
@@ -173,26 +276,40 @@ def pay_sweeps(
     A sweep on which it cannot be computed is left out; raises RewardFailed where its process sends
     something else.
     """
-    paid: dict[str, tuple[float, ...]] = {}
-    with tempfile.TemporaryDirectory(prefix="p2p-sweeps-") as folder:
-        sandbox = sandbox_for(config, Path(folder), unsafe_local=unsafe_local)
-        payload = {
-            "config": config.model_dump(mode="json"),
-            "code": code,
-            "sweeps": list(names),
-            "seed": SEED,
-        }
-        with start(WORKER, payload, sandbox) as process:
-            for line in process.lines():
-                if (swept := _read(line)) is not None:
-                    paid[swept.name] = swept.returns
-            process.wait()
+    messages = _call_worker(code, config, {"sweeps": list(names)}, unsafe_local=unsafe_local)
+    paid = {each.name: each.returns for each in messages if isinstance(each, _Swept)}
     return {name: returns for name, returns in paid.items() if name in names}
 
 
-def _read(line: bytes) -> _Swept | None:
+def pay_cheats(
+    code: str, config: TrainConfig, asked: Place, *, unsafe_local: bool = False
+) -> dict[str, float]:
+    """What training pays for the motion that is asked, as "", and for each cheat at it.
+
+    Unlike an evaluation, it ends where the reward's `failed` says so. Computed in the sandbox;
+    raises RewardFailed as `pay_sweeps` does.
+    """
+    messages = _call_worker(code, config, {"asked": list(asked)}, unsafe_local=unsafe_local)
+    return {each.name: each.value for each in messages if isinstance(each, _Earned)}
+
+
+def _call_worker(
+    code: str, config: TrainConfig, task: Mapping[str, object], *, unsafe_local: bool
+) -> list[_Swept | _Earned]:
+    with tempfile.TemporaryDirectory(prefix="p2p-sweeps-") as folder:
+        sandbox = sandbox_for(config, Path(folder), unsafe_local=unsafe_local)
+        payload = {"config": config.model_dump(mode="json"), "code": code, "seed": SEED, **task}
+        with start(WORKER, payload, sandbox) as process:
+            messages = [_read(line) for line in process.lines()]
+            process.wait()
+    return [message for message in messages if message is not None]
+
+
+def _read(line: bytes) -> _Swept | _Earned | None:
     try:
         message = read_message(line, finite=False)
+        if message["type"] == "earned":
+            return _Earned.model_validate(message)
         return _Swept.model_validate(message) if message["type"] == "swept" else None
     except (UntrustedResultError, KeyError, TypeError, ValidationError) as error:
         raise RewardFailed(f"its process sent something that is no message: {error}") from None

@@ -13,6 +13,7 @@ import numpy as np
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
 from p2p.agents.judging.episodes import SUMMARY_KEYS, episode_summary, trajectory_columns
 from p2p.agents.judging.judge_code import run_judge
+from p2p.agents.known_behaviour import find_easy
 from p2p.agents.requests import JudgeRequest
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Criterion, Intent, JudgeOpinion
@@ -104,7 +105,15 @@ class JudgeAuthor(CodeAuthor):
         problems = [f"{where}: {reason}" for reason, where in reasons.items()]
         if problems:
             problems += explain_problems(code)
-        return CheckOutcome(tuple(problems), _describe(list(self.trial), opinions))
+        easy = find_easy(
+            {
+                act: [o for name, o in zip(self.trial, opinions, strict=True) if act in name]
+                for act in ("zero actions", "random actions")
+            },
+            self.intent.criteria,
+        )
+        measured = "\n".join((_describe(list(self.trial), opinions), *easy.notes))
+        return CheckOutcome(tuple(problems) or easy.problems, measured)
 
 
 @contextmanager

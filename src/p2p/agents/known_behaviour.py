@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ STEPS = 300
 """Enough to tell standing from falling; the whole horizon would cost seconds more."""
 SEED = evaluation_seed(4000)
 """Starts that neither training nor any judgement sees."""
+EASY = 0.8
+"""A score from which on a criterion is met without any skill."""
 MARGIN = 0.15
 """Scores nearer to each other than this say nothing about which behaviour is better."""
 
@@ -252,6 +254,43 @@ def judge(
                 criteria=_mean_scores(group),
             )
     return results
+
+
+class EasyCriteria(NamedTuple):
+    """What of a task is met without any skill."""
+
+    problems: tuple[str, ...]
+    """Why the judge cannot be used."""
+    notes: tuple[str, ...]
+    """What a reviewer must know."""
+
+
+def find_easy(
+    opinions: Mapping[str, Sequence[JudgeOpinion]], criteria: Sequence[Criterion]
+) -> EasyCriteria:
+    """The hard task criteria that zero and random actions meet, by the opinions of each.
+
+    Random actions that meet all of them are a problem, unless each bounds something from above: a
+    task of doing little. Zero actions may: the task can be to keep still.
+    """
+    task = [c for c in criteria if c.hard and c.category == "task" and not c.visual]
+    met: dict[str, set[str]] = {}
+    notes = []
+    for name, each in opinions.items():
+        scores = _mean_scores(each)
+        met[name] = {c.id for c in task if scores.get(c.id, 0.0) >= EASY}
+        notes += [f"criterion {c.id}: {name} score {scores[c.id]:.2f}"
+                  for c in task if c.id in met[name]]  # fmt: skip
+    lenient = [name for name, ids in met.items() if task and len(ids) == len(task)]
+    if "zero actions" in lenient:
+        notes.append("zero actions meet the whole task: right only where it is to keep still")
+    if "random actions" not in lenient or all(c.comparison == "at_most" for c in task):
+        return EasyCriteria((), tuple(notes))
+    problem = (
+        f"random actions meet every hard task criterion ({', '.join(c.id for c in task)}): the "
+        "judge does not measure what was asked"
+    )
+    return EasyCriteria((problem,), tuple(notes))
 
 
 def _mean_scores(opinions: Sequence[JudgeOpinion]) -> dict[str, float]:

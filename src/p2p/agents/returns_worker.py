@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from p2p.config import TrainConfig
 from p2p.training.base_trainer import make_environment, make_reward
 from p2p.training.engines.table import is_engine
 from p2p.training.evaluation import acting, evaluate
 from p2p.training.policies.policy import Policy
+from p2p.training.reward.calls import Transition
+from p2p.training.reward.runner import RewardRunner
 from p2p.training.reward_function import RewardError
 from p2p.training.reward_loader import parse_source
 from p2p.training.specs.quantities import QUANTITIES
+
+if TYPE_CHECKING:
+    from p2p.training.envs.batched_env import F64
+    from p2p.training.scripted import ScriptedEnv
 
 
 def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
@@ -24,8 +32,8 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     def say(message: dict[str, Any]) -> None:
         send(json.dumps(message).encode())
 
-    if "sweeps" in payload:
-        _sweep(payload, config, say)
+    if "sweeps" in payload or "asked" in payload:
+        _play_scripts(payload, config, say)
     else:
         _behave(payload, config, say)
 
@@ -65,10 +73,10 @@ def _behave(
         )
 
 
-def _sweep(
+def _play_scripts(
     payload: Mapping[str, Any], config: TrainConfig, say: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Where the reward fails in a pose of a script, nothing is said of that sweep."""
+    """Where the reward fails in a pose of a script, nothing is said of that sweep or batch."""
     if is_engine(config.engine):  # not put into poses, and its Python lacks what scripts import
         return
     from p2p.training.scripted import scripted_env
@@ -76,6 +84,9 @@ def _sweep(
     source = parse_source(payload["code"], config.engine)
     env = scripted_env(config, source.strings.intersection(QUANTITIES if config.side_info else ()))
     if env is None:
+        return
+    if "asked" in payload:
+        _earn(env, payload, config, say)
         return
     for sweep in env.each_sweep():
         if sweep.name not in payload["sweeps"]:
@@ -90,3 +101,43 @@ def _sweep(
         except RewardError:
             continue
         say({"type": "swept", "name": sweep.name, "returns": result.all_returns})
+
+
+def _earn(
+    env: ScriptedEnv,
+    payload: Mapping[str, Any],
+    config: TrainConfig,
+    say: Callable[[dict[str, Any]], None],
+) -> None:
+    name, place = payload["asked"]
+    motions = env.screened((name, place))
+    names = iter(motions)
+    for count in env.each_batch([*motions.values()]):
+        batch = [next(names) for _ in range(count)]
+        say({"type": "begun", "name": batch[0]})
+        try:
+            reward = make_reward(config, payload["code"], env, batched=False)
+            returns = _training_returns(env, reward, payload["seed"])
+        except RewardError:
+            continue
+        for each, value in zip(batch, returns[:count].tolist(), strict=True):
+            say({"type": "earned", "name": each, "value": value})
+
+
+def _training_returns(env: ScriptedEnv, reward: RewardRunner, seed: int) -> F64:
+    """Of an episode of each row, up to where training would end it."""
+    act, obs = acting("zero", env, seed), env.reset_batch(seed)
+    returns = np.zeros(env.num_envs)
+    active = start = np.ones(env.num_envs, np.bool_)
+    for _ in range(env.max_episode_steps):
+        action = act(obs)
+        batch = env.step_batch(action)
+        transition = Transition(obs, action, batch.next_obs, batch.info, start)
+        values, _ = reward(transition)
+        returns += np.where(active, values, 0.0)
+        start = batch.terminated | batch.truncated
+        active = active & ~start
+        if reward.ends_episodes:
+            active = active & ~reward.failed(transition)
+        obs = batch.obs
+    return returns

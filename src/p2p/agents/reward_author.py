@@ -8,7 +8,18 @@ from functools import cached_property
 
 from p2p.agents import known_behaviour
 from p2p.agents.authoring import CheckOutcome, CodeAuthor
-from p2p.agents.gradients import gradients, judge_sweeps, pay_sweeps, speaking
+from p2p.agents.gradients import (
+    JudgedPoint,
+    Place,
+    find_asked,
+    gradients,
+    judge_cheats,
+    judge_sweeps,
+    paid_cheats,
+    pay_cheats,
+    pay_sweeps,
+    speaking,
+)
 from p2p.agents.known_behaviour import Behaviour, Judged, Paid, RewardFailed
 from p2p.agents.requests import AlternativeRequest, RewardRequest
 from p2p.config import TrainConfig
@@ -17,6 +28,7 @@ from p2p.inference.llm_client import LLMClient
 from p2p.inference.providers import BUILTIN
 from p2p.inference.question import BadReply
 from p2p.prompts.env_facts import all_facts
+from p2p.training.engines.table import is_engine
 from p2p.training.env_spec import spec_for
 from p2p.training.policies.policy import Policy
 from p2p.training.reward.check import CheckFinding, CheckReport, check_reward
@@ -130,7 +142,22 @@ class RewardAuthor(CodeAuthor):
                 problems.append(str(error))
             else:
                 measured = f"{measured}\n{known_behaviour.in_words(self.paid)}"
+        if is_engine(self.config.engine):
+            measured += (
+                f"\nnot screened for cheats: no script can pose a robot of {self.config.engine}"
+            )
         return CheckOutcome(tuple(problems), measured)
+
+    def screen(self) -> tuple[str, ...]:
+        """The cheats that it pays as much as what is asked; none where nothing can be scripted."""
+        asked, judged = self.judged_cheats
+        if not judged:
+            return ()
+        try:
+            earned = pay_cheats(self.code, self.config, asked, unsafe_local=self.unsafe_local)
+        except RewardFailed:  # the check before it says what is wrong with a reward
+            return ()
+        return paid_cheats(asked, judged, earned, self.intent.criteria)
 
     def rank(self) -> tuple[str, ...]:
         """Compare what it pays with what the criteria say."""
@@ -139,10 +166,9 @@ class RewardAuthor(CodeAuthor):
 
     def with_gradients(self, written: Sequence[AuthoredCode]) -> tuple[AuthoredCode, ...]:
         """The rewards with how they pay along motions that a script plays, where there are some."""
-        code = self.judge() if self.judge is not None else None
+        code, criteria, local = self.judge_code, self.intent.criteria, self.unsafe_local
         if not code:
             return tuple(written)
-        local, criteria = self.unsafe_local, self.intent.criteria
         judged = judge_sweeps(code, criteria, self.config, unsafe_local=local)
         told = {name: points for name, points in judged.items() if speaking(points)}
         rewards = []
@@ -157,9 +183,30 @@ class RewardAuthor(CodeAuthor):
         return tuple(rewards)
 
     @cached_property
+    def judge_code(self) -> str:
+        """Once it is written; empty where there is none."""
+        return (self.judge() if self.judge is not None else None) or ""
+
+    @cached_property
+    def judged_cheats(self) -> tuple[Place, dict[str, JudgedPoint]]:
+        """What stands for the motion that is asked, and what the judge gives for it and cheats.
+
+        Empty where there is no judge, where no script can play the environment (engines), and
+        where no scripted motion comes near what is asked.
+        """
+        code, criteria, local = self.judge_code, self.intent.criteria, self.unsafe_local
+        if not code:
+            return ("", 0), {}
+        judged = judge_sweeps(code, criteria, self.config, of_root=True, unsafe_local=local)
+        asked = find_asked(judged)
+        if asked is None:
+            return ("", 0), {}
+        return asked, judge_cheats(code, criteria, self.config, asked, unsafe_local=local)
+
+    @cached_property
     def judged(self) -> dict[Behaviour, Judged]:
         """By the judge, once it is written."""
-        code = self.judge() if self.judge is not None else None
+        code = self.judge_code
         if not code:
             return {}
         return known_behaviour.judge(

@@ -1,4 +1,4 @@
-"""Scripted motions: sweeps along each of which one thing changes, and the environment to play them.
+"""Scripted motions: sweeps along each of which one thing changes, cheats, and where to play them.
 
 Playback puts the simulator into a pose at every step. Everything else (observations, info, the end
 of an episode) is what the environment's own code makes of that state, so rewards and judges read
@@ -7,8 +7,8 @@ such an episode like any other. What nobody has learnt yet can be shown to both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -58,6 +58,12 @@ class Motion:
     """Of all actuated joints, radians."""
     joints: Mapping[int, float] = field(default_factory=dict)
     """By place in qpos: what it is all the time."""
+    falling: float = 0.0
+    """Seconds until it has come to its tilt; 0: it begins with it."""
+    shake: float = 0.0
+    """Of all actuated joints, to and fro from step to step, radians."""
+    stops: bool = False
+    """Whether all actuated joints go from one end of their range to the other and back."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +110,8 @@ ROOT_SWEEPS = (
 )  # fmt: skip
 
 
-def sweeps(robot: Robot) -> tuple[Sweep, ...]:
-    """All that this robot has the joints for."""
+def sweeps(robot: Robot, *, of_root: bool = False) -> tuple[Sweep, ...]:
+    """All that this robot has the joints for; or those that move or tilt it as a whole."""
     root = _Root.of(robot)
     there = {"slide": root.slides, "hinge": root.hinges}
     found = [
@@ -113,6 +119,8 @@ def sweeps(robot: Robot) -> tuple[Sweep, ...]:
         for row in ROOT_SWEEPS
         if row.axis in there[row.kind]
     ]
+    if of_root:
+        return tuple(found)
     if _actuated(robot):
         name = "swinging all joints, from not at all to 0.6 rad"
         found.append(_sweep(name, 0, 0.6, lambda angle: Motion(swing=angle)))
@@ -129,6 +137,71 @@ def _sweep(name: str, low: float, high: float, motion: Callable[[float], Motion]
 
 def _held(place: int, value: float) -> Motion:
     return Motion(joints={place: value})
+
+
+# --- cheats ---------------------------------------------------------------------------------------
+
+LYING: Mapping[str, tuple[float, float]] = {
+    "its front": (0.0, 1.57), "its rear": (0.0, -1.57), "its side": (1.57, 0.0),
+    "its back": (0.0, 3.14),
+}  # fmt: skip
+"""What it lies on, by the tilt about x and y that brings a robot there from its start."""
+SPIN, SHAKE, BURST, FALL_SECONDS = 2.0, 0.15, 0.25, 0.5
+
+
+def cheats(robot: Robot, asked: Motion) -> dict[str, Motion]:
+    """Ways to look like what is asked without doing it, by name; none where nothing can fall.
+
+    Each is done at rest or, where that is another motion, with the velocity that is asked for.
+    """
+    root = _Root.of(robot)
+    if _Z not in root.slides or robot.ground is None:
+        return {}
+    folded = _fold(robot)
+    postures = {
+        f"lying on {name}": Motion(tilt=tilt)
+        for name, tilt in LYING.items()
+        if (_X if tilt[0] else _Y) in root.hinges
+    }
+    postures |= {
+        "sunk on folded legs": Motion(joints=folded),
+        "vibrating": Motion(shake=SHAKE),
+        "bouncing off the joint stops": Motion(stops=True),
+    }
+    found = dict(postures)
+    if any(asked.velocity) or any(asked.turn):
+        found |= {
+            f"{name}, moving as asked": replace(
+                posture, velocity=asked.velocity, turn=asked.turn, share=asked.share
+            )
+            for name, posture in postures.items()
+        }
+    if _Z in root.hinges:
+        rate = asked.turn[1] or SPIN
+        found["sitting and spinning"] = Motion(joints=folded, turn=(0.0, rate))
+    if any(asked.velocity):
+        x, y = (speed / BURST for speed in asked.velocity)
+        found["one burst at the start, then rest"] = replace(asked, velocity=(x, y), share=BURST)
+    if _Y in root.hinges:
+        found["falling forward"] = Motion(
+            asked.velocity, share=FALL_SECONDS / SECONDS, tilt=LYING["its front"],
+            falling=FALL_SECONDS,
+        )  # fmt: skip
+    return found
+
+
+def _fold(robot: Robot) -> dict[int, float]:
+    """The driven joints, each at the value that brings the root nearest to the ground."""
+    pose = robot.qpos.copy()
+    places: dict[int, float] = {}
+    for _ in range(2):  # what one joint does depends on the others
+        for joint in _actuated(robot):
+            place, (low, high) = int(robot.model.jnt_qposadr[joint]), _range(robot, joint)
+            values = [float(pose[place]), low, (low + high) / 2, high]
+            tries = np.tile(pose, (len(values), 1))
+            tries[:, place] = values
+            pose[place] = places[place] = values[int(np.argmax(_gaps(robot, tries)))]
+    return places
 
 
 @dataclass(frozen=True)
@@ -216,14 +289,10 @@ def poses(motion: Motion, robot: Robot, start: F64, steps: int) -> F64:
     """(steps + 1, nq): where the motion goes from where an episode starts."""
     t: F64 = robot.dt * np.arange(steps + 1, dtype=np.float64)
     root, path = _Root.of(robot), np.tile(np.asarray(start, np.float64), (steps + 1, 1))
-    for place, value in motion.joints.items():
-        path[:, place] = value
-    if motion.swing:
-        wave = motion.swing * np.sin(2 * np.pi * SWINGS_PER_SECOND * t)
-        for joint in _actuated(robot):
-            path[:, robot.model.jnt_qposadr[joint]] += wave
+    _move_joints(path, motion, robot, t)
+    tilted = np.clip(t / motion.falling, 0.0, 1.0) if motion.falling else np.ones_like(t)
     for axis, angle in zip((_X, _Y), motion.tilt, strict=True):
-        root.turn(path, axis, angle)
+        root.turn(path, axis, angle * tilted)
     for axis, rate in zip((_Y, _Z), motion.turn, strict=True):
         root.turn(path, axis, rate * t)
     air = motion.clearance + motion.hop * np.abs(np.sin(np.pi * HOPS_PER_SECOND * t))
@@ -233,6 +302,18 @@ def poses(motion: Motion, robot: Robot, start: F64, steps: int) -> F64:
     for axis, speed in zip((_X, _Y), motion.velocity, strict=True):
         root.move(path, axis, speed * moved)
     return path
+
+
+def _move_joints(path: F64, motion: Motion, robot: Robot, t: F64) -> None:
+    for place, value in motion.joints.items():
+        path[:, place] = value
+    wave = np.sin(2 * np.pi * SWINGS_PER_SECOND * t)
+    shaking = np.where(np.arange(len(t)) % 2, motion.shake, -motion.shake)
+    for joint in _actuated(robot):
+        place = int(robot.model.jnt_qposadr[joint])
+        if motion.stops:
+            path[:, place] = np.where(wave >= 0, *_range(robot, joint))
+        path[:, place] += motion.swing * wave + shaking
 
 
 def _gaps(robot: Robot, path: F64) -> F64:
@@ -270,11 +351,24 @@ class ScriptedEnv(GymVecEnv):
         for row, base in enumerate(self._bases):
             self._follow(row, base)
 
-    def each_sweep(self) -> Iterator[Sweep]:
+    def each_sweep(self, *, of_root: bool = False) -> Iterator[Sweep]:
         """One after the other: what is played next is the motions of the latest."""
-        for sweep in sweeps(self.robot):
+        for sweep in sweeps(self.robot, of_root=of_root):
             self._motions = sweep.motions
             yield sweep
+
+    def each_batch(self, motions: Sequence[Motion]) -> Iterator[int]:
+        """As many as there are rows after the other, with how many of the rows count."""
+        for first in range(0, len(motions), POINTS):
+            batch = motions[first : first + POINTS]
+            self._motions = (*batch, *(Motion(),) * (POINTS - len(batch)))
+            yield len(batch)
+
+    def screened(self, asked: tuple[str, int]) -> dict[str, Motion]:
+        """A point of a sweep, by its name and place, as "" and the ways to cheat at it."""
+        points = {sweep.name: sweep.motions for sweep in sweeps(self.robot, of_root=True)}
+        motion = points[asked[0]][asked[1]]
+        return {"": motion, **cheats(self.robot, motion)}
 
     def reset_batch(self, seed: int | None = None) -> F64:
         """Unlike others, with the same seed for every row."""

@@ -106,6 +106,11 @@ class RecordedEpisode:
         cut = {name: a if name == NAMES_KEY else a[rows].copy() for name, a in arrays.items()}
         return type(self).from_arrays(cut)
 
+    def without_rewards(self) -> Self:
+        """What happened, without what anybody pays for it: this is what judges read."""
+        columns = {name: c for name, c in self.columns.items() if not is_reward(name)}
+        return type(self)(columns=columns, reward_terms={})
+
     def rows(self) -> Rows:
         """The steps as judge functions read them: a sequence of dicts, each made when asked for."""
         return Rows(self)
@@ -201,6 +206,11 @@ class Rows(Sequence[dict[str, Any]]):
             name: float(column[i]) for name, column in self._trajectory.reward_terms.items()
         }
         return row
+
+
+def is_reward(column: str) -> bool:
+    """Whether a column says what was paid: by the environment, in parts or in all, or by us."""
+    return column in ("reward", "cumulative_reward", ENV_REWARD) or column.startswith("reward_")
 
 
 def info_columns(info: Mapping[str, Column]) -> dict[str, Column]:

@@ -12,10 +12,10 @@ from p2p.agents.judging.frames import Film, FrameGroup, frame_groups
 from p2p.training.env_spec import spec_for
 from p2p.training.trajectory import (
     ENGINE_COLUMNS,
-    ENV_REWARD,
     SCALAR_COLUMNS,
     VECTOR_COLUMNS,
     RecordedEpisode,
+    is_reward,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ SUMMARY_KEYS: dict[str, str] = {
     "max_episode_steps": "steps after which an episode is cut off",
     "terminated": "whether the environment ended it early (in most: fell or became unhealthy)",
     "truncated": "whether it was cut off at its time limit",
-    "env_return": "sum of the environment's own reward",
     "final": "dict: every scalar of the environment's info at the last step",
     "seed": "of the episode's start; None if it is not known",
     "step": "the training step of the policy; None if it is no trained one",
@@ -45,7 +44,7 @@ SUMMARY_KEYS: dict[str, str] = {
 def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
     """Each column that a judge may use: its shape over T steps, and its meaning.
 
-    `reward` is left out on purpose: in some recordings it is the one that was trained on.
+    No reward is among them, neither the environment's nor ours: it is not what was asked for.
     """
     joints = spec.joints
     qpos = sum(joint.qpos_size for joint in joints)
@@ -64,11 +63,14 @@ def trajectory_columns(spec: EnvSpec) -> dict[str, str]:
         "xquat": f"(T, {bodies}, 4) orientation of each body (w, x, y, z)",
         "cvel": f"(T, {bodies}, 6) angular, then linear velocity of each body",
         "cfrc_ext": f"(T, {bodies}, 6) contact torque, then force on each body",
-        "env_reward": "(T,) the environment's own reward, which is not what was asked for",
         "terminated": "(T,) true at the last step if the environment ended the episode early",
         "truncated": "(T,) true at the last step if the time limit ended it",
     }
-    info = {name: f"(T,) {text}" for name, text in spec.info_keys.items() if name not in columns}
+    info = {
+        name: f"(T,) {text}"
+        for name, text in spec.info_keys.items()
+        if name not in columns and not is_reward(name)
+    }
     measured = {
         name: f"({', '.join(['T', *map(str, entry.shape)])}{'' if entry.shape else ','}) quantity"
         for name, entry in spec.quantities.items()
@@ -86,7 +88,7 @@ def episode_summary(
 ) -> dict[str, Any]:
     """The summary of an episode that `record_episodes` recorded, as plain JSON."""
     spec = spec_for(config)
-    known = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS, ENV_REWARD}
+    known = {*SCALAR_COLUMNS, *VECTOR_COLUMNS, *ENGINE_COLUMNS}
     length = int(trajectory["step"][-1]) + 1
     return {
         "env_id": config.env_id,
@@ -96,11 +98,10 @@ def episode_summary(
         "max_episode_steps": config.max_episode_steps or spec.max_episode_steps,
         "terminated": bool(trajectory["terminated"][-1]),
         "truncated": bool(trajectory["truncated"][-1]),
-        "env_return": _env_return(trajectory),
         "final": {
             name: column[-1].item()
             for name, column in trajectory.columns.items()
-            if name not in known and column.ndim == 1
+            if name not in known and column.ndim == 1 and not is_reward(name)
         },
         "seed": seed,
         "step": step,
@@ -111,15 +112,6 @@ def episode_summary(
             "final_return": training.final_episodic_return,
         },
     }
-
-
-def _env_return(trajectory: RecordedEpisode) -> float:
-    # Where a stride left steps out, the sum over those that were kept stands for all of them.
-    column = trajectory.columns.get(ENV_REWARD)
-    if column is None:
-        return trajectory.total_reward
-    length = int(trajectory["step"][-1]) + 1
-    return float(column.sum(dtype="float64")) * length / trajectory.length
 
 
 def film(

@@ -55,7 +55,8 @@ def main(payload: Mapping[str, Any], send: Callable[[bytes], None]) -> None:
     linecache.cache[FILE] = (len(code), None, code.splitlines(keepends=True), FILE)
     say({"type": "ready"})
     for index, episode in enumerate(payload["episodes"]):
-        rows = RecordedEpisode.load(Path(episode["trajectory"])).rows()
+        recorded = RecordedEpisode.load(Path(episode["trajectory"]))
+        rows = (recorded.without_rewards() if ids else recorded).rows()
         say({"type": "begun", "index": index})
         try:
             with redirect_stdout(_Nowhere()):
