@@ -55,9 +55,18 @@ def tools(folder):
 
 def test_all_tools_have_names_and_say_what_they_do(tools):
     found = [tool.__name__ for tool in tools.all()]
-    assert found == list(NAMES)
+    assert sorted(found) == sorted(NAMES)
     assert all(tool.__doc__ for tool in tools.all())
     assert "update_experiment_lessons" not in [tool.__name__ for tool in tools.reading()]
+
+
+def test_a_first_iteration_has_no_tools_about_a_history(tmp_path):
+    folder = SessionFolder.create(tmp_path)
+    folder.iterate(1, 0.4)
+    names = {tool.__name__ for tool in SessionTools(folder.view(), 1).all()}
+    assert "get_trajectory" in names
+    history = {"compare_iterations", "get_iteration_scores", "get_strategy_summary"}
+    assert not names & {*history, "get_experiment_lineage", "update_experiment_lessons"}
 
 
 def test_the_reward_of_an_iteration_is_given_whole(tools):

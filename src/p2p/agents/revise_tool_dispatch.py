@@ -71,32 +71,29 @@ class SessionTools:
         self.updates: dict[int, LessonUpdate] = {}
 
     def reading(self) -> list[Tool]:
-        return [
+        """All that look something up; those about a history only where there is one."""
+        tools: list[Tool] = [
             self.get_iteration_reward_code,
             self.get_iteration_training_dynamics,
-            self.compare_iterations,
             self.get_iteration_judgment_detail,
             self.get_checkpoint_judgments,
             self.get_rollout_judgment,
             self.get_trajectory,
             self.get_config_comparison,
-            self.get_iteration_scores,
-            self.get_strategy_summary,
-            self.get_experiment_lineage,
         ]
+        if len(self._view.iterations) > 1:
+            tools += [
+                self.compare_iterations,
+                self.get_iteration_scores,
+                self.get_strategy_summary,
+                self.get_experiment_lineage,
+            ]
+        return tools
 
     def all(self) -> list[Tool]:
-        """Those, and the one that notes a change to a lesson; without a history, none about it."""
-        if len(self._view.iterations) > 1:
-            return [*self.reading(), self.update_experiment_lessons]
-        return [
-            self.get_iteration_training_dynamics,
-            self.get_iteration_judgment_detail,
-            self.get_checkpoint_judgments,
-            self.get_rollout_judgment,
-            self.get_trajectory,
-            self.get_config_comparison,
-        ]
+        """Those, and the one that notes a change to a lesson, where there is a lesson."""
+        lessons = self._view.lineage.active_lessons
+        return [*self.reading(), *([self.update_experiment_lessons] if lessons else [])]
 
     @_answered
     def get_iteration_reward_code(self, iteration: int) -> str:
