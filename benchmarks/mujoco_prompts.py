@@ -215,7 +215,8 @@ def report(rows: list[Row], notes: list[str]) -> str:
         "session's own, on held-out seeds. With words of the prompt that no criterion measures it "
         "is unverified, and neither a false pass nor a false fail. The ground truth is the mean of "
         "ten further episodes in plain Gymnasium, measured by code that knows nothing of the "
-        "judges. Intervals are Wilson's, of 95 %. A prompt that `builtin` refuses counts as not passed."
+        "judges. Intervals are Wilson's, of 95 %. A prompt that `builtin` refuses counts as not "
+        "passed."
     )
     lines = [
         "# The shipped prompts, with the built-in author",
