@@ -78,8 +78,9 @@ def main() -> None:
             "",
             (
                 "60 paraphrases of motions, written before the words were revised, as the built-in "
-                "author reads them. A prompt with a word that no criterion measures ends `unverified` "
-                "at best. Nothing is trained here."
+                "author reads them. A prompt with a word that no criterion measures ends "
+                "`unverified` at best. Nothing is trained here. The held-out half was read once, "
+                "after the last change."
             ),
             "",
             *described(before, machine()),

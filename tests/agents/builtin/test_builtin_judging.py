@@ -101,6 +101,8 @@ def walker(steps: int, lead: float) -> tuple[float, dict[str, Any]]:
     columns = episode("Walker2d-v5", steps, x_velocity=np.full(steps, 3.0))
     ahead = lead * np.sign(np.sin(2 * np.pi * np.arange(steps) * 0.008))
     columns["qpos"][:, 3], columns["qpos"][:, 6] = ahead / 2, -ahead / 2
+    stride = np.arange(steps)[:, None] * 0.008 + np.array([0.0, 0.5])
+    columns["foot_contact"] = stride % 1.0 < 0.6
     return judged("walk forward", "Walker2d-v5", columns)
 
 

@@ -99,7 +99,12 @@ def judged_trot(phases: tuple[float, ...]) -> float:
     trots = [criterion for criterion in proposal.criteria if criterion.title == "Trots"]
     assert trots[0].hard
     draft = write_judge(
-        JudgeRequest(prompt=prompt, env_id=env_id, criteria=tuple(trots), columns=("foot_contact",))
+        JudgeRequest(
+            prompt=prompt,
+            env_id=env_id,
+            criteria=tuple(trots),
+            columns={"foot_contact": "whether it touches"},
+        )
     )
     names: dict[str, Any] = {}
     exec(draft.code, names)  # noqa: S102 - our own text
