@@ -186,9 +186,9 @@ def plan(robots: Sequence[str], seeds: int, steps: int | None, folder: Path) -> 
         for prompt in PROMPTS[env_id]:
             intent, _ = criteria_and_judge(env_id, prompt)
             count = steps or STEPS[env_id]
-            attacks, unread = plan_attacks(intent, settings(intent, count))
-            if unread:
-                print(f"{env_id} “{prompt}”: no reward pays for {', '.join(unread)}", flush=True)
+            attacks, unpaid = plan_attacks(intent, settings(intent, count))
+            if unpaid:
+                print(f"{env_id} “{prompt}”: no reward pays for {', '.join(unpaid)}", flush=True)
             jobs = [(attack, seed) for seed in range(1, seeds + 1) for attack in attacks]
             ranked += [
                 (rank, [env_id, prompt, attack.title, seed, count, str(folder), False])

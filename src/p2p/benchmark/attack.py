@@ -97,14 +97,14 @@ class AttackResult(Record):
 
 
 def plan_attacks(intent: Intent, config: TrainConfig) -> tuple[list[Attack], tuple[str, ...]]:
-    """The attacks on these criteria, and the titles of criteria that no reward can be made of.
+    """The attacks on these criteria, and the titles of criteria that no term of a reward pays for.
 
     Those that leave out what was asked for come last: they seldom pass.
     """
     pairs = understood(intent.env_id, intent.measured)
-    read = {criterion.id for criterion, _ in pairs}
-    unread = tuple(c.title for c in intent.criteria if c.id not in read)
     everything = _recipe(intent, config, pairs)
+    paid = {name for term in everything.terms for name in term.criteria}
+    unpaid = tuple(c.title for c in intent.criteria if c.id not in paid)
     attacks = [Attack("all", ALL, render(everything))] if everything.terms else []
     for criterion, _ in sorted(pairs, key=lambda pair: pair[0].category == "task"):
         left = [pair for pair in pairs if pair[0].id != criterion.id]
@@ -112,7 +112,7 @@ def plan_attacks(intent: Intent, config: TrainConfig) -> tuple[list[Attack], tup
         if criterion.hard and recipe.terms and recipe.terms != everything.terms:
             title = f"without “{criterion.title}”"
             attacks.append(Attack(f"without_{criterion.id}", title, render(recipe)))
-    return attacks, unread
+    return attacks, unpaid
 
 
 def _recipe(

@@ -80,9 +80,9 @@ def attack(
     loop = view.loop.model_copy(update={"unsafe_local": unsafe_local or view.loop.unsafe_local})
     config, _ = loop.train.apply_updates(intent.training)
     config = config.with_updates(total_timesteps=steps or config.total_timesteps)
-    attacks, unread = plan_attacks(intent, config)
-    if unread:
-        err.print(f"not paid for, no reward can: {escape(', '.join(unread))}", style="yellow")
+    attacks, unpaid = plan_attacks(intent, config)
+    if unpaid:
+        err.print(f"no reward pays for: {escape(', '.join(unpaid))}", style="yellow")
     if not attacks:
         raise CommandError("no reward can be made of these criteria, so none can be attacked")
     planned = [(each, seed) for seed in range(1, seeds + 1) for each in attacks]
@@ -103,7 +103,7 @@ def attack(
     if as_json:
         print_json({
             "attacks": [r.model_dump(mode="json") | {"false_pass": r.false_pass} for r in results],
-            "not_paid_for": list(unread),
+            "not_paid_for": list(unpaid),
             "false_passes": sum(result.false_pass for result in results),
         })  # fmt: skip
     else:
