@@ -29,7 +29,7 @@ def test_a_good_proposal_becomes_the_intent() -> None:
     assert "thigh_joint" in asked
     assert "torque up to 200 N m" in asked
     # Thresholds that zero and random actions must miss can be chosen by what these give.
-    assert "quantity | zero actions | random actions | settled pose" in asked
+    assert "quantity | zero actions | random actions | end of zero actions" in asked
     assert "steps of 300 until the end | " in asked
 
 

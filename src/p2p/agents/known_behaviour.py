@@ -106,9 +106,9 @@ def unaided(env_id: str, *, unsafe_local: bool = False) -> str:
         for act in acts
     ]
     lines = [
-        f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest). The",
-        "settled pose is what zero actions end in; it need not be the start pose.",
-        "quantity | zero actions | random actions | settled pose",
+        f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest).",
+        "The end of zero actions is the settled pose, unless they ended early: then it is a fall.",
+        "quantity | zero actions | random actions | end of zero actions",
     ]
     for label, pick in _measurable(get_env_spec(env_id)).items():
         values = [np.concatenate([pick(each) for each in episodes]) for episodes in played]

@@ -26,7 +26,7 @@ INFO_MEANINGS: Mapping[str, str] = {
     "y_position": "y coordinate of the root after the step (m)",
     "x_velocity": "velocity along +x, averaged over the step (m/s)",
     "y_velocity": "velocity along +y, averaged over the step (m/s)",
-    "z_distance_from_origin": "height of the root minus its height in the resting pose (m)",
+    "z_distance_from_origin": "height of the root minus its height in the start pose (m)",
     "distance_from_origin": "horizontal distance of the root from the world's origin (m)",
     "tendon_length": "length of each tendon",
     "tendon_velocity": "rate of change of each tendon's length",
