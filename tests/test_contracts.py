@@ -58,3 +58,30 @@ def test_worker_messages_are_told_apart_by_their_type():
     for bad in ('{"type": "shell"}', "{}", '{"type": "alive", "phase": "eval"}'):
         with pytest.raises(ValidationError):
             WORKER_MESSAGE.validate_json(bad)
+
+
+def test_a_pass_with_a_failure_tag_cannot_be_made() -> None:
+    with pytest.raises(ValidationError, match="passed, with the failure tags fell"):
+        JudgmentResult(intent_score=0.9, passed=True, failure_tags=("fell",))
+
+
+def test_a_stored_pass_with_a_failure_tag_is_read_as_none() -> None:
+    stored = '{"intent_score": 0.9, "passed": true, "failure_tags": ["fell"]}'
+    read = JudgmentResult.model_validate_json(stored)
+    assert (read.passed, read.failure_tags) == (False, ("fell",))
+
+
+def test_an_event_reads_as_what_must_not_happen() -> None:
+    fields = {"id": "a", "title": "Foot stays up", "description": "", "measure": "touches",
+              "weight": 1.0, "category": "gait"}  # fmt: skip
+    event = {"comparison": "at_most", "event": "foot touched the ground"}
+    demands = [
+        Criterion(**fields, **event, threshold=0.0).demand,
+        Criterion(**fields, **event, threshold=2.0).demand,
+        Criterion(**fields, comparison="at_least", threshold=0.3, unit="m").demand,
+    ]
+    assert demands == [
+        "never: foot touched the ground",
+        "at most 2 times: foot touched the ground",
+        "Foot stays up ≥ 0.3 m",
+    ]

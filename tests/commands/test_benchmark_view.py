@@ -47,7 +47,7 @@ def drawn(cases: list[CaseNow], height: int) -> list[str]:
 
 def test_the_table_has_counts_and_every_case_what_runs_first() -> None:
     lines = drawn(CASES, 40)
-    assert "2 of 5 ended, 1 passed, 1 running, 2 waiting" in lines[1]
+    assert "2 of 5 ended, 1 passed, 0 unverified, 1 running, 2 waiting" in lines[1]
     assert [line.split()[0] for line in lines[3:]] == ["2", "1", "0", "3", "4"]
     assert "running" in lines[3]
     assert "0.40 (0.55)" in lines[3]

@@ -554,3 +554,18 @@ def test_to_quit_while_looking_over_the_criteria_trains_nothing(tmp_path: Path) 
     record = last(tmp_path / "runs")
     assert record.intent.read() is None
     assert result_of(record).status == "cancelled"
+
+
+@pytest.mark.slow
+def test_words_that_nothing_measures_end_unverified(p2p: Cli, tmp_path: Path) -> None:
+    ended = p2p("run", "balance the pole politely", *POLE, "--model", "builtin", "--no-videos")
+    assert ended.status == 11, ended.err
+    result = last(tmp_path / "runs").result.load()
+    assert result is not None
+    assert (result.status, result.unchecked_words) == ("unverified", ("politely",))
+    assert "not checked: politely" in ended.out
+    # The user watches it, and accepts it.
+    assert p2p("steer", "last", "--score", "1").status == 0
+    accepted = p2p("resume", "last")
+    assert accepted.status == 0, accepted.err
+    assert "passed with 1.00 by the user's score" in " ".join(accepted.out.split())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from p2p.agents.judging.verdicts import JudgedEpisode, Verdict
+from p2p.agents.judging.verdicts import judgment as judge_episodes
 from p2p.contracts import (
     AuthoredCode,
     Criterion,
     CriterionScore,
+    JudgeOpinion,
     JudgmentResult,
     RolloutJudgment,
 )
@@ -148,3 +151,21 @@ def test_what_must_never_happen_is_told_in_episodes(tmp_path: Path) -> None:
             )
         )
         assert words in line(folder)
+
+
+def test_missing_a_soft_criterion_passes_and_a_hard_one_not() -> None:
+    speed, upright = INTENT.criteria
+    soft = upright.model_copy(update={"soft_reason": "it is only nicer so"})
+    scores = (
+        CriterionScore(id="speed", score=1.0, value=3.5),
+        CriterionScore(id="upright", score=0.3, value=0.3),
+    )
+    verdict = Verdict(scores, "", (), 1.0)
+    code = JudgeOpinion(judge="code", available=True, criteria=scores)
+    episode = JudgedEpisode("seed_7", 7, Path("unused"), {}, code=code, verdict=verdict)
+    results = [
+        judge_episodes([episode], (speed, each), strategy="code", threshold=0.8, step=1)
+        for each in (soft, upright)
+    ]
+    assert [result.passed for result in results] == [True, False]
+    assert results[0].intent_score == results[1].intent_score

@@ -43,7 +43,7 @@ export function nowAndNext({ status, phase, waiting, unchecked_words = [] }: Pro
   if (waiting) return `Waiting: ${waiting}`;
   if (status === "queued" || status === "pending") return "Waiting for free resources.";
   if (phase === "ended" && status === "unverified")
-    return `Every criterion is met, but none measures: ${unchecked_words.join(", ")}. Say it as something measurable in a new session, add a criterion and \`Resume\`, or watch the video and accept it with a score of your own.`;
+    return `Every hard criterion is met, but none measures: ${unchecked_words.join(", ")}. Say it as something measurable in a new session, add a criterion and \`Resume\`, or watch the video and accept it with a score of your own.`;
   if (phase === "ended") return ENDED[status] ?? "";
   return NOW[phase] ?? "";
 }

@@ -62,7 +62,7 @@ function CriterionGauge({ criterion, result, share }: { criterion: Criterion; re
       <p className="small-text muted criterion-target">
         <span className="clamp-1">{criterion.measure}</span>
         {result?.value != null && !met && <span className="nowrap">· score {score(result.score)}</span>}
-        {soft && <span className="clamp-1">· {soft}</span>}
+        {soft && <span className="clamp-1">· {criterion.soft_reason}</span>}
         {result?.evidence && (result.value == null || criterion.event) && <span className="clamp-1">· {result.evidence}</span>}
       </p>
     </li>

@@ -62,9 +62,7 @@ def _show(intent: Intent) -> None:
     table = plain_table("", "category", "weight")
     table.add_column("asked", ratio=1)
     for number, criterion in enumerate(intent.criteria, 1):
-        text = f"{escape(criterion.demand)} [dim]({escape(criterion.measure)})[/]"
-        if criterion.soft_reason:
-            text += f"\n[dim]soft: {escape(criterion.soft_reason)}[/]"
+        text = f"{escape(criterion.demand)}: [dim]{escape(criterion.measure)}[/]"
         table.add_row(f"[bold]{number}[/]", kind_text(criterion), f"{criterion.weight:g}", text)
     err.print(table)
     for line in intent_lines(intent):

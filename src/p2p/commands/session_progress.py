@@ -240,7 +240,10 @@ class SessionProgress(LiveView):
 
 
 def intent_lines(intent: Intent, hint: str = "") -> Iterator[str]:
-    """What was assumed, and what of the prompt nobody checks; nothing where there is none."""
+    """Why criteria are soft, what was assumed, and what of the prompt nobody checks."""
+    for reason in dict.fromkeys(c.soft_reason for c in intent.criteria if c.soft_reason):
+        titles = ", ".join(c.title for c in intent.criteria if c.soft_reason == reason)
+        yield f"[dim]soft, only the score: {escape(titles)} ({escape(reason)})[/]"
     for text in intent.assumptions:
         yield f"assumed: {escape(text)}"
     if intent.unused_words:
