@@ -7,7 +7,7 @@ the hands does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -47,7 +47,8 @@ class LeggedEpisode(Episode):
     @property
     def on_feet(self) -> Mask:
         """(T + 1,): upright, and nothing but feet on the ground."""
-        return (self.rotation[:, 2, 2] > UPRIGHT) & ~self.other_contact
+        on_feet: Mask = (self.rotation[:, 2, 2] > UPRIGHT) & ~self.other_contact
+        return on_feet
 
     @property
     def stands(self) -> Mask:
@@ -89,9 +90,9 @@ def follow(model: mujoco.MjModel, qpos: Floats, dt: float, horizon: int) -> Legg
     data = mujoco.MjData(model)
     root = int(model.jnt_bodyid[np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)[0]])
     solid = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-    ground = np.flatnonzero(solid & (model.body_weldid[model.geom_bodyid] == 0))
+    ground = np.flatnonzero(solid & (model.body_weldid[model.geom_bodyid] == 0)).tolist()
     parts = np.flatnonzero(solid & (model.body_rootid[model.geom_bodyid] == root))
-    if not len(ground) or not len(parts):
+    if not ground or not len(parts):
         raise ValueError("the model has no ground, or no robot that could touch it")
     xpos, rotation, gaps = [], [], []
     for state in qpos:
@@ -123,13 +124,13 @@ def follow(model: mujoco.MjModel, qpos: Floats, dt: float, horizon: int) -> Legg
         dt=dt,
         horizon=horizon,
         foot_contact=contact,
-        other_contact=touches[:, ~is_foot].any(axis=1),
+        other_contact=np.logical_or.reduce(touches[:, ~is_foot], axis=1),
     )
 
 
-def _gap(model: mujoco.MjModel, data: mujoco.MjData, ground: Floats, part: int) -> float:
+def _gap(model: mujoco.MjModel, data: mujoco.MjData, ground: Sequence[int], part: int) -> float:
     """How far a part is from the ground, at most a metre."""
-    return min(mujoco.mj_geomDistance(model, data, int(g), part, 1.0, None) for g in ground)
+    return min(float(mujoco.mj_geomDistance(model, data, g, part, 1.0, None)) for g in ground)
 
 
 def _place(foot: Floats) -> tuple[float, float]:
@@ -153,7 +154,8 @@ def _at_speed(e: LeggedEpisode, speed: float, direction: tuple[float, float]) ->
     """Whether it goes as fast as asked, to 30 %, and not sideways of it."""
     along = e.velocity @ np.array(direction)
     across = e.velocity @ np.array((-direction[1], direction[0]))
-    return e.stands & (np.abs(along - speed) < 0.3 * speed) & (np.abs(across) < 0.5 * speed)
+    near: Mask = (np.abs(along - speed) < 0.3 * speed) & (np.abs(across) < 0.5 * speed)
+    return e.stands & near
 
 
 def _share_at_speed(
@@ -208,7 +210,7 @@ def _crouching(e: LeggedEpisode) -> float:
 
 
 def _hops(e: LeggedEpisode) -> float:
-    flights = e.landings(e.foot_contact.any(axis=1))
+    flights = e.landings(np.logical_or.reduce(e.foot_contact, axis=1))
     return sum(bool(e.stands[i] and e.near[i]) for i in flights) / e.seconds
 
 
