@@ -143,7 +143,7 @@ def attack_once(job: Sequence[Any]) -> Row:
     from p2p.config import LoopConfig
     from p2p.files import read_model
 
-    env_id, prompt, title, seed, steps, folder, rejudge = job
+    env_id, prompt, title, seed, steps, folder, rejudge, unsafe_local = job
     began = time.monotonic()
     intent, judge_code = criteria_and_judge(env_id, prompt)
     config = settings(intent, steps)
@@ -157,9 +157,11 @@ def attack_once(job: Sequence[Any]) -> Row:
         ]
     else:
         attacks = {attack.title: attack for attack in plan_attacks(intent, config)[0]}
-        [result] = train_attacks([(attacks[title], seed)], intent, config, place)
+        [result] = train_attacks(
+            [(attacks[title], seed)], intent, config, place, unsafe_local=unsafe_local
+        )
     cases = (c for c in load_suite(SHIPPED) if (c.env_id, c.instruction) == (env_id, prompt))
-    loop = LoopConfig(train=config)
+    loop = LoopConfig(train=config, unsafe_local=unsafe_local)
     result = judge_attack(result, intent, judge_code, loop, case=next(cases, None))
     row: Row = result.model_dump(mode="json") | {"false_pass": result.false_pass}
     row["run"] = Path(result.run).relative_to(Path(folder)).as_posix()
@@ -329,6 +331,7 @@ def main() -> None:
     parser.add_argument("--rejudge", action="store_true", help="judge what is trained again")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained")
     parser.add_argument("--write", action="store_true", help="write the table to results/")
+    parser.add_argument("--unsafe-local", action="store_true", help="where there is no sandbox")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -346,6 +349,7 @@ def main() -> None:
             for job in plan(args.robots, args.seeds, args.steps, folder)
             if tuple(job[:4]) not in done and (not args.prompts or job[1] in args.prompts)
         ][: args.most]
+    jobs = [[*job, args.unsafe_local] for job in jobs]
     print(f"{len(rows)} attacks are done, {len(jobs)} to do", flush=True)
     if args.dry_run:
         for job in jobs:
