@@ -53,7 +53,8 @@ class LeggedEpisode(Episode):
     @property
     def stands(self) -> Mask:
         """(T + 1,): on its feet, and about as high as at first."""
-        return self.on_feet & (self.torso[:, 2] > STANDING * self.torso[0, 2])
+        high: Mask = self.torso[:, 2] > STANDING * self.torso[0, 2]
+        return self.on_feet & high
 
     @property
     def velocity(self) -> Floats:
