@@ -416,9 +416,7 @@ def test_what_training_recorded_can_be_judged_by_code(trained_run: IterationReco
     code = """
 def judge_fn(trajectory, summary):
     speed = trajectory["x_velocity"].mean()
-    own = trajectory["env_reward"].sum()
-    agrees = abs(own - summary["env_return"]) < 1e-3 and summary["step"] == 512
-    return {"criteria": {"stays": agrees, "calm": {"score": 0.5, "value": speed}}}
+    return {"criteria": {"stays": summary["step"] == 512, "calm": {"score": 0.5, "value": speed}}}
 """
     files = [trained_run.trajectory_file(512, label) for label in ("p10", "median", "p90")]
     result = judge_trajectories(INTENT, code, config, files, step=512, loop=BY_CODE)
