@@ -62,8 +62,24 @@ def states(name: str, steps: int = 60, every: int = 4) -> Iterator[tuple[Robot, 
             yield robot, data
 
 
-def ground_contacts(robot: Robot, data: mujoco.MjData) -> set[int]:
-    """Bodies with an active contact on the ground."""
+def distances(robot: Robot, data: mujoco.MjData) -> dict[int, float]:
+    """Of each colliding geom of the robot from the ground, by MuJoCo's own geometry."""
+    line, model = np.zeros(6), robot.model
+    return {
+        int(geom): mujoco.mj_geomDistance(model, data, int(geom), robot.ground, 10.0, line)
+        for geom in robot.shapes.ids
+    }
+
+
+def ground_contacts(
+    robot: Robot, data: mujoco.MjData, distance: dict[int, float] | None = None
+) -> set[int]:
+    """Bodies with an active contact on the ground; by distance, those within 2 mm of one."""
+    margin = robot.model.geom_margin
+    if distance is not None:
+        rest = margin[robot.ground]
+        near = (geom for geom, gap in distance.items() if gap < margin[geom] + rest + 2e-3)
+        return {int(robot.model.geom_bodyid[geom]) for geom in near}
     return {
         int(robot.model.geom_bodyid[contact.geom[k]])
         for contact in data.contact
@@ -91,11 +107,18 @@ def test_feet_are_what_a_robot_stands_on(name: str, feet: tuple[str, ...]) -> No
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_contacts_and_forces_are_those_of_the_solver(name: str) -> None:
+    """Up to the tolerance: what stands within it of the ground counts as touching."""
     touched = 0
     for robot, data in states(name):
         values, expected = of_state(robot, data), ground_contacts(robot, data)
-        assert values["foot_contact"].tolist() == [foot in expected for foot in robot.feet]
-        assert bool(values["airborne"]) == (not expected)
+        near = ground_contacts(robot, data, distances(robot, data))
+        for contact, body in zip(values["foot_contact"], robot.feet, strict=True):
+            assert bool(contact) == (body in near)
+        assert set(np.flatnonzero(values["ground_contact"])) == near
+        assert expected <= near
+        assert bool(values["airborne"]) == (not near)
+        lowest = min(distances(robot, data).values())
+        assert values["penetration"] == pytest.approx(max(0.0, -lowest), abs=1e-5)
         forces = [np.linalg.norm(contact_force(robot, data, foot)) for foot in robot.feet]
         np.testing.assert_allclose(values["foot_contact_force"], forces, rtol=1e-6, atol=1e-6)
         touched += len(expected)
@@ -103,18 +126,32 @@ def test_contacts_and_forces_are_those_of_the_solver(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_foots_height_is_its_distance_from_the_ground(name: str) -> None:
+def test_a_foots_height_is_its_distance_from_where_it_rests(name: str) -> None:
     for robot, data in states(name, steps=20):
-        values, line = of_state(robot, data), np.zeros(6)
+        values = of_state(robot, data)
         for number, foot in enumerate(robot.feet):
             start = int(robot.model.body_geomadr[foot])
-            distances = [
-                mujoco.mj_geomDistance(robot.model, data, geom, robot.ground, 10.0, line)
-                for geom in range(start, start + int(robot.model.body_geomnum[foot]))
-            ]
-            assert values["foot_height"][number] == pytest.approx(min(distances), abs=1e-5)
-        lowest = values["foot_lowest_point"][..., 2] - robot.ground_height
-        np.testing.assert_allclose(lowest, values["foot_height"], atol=1e-9)
+            geoms = range(start, start + int(robot.model.body_geomnum[foot]))
+            gaps = [distances(robot, data)[geom] for geom in geoms]
+            rest = robot.model.geom_margin[start] + robot.model.geom_margin[robot.ground]
+            assert values["foot_height"][number] == pytest.approx(min(gaps) - rest, abs=1e-5)
+            lowest = values["foot_lowest_point"][number, 2] - robot.ground_height
+            assert values["foot_height"][number] == pytest.approx(lowest - rest, abs=1e-9)
+
+
+def test_a_standing_ants_feet_touch_the_ground_at_height_zero() -> None:
+    env = made("Ant")
+    robot = Robot.of(env)
+    env.reset(seed=0)
+    contacts, heights = [], []
+    for step in range(100):
+        env.step(np.zeros(8))
+        if step >= 60:
+            values = of_state(robot, env.unwrapped.data)
+            contacts.append(values["foot_contact"])
+            heights.append(values["foot_height"])
+    assert np.all(contacts)
+    assert np.abs(heights).max() < 2e-3
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
