@@ -36,6 +36,7 @@ from p2p.benchmark.measuring import EPISODES, NotPlayable, play_policy, policy_f
 from p2p.benchmark.suite import Case, load_suite
 from p2p.benchmark.truth import TRUTHS
 from p2p.records.iteration_record import SessionRecord
+from p2p.records.statuses import STATUS
 
 NAME, SUITE = "mjlab_suite", "mjlab"
 STEPS = {
@@ -163,7 +164,7 @@ class Suite:
             shutil.copy(reward, kept)
         row = {
             "case": case.number, "env_id": case.env_id, "prompt": case.instruction,
-            "outcome": result.status if result else "error",
+            "outcome": STATUS[result.status].outcome if result else "error",
             "message": result.message if result else "",
             "score": result.score if result else None,
             "confirmed_score": result.confirmed_score if result else None,
