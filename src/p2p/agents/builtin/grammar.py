@@ -337,11 +337,17 @@ class _Reader:
     def _single(self, token: Token) -> int:
         if token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
+        elif token.word == "off" and self._follows_travel():
+            pass  # dash off
         elif token.word and token.word not in STOP_WORDS:
             self.unused.append(token.word)
         elif not token.word and token.text[0].isdigit():
             self.unused.append(token.text)
         return 1
+
+    def _follows_travel(self) -> bool:
+        entry = entry_of(self.before[-1], self.lexicon) if self.before else None
+        return entry is not None and entry.value in TRAVEL
 
     def _open(self, goal: Goal) -> None:
         pending, self.pending = self.pending, Goal("")

@@ -104,6 +104,8 @@ _MOTIONS = {
     "lie": "lie, lie down, lay, lay down, lie flat",
     "sit_up": "sit up",
     "get_up": "get up, stand up, rise, rise up, get to your feet, get to its feet,"
+    "rise to your feet, rise to its feet,"
+    "come to your feet, jump to your feet,"
     "get on your feet, get back on your feet, get onto your feet, get off the ground,"
     "get off the floor,"
     "wake up, pick yourself up, push yourself up, get yourself up,"
@@ -131,7 +133,7 @@ _MOTIONS = {
     "fall": "fall, fall over, tip over, fall down, topple, topple over, crash, collapse,"
     "drop the pole, drop the poles, let the pole fall, let the poles fall, let the pole drop,"
     "let it fall, let it drop, drop it, let the pole tip over, lose the pole, lose balance,"
-    "lose your balance, lose its balance, stumble, trip",
+    "lose your balance, lose its balance, stumble, trip, falls, falls over, falls down",
 }
 """Base forms: `lemmas` takes care of the others. `fall` is understood only where it is forbidden:
 nobody asks for it."""
@@ -246,6 +248,7 @@ _SPEEDS = {
     "taking it easy, take it slow, taking it slow, take things slow, take things easy, no rush,"
     "no hurry, there's no rush, there is no rush, there's no hurry, there is no hurry, in no hurry,"
     "in no rush, with no hurry, without hurry, without hurrying, without rushing, without haste,"
+    "without rush,"
     "without any hurry, without any rush, don't rush, do not rush, don't hurry, do not hurry,"
     "not rushing, not hurrying, never rushing, never hurrying, not in a hurry, taking your time,"
     "taking its time, slowish, sluggish, at a relaxed pace, relaxed pace, at a gentle pace,"
@@ -255,7 +258,8 @@ _SPEEDS = {
     "at a moderate pace, at medium speed, at a comfortable pace, at a normal pace,"
     "at normal speed, at an easy pace, comfortably, at a comfortable speed, easy, moderate,"
     "comfortable, at a walking pace, walking pace, at walking speed, at a walking speed,"
-    "walking speed, at a walk, easy going, easygoing, at a good pace, at a decent pace,"
+    "walking speed, steady pace, steady speed, steady progress, at a walk, easy going, easygoing,"
+    "at a good pace, at a decent pace,"
     "at a regular pace, at a constant pace, at a constant speed, at constant speed, constant speed,"
     "constant pace, at constant pace, at a steady speed, at steady speed, at a natural pace,"
     "at an ordinary pace, at an average pace, at average speed, at a casual pace, casually, casual,"
@@ -305,7 +309,8 @@ _QUALITIES = {
     "carried": "as if carrying a tray, without spilling a drop, without spilling",
     "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion,"
     "fluent, fluently, flowing, flowingly, seamless, seamlessly, silky, without jerks,"
-    "without jerking, without jerky movements, without jerky motions, without any jerks, no jerks,"
+    "without jerking, without jerky movements, without jerky motions, without jerky motion,"
+    "without jerky movement, no jerky motion, no jerky movement, without any jerks, no jerks,"
     "no jerking, no jerky movements, no jerky motions, not jerky, not jerkily, jerk free,"
     "without jolts, no jolts, without jolting, no sudden movements, no sudden moves,"
     "no abrupt movements,"
@@ -315,7 +320,9 @@ _QUALITIES = {
     "quiet": "quiet, quietly, calm, calmly, softly, silently, without a sound, relaxed, relaxedly,"
     "serenely, serene, peacefully, peaceful, tranquilly, noiselessly, soundlessly, without noise,"
     "without any noise, without making noise, without making any noise, stealthily, silent,"
-    "in a relaxed way, in a calm way, keep calm, stay calm, staying calm,"
+    "in a relaxed way, in a calm way, without bobbing, without bobbing up and down, no bobbing,"
+    "without bouncing up and down, calm and collected, cool and collected, calm and composed,"
+    "chill, chill out, keep calm, stay calm, staying calm,"
     "without making a sound",
     "efficient": "efficient, efficiently, economically, little energy, little effort,"
     "low energy, low effort, minimal energy, minimal effort, saving energy, save energy,"
@@ -333,7 +340,7 @@ _QUALITIES = {
     "without moving from the spot, on its spot, on your spot, in one spot, at one spot,"
     "in a single spot, in a single place, without changing place, without changing position,"
     "without leaving your place, without leaving the place, without moving forward,"
-    "without moving forwards, without going forward, without drifting away, where you stand,"
+    "without moving forwards, without going forward, where you stand,"
     "where it stands, in situ, within one spot",
     "centred": "in the middle, near the middle, around the middle, in the centre, in the center,"
     "near the centre, near the center, around the centre, around the center, centred, centered,"
@@ -374,7 +381,9 @@ _QUALITIES = {
     "nose in the air, nose pointed up, nose to the sky, snout up, nose held up, nose held high,"
     "nose pointing upwards, nose pointing at the sky, nose pointing to the sky, nose upwards",
     "stable": "balanced, stable, stably, steady, stability, safely, safe, on your feet,"
-    "on its feet, on foot, on both feet, on two feet, carefully, with care, cautiously, careful,"
+    "on its feet, on foot, on both feet, on two feet, on both legs, on both your feet,"
+    "on your legs,"
+    " carefully, with care, cautiously, careful,"
     "cautious, securely, secure, solidly, solid, without wobbling, without wobble, no wobbling,"
     "no wobble, not wobbling, without swaying, no swaying, don't wobble, do not wobble,"
     "rock solid, sure footed, surefooted, well balanced, stay safe, without toppling",
@@ -580,6 +589,8 @@ REPHRASED = (
     (r"(?<=\d),(?=\d{1,2}(?!\d))", "."),
     (r"(?<!half )(?<!of )\ban? (?=(?:met(?:er|re)|radian|mile|kilomet(?:er|re)) (?:per|an?) )",
      "1 "),
+    (r"\bwith no\b", "without"),
+    (r"\b(without|no|not) (?:any|the slightest|making any|the least) (?!effort|energy)", r"\1 "),
     (r"\b(?:an? )?(?:u-turn|about[- ](?:face|turn))s?\b", "turn 180 degrees"),
     (r"\b(?:do|make|perform|pull|spin|turn) an? (90|180|270|360)\b(?!\s*(?:deg|°))",
      r"turn \1 degrees"),
