@@ -258,7 +258,8 @@ _SPEEDS = {
     "at a moderate pace, at medium speed, at a comfortable pace, at a normal pace,"
     "at normal speed, at an easy pace, comfortably, at a comfortable speed, easy, moderate,"
     "comfortable, at a walking pace, walking pace, at walking speed, at a walking speed,"
-    "walking speed, steady pace, steady speed, steady progress, at a walk, easy going, easygoing,"
+    "walking speed, steady pace, steady speed, steady progress, even pace, at an even pace,"
+    "at a walk, easy going, easygoing,"
     "at a good pace, at a decent pace,"
     "at a regular pace, at a constant pace, at a constant speed, at constant speed, constant speed,"
     "constant pace, at constant pace, at a steady speed, at steady speed, at a natural pace,"
@@ -386,7 +387,7 @@ _QUALITIES = {
     " carefully, with care, cautiously, careful,"
     "cautious, securely, secure, solidly, solid, without wobbling, without wobble, no wobbling,"
     "no wobble, not wobbling, without swaying, no swaying, don't wobble, do not wobble,"
-    "rock solid, sure footed, surefooted, well balanced, stay safe, without toppling",
+    "rock solid, sure footed, surefooted, well balanced, stay safe",
 }
 
 MISSPELT = _by_phrase(
@@ -590,6 +591,10 @@ REPHRASED = (
     (r"(?<!half )(?<!of )\ban? (?=(?:met(?:er|re)|radian|mile|kilomet(?:er|re)) (?:per|an?) )",
      "1 "),
     (r"\bwith no\b", "without"),
+    (r"\bhow (\w+) (?:you|it) can(?: go| be| get)?\b", r"as \1 as possible"),
+    (r"\bon all four (?:legs|feet|paws)\b", "on all fours"),
+    (r"\blet (?:either|any|both|one|the|your)(?: of the)? (?:pole|stick|rod|pendulum)s?\b",
+     "let the pole"),
     (r"\b(without|no|not) (?:any|the slightest|making any|the least) (?!effort|energy)", r"\1 "),
     (r"\b(?:an? )?(?:u-turn|about[- ](?:face|turn))s?\b", "turn 180 degrees"),
     (r"\b(?:do|make|perform|pull|spin|turn) an? (90|180|270|360)\b(?!\s*(?:deg|°))",
