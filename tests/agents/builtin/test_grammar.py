@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import pi
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from p2p.agents.builtin.fillers import STOP_WORDS
 from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.grammar import parse
-from p2p.agents.builtin.lexicon import LEXICON, STOP_WORDS
+from p2p.agents.builtin.lexicon import LEXICON
 from p2p.agents.builtin.manners import RULES
 from p2p.agents.builtin.motions import OPPOSITES
 from p2p.agents.builtin.tokens import Amount
@@ -65,6 +67,12 @@ def test_a_prompt_becomes_its_goals(prompt: str, goals: list[tuple[str, str, str
         ("walk with its back kept upright", [("go", "", ""), UPRIGHT], ()),
         ("walk forward with a straight back", [("go", "forward", ""), UPRIGHT], ()),
         ("trot, and keep your back flat", [("go", "", ""), ("level", "", "")], ()),
+        ("trot forward with a level back", [("go", "forward", ""), ("level", "", "")], ()),
+        ("run with your spine nice and straight", [("run", "", ""), UPRIGHT], ()),
+        ("run forward with a hunched back", [("run", "forward", "")], ("hunched", "back")),
+        ("take a step back", [("go", "backward", "")], ()),
+        ("lean back while hopping ahead", [("hop", "forward", "")], ("lean", "back")),
+        ("walk backwards, facing forward", [("go", "backward", "")], ("facing", "forward")),
         ("run forward and turn your back", [("run", "forward", ""), ("turn", "", "")], ("back",)),
         ("walk forward, the back loose", [("go", "forward", "")], ("back", "loose")),
         ("lie on its back", [("lie", "", ""), ("on_back", "", "")], ()),
@@ -97,6 +105,16 @@ def test_then_separates_what_comes_after() -> None:
         ("walk at 7.2 km/h", Amount(2.0, "m/s")),
         ("spin at 2 rad/s", Amount(2.0, "rad/s")),
         ("jump 50 cm", Amount(0.5, "m")),
+        ("walk at half a meter per sec", Amount(0.5, "m/s")),
+        ("walk at a metre per second", Amount(1.0, "m/s")),
+        ("walk at 0.5m/s", Amount(0.5, "m/s")),
+        ("walk at .5 mps", Amount(0.5, "m/s")),
+        ("walk at around 2 metres a second", Amount(2.0, "m/s")),
+        ("walk at 1,5 m per second", Amount(1.5, "m/s")),
+        ("turn 90 degrees", Amount(pi / 2, "rad")),
+        ("do a quarter turn", Amount(pi / 2, "rad")),
+        ("make a U-turn", Amount(pi, "rad")),
+        ("spin twice", Amount(2.0, "times")),
     ],
 )
 def test_a_stated_number_belongs_to_its_motion(text: str, amount: Amount) -> None:
@@ -125,6 +143,25 @@ def test_words_that_are_not_known_are_reported() -> None:
     parsed = parse("run forward like a purple dragon")
     assert parsed.unused == ("purple", "dragon")
     assert parse("juggle three oranges").goals == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "goal"),
+    [
+        ("stand as still as a garden gnome", ("stand", "", "")),
+        ("run straight ahead, quick as a flash", ("run", "forward", "fast")),
+        ("take a big leap", ("jump", "", "")),
+        ("head along the y axis", ("go", "left", "")),
+        ("keep the pole from falling over", ("fall", "", "")),
+        ("go nice and slow", ("go", "", "slow")),
+        ("move, no rush", ("go", "", "slow")),
+        ("slow-paced, walk", ("go", "", "slow")),
+    ],
+)
+def test_a_turn_of_phrase_says_what_its_plain_word_says(
+    prompt: str, goal: tuple[str, str, str]
+) -> None:
+    assert goal in goals_of(prompt)[0]
 
 
 def test_comparatives_are_goals_in_remarks_only() -> None:

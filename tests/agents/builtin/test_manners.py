@@ -46,12 +46,40 @@ def test_every_manner_is_measured_or_known_as_unchecked() -> None:
         ("Ant-v5", "walk in the -y direction"),
         ("Ant-v5", "Trot in the +y direction"),
         ("Humanoid-v5", "march on the spot with high knees"),
+        ("HalfCheetah-v5", ("Trot forward with a level back, as if balancing a tray of drinks")),
+        ("HalfCheetah-v5", "Could you kindly keep going forward from start to finish, please?"),
+        ("Hopper-v5", "Basically just stand exactly as still as a statue for 3 seconds"),
+        ("Reacher-v5", "Sweep smoothly over to the goal and stay there until the end"),
+        ("InvertedPendulum-v5", "Prevent the rod from falling for as long as you can manage"),
+        ("Ant-v5", "Amble forward, four-beat, unhurried"),
     ],
 )  # fmt: skip
 def test_what_a_criterion_measures_is_not_called_unchecked(env_id: str, prompt: str) -> None:
     proposal = propose(env_id, prompt)
     assert proposal.criteria, proposal.refusal
     assert proposal.unused_words == ()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "prompt", "unchecked"),
+    [
+        ("Walker2d-v5", "please walk forward cheerfully", "cheerfully"),
+        ("Humanoid-v5", "walk proudly", "proudly"),
+        ("Hopper-v5", "simply hop forward angrily", "angrily"),
+        ("Ant-v5", "waddle forward nicely", "waddle"),
+        ("Ant-v5", "walk forward while waving", "waving"),
+        ("Walker2d-v5", "walk forward wearing a hat", "hat"),
+        ("HalfCheetah-v5", "run forward with three legs", "three"),
+        ("Hopper-v5", "hop forward in a triangle", "triangle"),
+        ("Ant-v5", "make a U-turn", "3.14 rad"),
+        ("Ant-v5", "walk forward for 200 seconds", "200 s"),
+        ("Ant-v5", "walk forward for 3 seconds, then stop", "3 s"),
+    ],
+)
+def test_a_demand_that_nothing_measures_is_not_silent(
+    env_id: str, prompt: str, unchecked: str
+) -> None:
+    assert unchecked in propose(env_id, prompt).unused_words
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from p2p.agents.builtin.builder import CriteriaBuilder
+from p2p.agents.builtin.fillers import STOP_WORDS
 from p2p.agents.builtin.goals import RISING, Goal
-from p2p.agents.builtin.lexicon import EITHER_SIDE, STOP_WORDS, entry_of
+from p2p.agents.builtin.lexicon import EITHER_SIDE, entry_of
 from p2p.agents.builtin.manners import RULES, unmeasured_manners
+from p2p.agents.builtin.measures import WHOLE
 from p2p.agents.builtin.motions import OPPOSITES, PACES, WAYS
 
 
@@ -60,7 +62,7 @@ def apply_goal(builder: CriteriaBuilder, goal: Goal) -> None:
     if len(builder.cannot) > cannot or not builder.served:
         words = ["not"] * goal.negated + list(goal.words)
     else:
-        words = [*_unused_words(goal), *unmeasured_manners(builder, goal, name or "")]
+        words = [*_unused_words(builder, goal), *unmeasured_manners(builder, goal, name or "")]
     builder.uncovered += [word for word in words if word not in STOP_WORDS]
 
 
@@ -84,7 +86,7 @@ def _adapted(builder: CriteriaBuilder, goal: Goal) -> Goal:
     return goal
 
 
-def _unused_words(goal: Goal) -> Iterator[str]:
+def _unused_words(builder: CriteriaBuilder, goal: Goal) -> Iterator[str]:
     """A direction, a speed or a number that the motion cannot use."""
     slots = SLOTS.get(goal.motion, Slots())
     if slots is _JUMPING and goal.direction in WAYS:
@@ -96,5 +98,15 @@ def _unused_words(goal: Goal) -> Iterator[str]:
         if value and value not in usable:
             entries = ((word, entry_of(word)) for word in goal.words)
             yield from (word for word, entry in entries if entry and entry.slot == slot)
+    if _lasts(builder, goal.stated("s")):
+        return
     if goal.amount is not None and goal.amount.unit not in slots.units:
         yield f"{goal.amount.value:.3g} {goal.amount.unit}"
+
+
+def _lasts(builder: CriteriaBuilder, seconds: float | None) -> bool:
+    """Whether the time asked for is in the time that the criteria are about."""
+    model = builder.model
+    return (
+        seconds is not None and builder.window == WHOLE and seconds <= model.horizon * model.spec.dt
+    )

@@ -127,10 +127,11 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
 
 
 def _foreign(words: Sequence[str], model: Morphology) -> list[str]:
-    """Words that are not what the environment is called."""
+    """Words that are neither what the environment is called nor what all of its legs are."""
     name = model.spec.name
     own = {name.lower(), *re.findall(r"[A-Z][a-z]+", name.removeprefix("Half"))}
     own |= {alias for alias, env in ALIASES.items() if env == name}
+    own |= {1: {"foot", "leg"}, 4: {"four"}}.get(len(model.spec.feet), set())
     return [word for word in words if word.rstrip("s") not in {each.lower() for each in own}]
 
 

@@ -67,7 +67,9 @@ _DESTINATIONS = {"target": "reach", "start": "return"}
 
 def with_destination(goal: Goal) -> Goal:
     """To go to the target is to reach it."""
-    if goal.motion in TRAVEL and goal.direction in _DESTINATIONS and not goal.negated:
+    held = goal.motion == "stand" and goal.direction == "target"  # hold the tip on the goal
+    going = goal.motion in TRAVEL and goal.direction in _DESTINATIONS
+    if (going or held) and not goal.negated:
         return replace(goal, motion=_DESTINATIONS[goal.direction])
     return goal
 

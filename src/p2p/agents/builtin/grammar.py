@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from p2p.agents.builtin.fillers import STOP_WORDS
 from p2p.agents.builtin.goals import (
     HELD,
     TRAVEL,
@@ -23,11 +24,14 @@ from p2p.agents.builtin.goals import (
 )
 from p2p.agents.builtin.lexicon import (
     BACK_POSTURES,
+    BACKS,
     BETWEEN,
     COUNTED,
     DEGREES,
     EITHER_SIDE,
+    LEANING,
     LEXICON,
+    LIGHT_VERBS,
     LIMB_POSTURES,
     LIMBS,
     LONGEST_PHRASE,
@@ -39,13 +43,22 @@ from p2p.agents.builtin.lexicon import (
     SIDES,
     SIMILES,
     STAYING,
-    STOP_WORDS,
     SUBJECTS,
     Entry,
+    canonical,
+    entry_of,
+    lemmas,
 )
 from p2p.agents.builtin.tokens import Token, normalised, tokens_of
 
 _LEGS = frozenset({"leg", "foot"})
+_PASSED_OVER = (
+    DEGREES | OWNERS | {"a", "an", "is", "kept", "held", "nice", "nicely", "and", "very", "as"}
+)
+"""Between a back and how it is."""
+_LEANS_BY = DEGREES | OWNERS | {"a", "bit", "little", "slightly", "far", "way", *LIMBS}
+_HEADS = frozenset({"head", "heads", "heading", "headed"})
+_ARTICLES = (["a"], ["an"], ["the"])
 _NOUNS = frozenset({*COUNTED, *(f"{noun}s" for noun in COUNTED)})
 
 
@@ -79,6 +92,7 @@ class _Reader:
             rest = tokens[i:]
             size = (
                 self._back(rest)
+                or self._lean(rest)
                 or self._simile(rest)
                 or self._phrase(rest, 2)
                 or self._limb(rest)
@@ -102,7 +116,7 @@ class _Reader:
         """`front left leg`: sides, then the noun; gives how many tokens it took."""
         words = [token.word for token in tokens[:4]]
         count = next((n for n, word in enumerate(words) if word not in SIDES), len(words))
-        if count >= len(words):
+        if count >= len(words) or self._is_verb(tokens):
             return 0
         noun = self.limbs.get(words[count], "")
         if not noun and count and words[count] == "one":
@@ -134,6 +148,16 @@ class _Reader:
             self.unused += words[:size]
         return size
 
+    def _is_verb(self, tokens: Sequence[Token]) -> bool:
+        """Whether `head` is to go, as before a direction."""
+        if tokens[0].word not in _HEADS or OWNERS & {*self.before[-1:]}:
+            return False
+        words = [token.word for token in tokens[1:LONGEST_PHRASE]]
+        entries = (self.lexicon.get(" ".join(words[:size])) for size in range(len(words), 0, -1))
+        first = next((entry for entry in entries if entry), None)
+        ways = first and first.slot == "direction" and first.value not in ("up", "down")
+        return bool(ways or (first and first.value == "straight"))
+
     def _stands_on(self, limb: tuple[str, ...]) -> tuple[str, ...] | None:
         """The leg that is in the air where one is named that it is on."""
         side = next((side for side in limb if side in ("left", "right")), "")
@@ -160,26 +184,56 @@ class _Reader:
 
     def _back(self, tokens: Sequence[Token]) -> int:
         """`the back` is a body part and no way to go; what is asked of it is a posture."""
-        words = [token.word for token in tokens[:5]]
-        if words[0] not in OWNERS or words[1:2] != ["back"]:
+        words = [token.word for token in tokens[:8]]
+        if words[0] in OWNERS and words[1:2] and words[1] in BACKS:
+            after = 2 + next((n for n, w in enumerate(words[2:]) if w not in _PASSED_OVER), 0)
+            following = [*words[after:], ""]
+            if posture := BACK_POSTURES.get(following[0]):
+                self._take(Entry("quality", posture), f"back {following[0]}")
+                return after + 1
+            which = next((word for word in words[2:] if word not in SIDES), "")
+            if which in self.limbs or which in ("flip", "flips"):
+                return 0
+            self.unused.append(words[1])
+            return 2
+        return self._back_of_a_kind(words) if words[0] in OWNERS | {"a", "an", "with"} else 0
+
+    def _back_of_a_kind(self, words: Sequence[str]) -> int:
+        """`with a level back`."""
+        at = next((n for n, w in enumerate(words) if n and w not in _PASSED_OVER), 0)
+        how, noun, which = [*words[at:], "", "", ""][:3]
+        if not how or noun not in BACKS or which in self.limbs or which in _NOUNS:
             return 0
-        following = [*words[2:], "", ""]
-        held = following[0] in ("is", "kept", "held")
-        posture = BACK_POSTURES.get(following[held])
-        if posture is not None:
-            self._take(Entry("quality", posture), f"back {following[held]}")
-            return 3 + held
-        which = next((word for word in following if word not in SIDES), "")
-        if which in self.limbs or which in ("flip", "flips"):
+        if posture := BACK_POSTURES.get(how):
+            self._take(Entry("quality", posture), f"{how} {noun}")
+        elif how in STOP_WORDS or how in self.limbs or entry_of(how, self.lexicon):
+            return 0  # a step back
+        else:
+            self.unused += [how, noun]
+        return at + 2
+
+    def _lean(self, tokens: Sequence[Token]) -> int:
+        """`lean back`, `facing forward`: how it is held, and no way to go."""
+        if LEANING.isdisjoint(lemmas(tokens[0].word)):
             return 0
-        self.unused.append("back")
-        return 2
+        words = [token.word for token in tokens]
+        if " ".join(words[:2]) in self.lexicon:  # lie face down
+            return 0
+        first = next((n for n, w in enumerate(words) if n and w not in _LEANS_BY), len(words))
+        for start in (1, first):
+            for last in range(min(len(words), start + 4), start, -1):
+                entry = self.lexicon.get(" ".join(words[start:last]))
+                if entry and entry.slot == "direction":
+                    self._drop_negation()
+                    self.unused += [words[0], *words[start:last]]
+                    return last
+        return 0
 
     def _simile(self, tokens: Sequence[Token]) -> int:
         """`like a kangaroo` says what hopping says, and nothing new to one that hops."""
-        words = [token.word for token in tokens[:5]]
+        words = [token.word for token in tokens[:7]]
         if words[0] != "like":
-            return 0
+            return self._likeness(tokens[:7])
         first = 2 if words[1:2] and words[1] in ("a", "an") else 1
         for last in range(len(words), first, -1):
             phrase = " ".join(words[first:last])
@@ -197,6 +251,22 @@ class _Reader:
                 self.goals[same] = replace(goal, direction=direction, speed=speed, words=words_used)
             return last
         return 0
+
+    def _likeness(self, tokens: Sequence[Token]) -> int:
+        """`as still as a statue` says what `still` says."""
+        words = [token.word for token in tokens]
+        first = int(words[0] == "as")
+        if words[first + 1 : first + 2] != ["as"] or words[first + 2 : first + 3] not in _ARTICLES:
+            return 0
+        entry = entry_of(words[first], self.lexicon)
+        if entry is None or not (entry.slot in ("quality", "speed") or entry.value == "stand"):
+            return 0
+        self._take(entry, words[first])
+        known = (n for n in range(first + 4, len(words)) if not self._is_foreign(words[n]))
+        return min(next(known, len(words)), first + 5)
+
+    def _is_foreign(self, word: str) -> bool:
+        return bool(word) and word not in STOP_WORDS and not entry_of(word, self.lexicon)
 
     def _phrase(self, tokens: Sequence[Token], shortest: int = 1) -> int:
         for size in range(min(LONGEST_PHRASE, len(tokens)), shortest - 1, -1):
@@ -237,6 +307,9 @@ class _Reader:
         if limb == "pole" and state and state.value in ("up", "upright", "stable"):
             return Entry("motion", "balance")
         named = next((n for n, token in enumerate(tokens) if token.word in self.limbs), None)
+        if limb == "pole" and named is not None:
+            posture, _ = self._limb_posture(tokens[named + 1 :])
+            entry = Entry("motion", "balance") if posture == "raise" else entry
         with_a_limb = bool(tokens) and tokens[0].word == "with"  # it stays, and the limb is held
         if limb is None or named is None or limb in self.subjects or with_a_limb:
             return entry
@@ -250,7 +323,9 @@ class _Reader:
         elif entry.slot == "carry":
             self._drop_carrying()
             self.carrying = phrase
-        elif entry.slot in ("keep", "filler"):
+        elif entry.slot in ("keep", "filler") or (
+            entry.value == "balance" and self._last(lambda goal: goal.motion == "raise") is not None
+        ):  # raise your hand and keep it up
             pass
         elif entry.slot in ("motion", "quality", "comparative"):
             self._open(Goal(entry.value, entry.direction, entry.speed, words=(phrase,)))
@@ -262,17 +337,25 @@ class _Reader:
     def _single(self, token: Token) -> int:
         if token.amount:
             self._modify(Goal("", amount=token.amount, words=(token.text,)))
+        elif token.word == "off" and self._follows_travel():
+            pass  # dash off
         elif token.word and token.word not in STOP_WORDS:
             self.unused.append(token.word)
         elif not token.word and token.text[0].isdigit():
             self.unused.append(token.text)
         return 1
 
+    def _follows_travel(self) -> bool:
+        entry = entry_of(self.before[-1], self.lexicon) if self.before else None
+        return entry is not None and entry.value in TRAVEL
+
     def _open(self, goal: Goal) -> None:
         pending, self.pending = self.pending, Goal("")
         if self._is_style(goal.motion):
             pending, self.pending = Goal(""), pending
         else:
+            if canonical(self.carrying) in LIGHT_VERBS and self._last_demand() == self.carrying:
+                self.carrying = ""
             self._drop_carrying()
         negated, self.negated = bool(self.negated), ""
         whole = merged(pending, goal)
@@ -304,6 +387,16 @@ class _Reader:
             self.pending = merged(before, change)
         else:
             self.goals[last] = merged(before, change)
+
+    def _last_demand(self) -> str:
+        """The last word that was read but for fillers and qualities."""
+        demands = (
+            word
+            for word in reversed(self.before)
+            if word not in STOP_WORDS
+            and not ((entry := entry_of(word, self.lexicon)) and entry.slot in ("quality", "speed"))
+        )
+        return next(demands, "")
 
     def _last(self, wanted: Callable[[Goal], bool]) -> int | None:
         places = reversed(range(len(self.goals)))

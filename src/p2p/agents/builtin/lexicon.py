@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from p2p.agents.builtin.fillers import PHRASES, STOP_WORDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -42,21 +44,35 @@ _MOTIONS = {
     "go out, take steps, take a step, take some steps, make your way, make its way, roam, shuffle,"
     "wade, saunter, paddle, float, cruise, progress, scoot, navigate, press on, get going, canter,"
     "pacing, pace along, wriggle, wriggle along, undulate, march in place, locomotion, take a walk,"
-    "take a stroll, take a leisurely walk, go for a walk",
-    "run": "run, jog, lope, go for a run",
+    "take a stroll, take a leisurely walk, go for a walk, take a few steps, take several steps,"
+    "take a couple of steps, head off, head out, head on, head away, set off, set out,"
+    "set forth, make for, keep going, keep moving, keep on going, keep on moving, keep at it,"
+    "press ahead, press forward, push on, push ahead, forge ahead, carry on, continue on, go along,"
+    "go on, go off, move along, move on, move off, move out, move ahead, get moving, start moving,"
+    "be off, be on your way, make headway, make progress, gain ground, cover ground, come along,"
+    "hike, trek, ramble, promenade, parade, waddle, toddle, trudge, lumber, stagger, limp, swagger,"
+    "prowl, prance, stomp, hobble, lurch, stalk, sail, squirm, snake along, worm along,"
+    "coast, soldier on, four beat, four beats, three beat, three beats",
+    "run": "run, jog, lope, go for a run, at a run, at a jog, go for a jog, go running",
     "crawl": "crawl, creep, sneak, slink",
     "spin": "spin, rotate, twirl, pirouette, whirl, revolve, swivel, spin around, whirl around,"
-    "twist around, in tight circles, tight circles, in small circles",
+    "twist around, gyrate, pivot, do a spin, do spins, in tight circles, tight circles,"
+    "in small circles",
     "turn": "turn, turn around, turn round, circle,"
     "in a circle, in circles, walk in circles, run in circles,"
     "move in circles, go in circles, go around in circles, go round in circles, in rings,"
-    "circles around, a circle around, round in a circle, do laps, do a lap",
+    "circles around, a circle around, round in a circle, do laps, do a lap, run laps, go round,"
+    "go around, orbit, loop around, rings around, draw rings, draw circles around,"
+    "draw a circle around, draw circles, draw a circle, in a big circle, in a wide circle,"
+    "in a large circle, in big circles, in wide circles, in large circles, trace circles around,"
+    "trace a circle around, trace circles, trace a circle",
     "roll": "roll, roll over, tumble, turn over, barrel roll",
     "flip": "flip, somersault, cartwheel, do a flip, flip over, go head over heels, loop",
     "jump": "jump, leap, jump up, spring, spring up, take off, leap up, vault, get airborne,"
     "launch yourself, fly up",
     "hop": "hop, bounce, skip, bound, bunny hop, multiple hops, distinct hops, several hops,"
-    "multiple distinct hops, repeated hops, many hops",
+    "multiple distinct hops, repeated hops, many hops, hop around, hop about, bounce around,"
+    "jump around, jump repeatedly, keep jumping, pogo",
     "sway": "sway, swing, oscillate, rock, side to side, from side to side, back and forth,"
     "to and fro, left and right, right and left, left to right, from left to right,"
     "to the left and to the right, to the left and the right, to the left and right,"
@@ -67,17 +83,29 @@ _MOTIONS = {
     "remain in place, motionless, stationary, do nothing, keep standing, immobile,"
     "not do anything, don't do anything, don't budge, do not budge, not budge, without budging,"
     "leave it resting there, leave it resting, leave it,"
-    "settle there",
+    "settle there, don't leave it, do not leave it, without leaving it, never leave it,"
+    ""
+    " take a rest, take a break,"
+    "have a rest, rooted to the spot, hold your ground,"
+    "stay where you are, remain where you are, stay where it is, not move a muscle,"
+    "don't move a muscle, do not move a muscle, without moving a muscle, unmoving, stock still,"
+    "dead still, keep calm and still, sit still, sit tight, stay motionless",
     "stop": "stop, halt, freeze, brake, come to a halt, come to a stop, come to rest,"
     "come to a standstill, come to a complete stop, stop moving, stop walking, stop running,"
-    "stop dead, standstill",
+    "stop dead, standstill, stop swimming, stop going, stop hopping, stop crawling, quit moving,"
+    "cease moving, cease all movement, stop all movement, stop all motion, pull up,"
+    "grind to a halt,"
+    "screech to a halt",
     "balance": "balance, keep balance, keep your balance, keep its balance, keep the balance,"
-    "stabilize, stabilise",
+    "stabilize, stabilise, prop up, prop it up, prop the pole up, hold it up, keep it up,"
+    "keep it standing, keep it in the air, stay balanced, keep it balanced, keep it upright",
     "crouch": "crouch, squat, duck, kneel, bend your knees, bend the knees, bend its knees,"
     "bend your legs, hunker, hunker down, crouch down, squat down, duck down",
     "lie": "lie, lie down, lay, lay down, lie flat",
     "sit_up": "sit up",
     "get_up": "get up, stand up, rise, rise up, get to your feet, get to its feet,"
+    "rise to your feet, rise to its feet,"
+    "come to your feet, jump to your feet,"
     "get on your feet, get back on your feet, get onto your feet, get off the ground,"
     "get off the floor,"
     "wake up, pick yourself up, push yourself up, get yourself up,"
@@ -86,11 +114,17 @@ _MOTIONS = {
     "lower": "lower, drop, put down, dip",
     "reach": "reach, reach for, reach out, point, point at, point to, hit the target,"
     "find the target,"
-    "get to the target, go to the target, move to the target, go to the goal, aim for",
+    "get to the target, go to the target, move to the target, go to the goal, aim for, aim at,"
+    "line up with, line it up with, align with, settle on, settle at, land on, home in on,"
+    "zero in on,"
+    "lock onto, lock on to, get close to, approach, hover over, hover at, make it to, arrive at,"
+    "end up at, end up on, meet the target, find the goal, hit the goal, cover the target",
     "touch": "touch, reach the object, reach for the object, tap, poke, make contact with",
     "push": "push, shove, nudge, bump, knock, shift the object, move the object, get the object,"
     "bring the object, take the object, put the object, place the object, carry the object,"
-    "slide the object, pull the object, guide the object, roll the object, drag the object",
+    "slide the object, pull the object, guide the object, roll the object, drag the object,"
+    "deliver the object, transport the object, transfer the object, steer the object,"
+    "sweep the object, drive the object",
     "leave": "let go, let go of, let it go, let go of it, let go of the object,"
     "release, withdraw, get out of the way",
     "return": "return, come back, go home, come home, get back to, retrace your steps,"
@@ -99,15 +133,19 @@ _MOTIONS = {
     "fall": "fall, fall over, tip over, fall down, topple, topple over, crash, collapse,"
     "drop the pole, drop the poles, let the pole fall, let the poles fall, let the pole drop,"
     "let it fall, let it drop, drop it, let the pole tip over, lose the pole, lose balance,"
-    "lose your balance, lose its balance, stumble, trip",
+    "lose your balance, lose its balance, stumble, trip, falls, falls over, falls down",
 }
 """Base forms: `lemmas` takes care of the others. `fall` is understood only where it is forbidden:
 nobody asks for it."""
 
 _FULL_MOTIONS = {
     ("run", "", "fast"): "sprint, dash, race, gallop, rush, bolt, hurtle, charge, zoom,"
-    "hurry, tear along, scurry, scurry off, scuttle",
-    ("go", "", "slow"): "tiptoe, inch, plod, dawdle, inch along",
+    "hurry, tear along, scurry, scurry off, scuttle, scamper, scamper off, scamper along,"
+    "speed along,"
+    "speed ahead, speed off, speed away, whizz, whiz, zip, zip along, blast along, blaze along,"
+    "barrel along, fly along, leg it, hustle, hasten, make haste, hightail it, tear off, dart",
+    ("go", "", "slow"): "tiptoe, inch, plod, dawdle, inch along, trundle, trundle along, mosey,"
+    "mosey along, potter, potter along, ease along, ease forward",
     ("go", "", "fast"): "far, as far as possible, as far as you can, as far as it can,"
     "as much distance as possible, cover as much distance as possible,"
     "cover as much ground as possible, cover distance, as far away as possible,"
@@ -116,16 +154,23 @@ _FULL_MOTIONS = {
     ("flip", "backward", ""): "backflip, back flip, back somersault",
     ("flip", "forward", ""): "frontflip, front flip, front somersault",
     ("hop", "forward", ""): "hop along, bounce along, skip along, bound along",
-    ("go", "left", ""): "sidestep, strafe, head left",
-    ("go", "right", ""): "head right",
-    ("go", "forward", ""): "head forward, head forwards, head straight, head onwards, head straight"
-    " ahead, head straight on",
-    ("go", "backward", ""): "retreat, back up, back off, moonwalk, back away, head backwards",
+    ("go", "left", ""): "sidestep, strafe, sidle",
+    ("go", "forward", ""): "head straight on",
+    ("go", "backward", ""): "retreat, back up, back off, moonwalk, back away",
 }
 """Motions that bring a direction or a speed along."""
 
-_TO = "to, onto, on to, on, at, over, towards, toward, into, over to, up to, right on, right at"
-_TARGETS = "target, goal, red target, red dot, dot, red ball, red goal, red mark, mark, red point"
+_TO = "to, onto, on to, on, at, over, towards, toward, into, over to, up to, right on, right at,"
+_TO += (
+    "right to, right onto, all the way to, straight to, straight onto, upon, on top of, close to,"
+)
+_TO += (
+    "right over, exactly on, exactly at, exactly over, directly on, directly over, next to, near,"
+)
+_TO += "with, against"
+_TARGETS = "target, goal, red target, red dot, dot, red ball, red goal, red mark, mark, red point,"
+_TARGETS += "red circle, red sphere, red spot, red marker, marker, destination, target point,"
+_TARGETS += "target position, target location, goal position, goal point, bullseye"
 _FROM_WHERE = "where you began, where you started, where it began, where it started, the start,"
 _FROM_WHERE += "your start, the starting point, your starting point, the starting position,"
 _FROM_WHERE += "your starting position, your original position, the original position, the origin,"
@@ -141,12 +186,17 @@ def _axis(name: str) -> str:
 
 _DIRECTIONS = {
     "forward": "forward, forwards, ahead, onward, onwards, to the front, on ahead,"
-    "in the forward direction, frontwards, along the x axis, along x," + _axis("positive x"),
+    "in the forward direction, frontwards, forth, dead ahead, up ahead, head first, headfirst,"
+    "nose first, face first, down the lane, down the runway, along the runway, in front of you,"
+    "in a forward direction, in the direction you are facing, the way you are facing,"
+    "along the x axis, along x," + _axis("positive x"),
     "backward": "backward, backwards, back, in reverse, reverse, to the back, rearward, rearwards,"
     "in the backward direction, in the reverse direction, tail first, the wrong way,"
     "the wrong way round, the wrong way around, the other way, the other way round,"
     "the other way around, in the wrong direction, in the opposite direction, rear first,"
-    "back end first, bottom first, in reverse gear, reverse gear," + _axis("negative x"),
+    "back end first, bottom first, in a backward direction, in a backwards direction, to the rear,"
+    "butt first, rump first, hind end first, rear end first, behind you, the opposite way,"
+    "in reverse gear, reverse gear," + _axis("negative x"),
     "left": "left, leftward, leftwards, to the left, sideways, sideway, laterally, to the side,"
     "to your left, to its left, to the left side, to your left side, to its left side, leftwardly,"
     "toward the left, towards the left, over to the left, to one side, to either side,"
@@ -184,12 +234,39 @@ _SPEEDS = {
     "at full tilt, full tilt, at breakneck speed, really fast, super fast, at the utmost speed,"
     "as fast as your legs will carry you, the fastest you can, with the utmost speed, brisk,"
     "like your life depends on it, as if your life depended on it, like there is no tomorrow,"
-    "at a brisk pace, fastest",
+    "at a brisk pace, fastest, full speed ahead, full steam ahead, full steam, speedy, pronto,"
+    "asap,"
+    "as fast as your legs can carry you, as rapidly as possible, as swiftly as possible,"
+    "at lightning speed, lightning fast, at great speed, at speed, with speed, with great speed,"
+    "pedal to the metal, like mad, like crazy, at your fastest, at its fastest, hastily, in haste,"
+    "in a hurry, in a rush, on the double, go all out, give it everything, give it your all,"
+    "give it all you've got, without wasting time, max speed, as hard as possible, like lightning",
     "slow": "slow, slowly, at low speed, leisurely, gently and slowly, at a slow pace, low speed,"
-    "unhurriedly, sluggishly, take your time, at a snail's pace, in slow motion",
+    "unhurriedly, sluggishly, take your time, at a snail's pace, in slow motion, unhurried,"
+    "unrushed, at a crawl,"
+    "nice and slow, nice and slowly, nice and easy, slow and easy, easy does it, take it easy,"
+    "taking it easy, take it slow, taking it slow, take things slow, take things easy, no rush,"
+    "no hurry, there's no rush, there is no rush, there's no hurry, there is no hurry, in no hurry,"
+    "in no rush, with no hurry, without hurry, without hurrying, without rushing, without haste,"
+    "without rush,"
+    "without any hurry, without any rush, don't rush, do not rush, don't hurry, do not hurry,"
+    "not rushing, not hurrying, never rushing, never hurrying, not in a hurry, taking your time,"
+    "taking its time, slowish, sluggish, at a relaxed pace, relaxed pace, at a gentle pace,"
+    "gentle pace, at a slow walk, at a stroll, at leisure, at your leisure, snail's pace,"
+    "not too fast, not so fast, not very fast, not too quickly, without going too fast, tardily",
     "medium": "moderately, steadily, at a moderate speed, at walking pace, at a steady pace,"
     "at a moderate pace, at medium speed, at a comfortable pace, at a normal pace,"
-    "at normal speed, at an easy pace, comfortably, at a comfortable speed",
+    "at normal speed, at an easy pace, comfortably, at a comfortable speed, easy, moderate,"
+    "comfortable, at a walking pace, walking pace, at walking speed, at a walking speed,"
+    "walking speed, steady pace, steady speed, steady progress, even pace, at an even pace,"
+    "at a walk, easy going, easygoing,"
+    "at a good pace, at a decent pace,"
+    "at a regular pace, at a constant pace, at a constant speed, at constant speed, constant speed,"
+    "constant pace, at constant pace, at a steady speed, at steady speed, at a natural pace,"
+    "at an ordinary pace, at an average pace, at average speed, at a casual pace, casually, casual,"
+    "at a reasonable pace, at a reasonable speed, normal speed, normal pace, medium speed,"
+    "medium pace, not too slow, not too slowly, at half speed, half speed, natural pace,"
+    "at a sensible pace, at a sensible speed, at jogging pace, at a jogging pace",
 }
 
 _ALOFT = ",".join(
@@ -201,41 +278,71 @@ _ALOFT = ",".join(
     if feet or leaving != "off"
 )  # fmt: skip
 _QUALITIES = {
-    "upright": "upright, erect, vertical, head up, straight up, torso up, a straight back",
-    "level": "level, horizontal, flat, back level, torso level",
+    "upright": "upright, erect, vertical, vertically, head up, straight up, torso up, bolt upright,"
+    "dead upright, ramrod straight, straight as a ramrod, straight as a rod, straight as a candle,"
+    "straight as a post, straight as a pole, on end, head held high, without tilting,"
+    "without leaning, without tipping, don't lean, do not lean, don't tilt, do not tilt,"
+    "never leaning,"
+    "not leaning, not tilting, no leaning, no tilting, no wobbling over, without slouching,"
+    "don't slouch",
+    "level": "level, horizontal, flat, back level, torso level, horizontally, levelled, leveled,"
+    "on an even keel, even keel, parallel to the ground, parallel to the floor",
     "low": "low, near the ground, close to the ground, close to the floor, low to the ground,"
     "near the floor, low down, hugging the ground, belly to the ground, low to the floor,"
     "belly low, belly brushing the floor, belly brushing the ground,"
     "belly almost brushing the floor, belly almost brushing the ground,"
     "belly almost touching the floor, belly almost touching the ground,"
     "belly near the ground, belly close to the ground, belly close to the floor, chest low,"
-    "body low",
+    "body low, down low, as low as possible, as low down as possible, low slung, hug the ground,"
+    "hug the floor, hugging the floor, a low profile, low profile, flat to the ground,"
+    "flat against the ground, close to the surface",
     "high": "high, tall, as high as possible, as high as you can, as high as it can, big, huge,"
-    "sky high, as tall as possible, the highest you can",
+    "sky high, as tall as possible, the highest you can, high up, as high up as possible,"
+    "high into the air, way up, up high, to a great height, maximum height, the maximum height",
     "high_steps": "high knees, with high knees, knees up, with knees up, knees high,"
     "lifting your knees, lift your knees, lifting your knees high, lift your knees high,"
     "lifting your feet high, lift your feet high, high steps, with high steps",
     "in_turn": "one leg after the other, one foot after the other, one foot in front of the other,"
-    "leg after leg, alternating legs, alternating your legs, on alternating legs, step by step",
+    "leg after leg, put one foot in front of the other, alternating legs, alternating your legs,"
+    "on alternating legs, step by step, alternate legs, on alternate legs, with alternate legs",
     "aloft": _ALOFT,
     "symmetric": "symmetric, symmetrical, symmetrically, symmetry, evenly, with symmetry",
     "carried": "as if carrying a tray, without spilling a drop, without spilling",
-    "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion",
-    "quiet": "quiet, quietly, calm, calmly, softly, silently, without a sound,"
+    "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion,"
+    "fluent, fluently, flowing, flowingly, seamless, seamlessly, silky, without jerks,"
+    "without jerking, without jerky movements, without jerky motions, without jerky motion,"
+    "without jerky movement, no jerky motion, no jerky movement, without any jerks, no jerks,"
+    "no jerking, no jerky movements, no jerky motions, not jerky, not jerkily, jerk free,"
+    "without jolts, no jolts, without jolting, no sudden movements, no sudden moves,"
+    "no abrupt movements,"
+    "without sudden movements, without sudden moves, without abrupt movements, without shaking,"
+    "without trembling, without jittering, without twitching, without jitter, no shaking,"
+    "no jittering, no jitter, no twitching, no trembling, like silk, like butter",
+    "quiet": "quiet, quietly, calm, calmly, softly, silently, without a sound, relaxed, relaxedly,"
+    "serenely, serene, peacefully, peaceful, tranquilly, noiselessly, soundlessly, without noise,"
+    "without any noise, without making noise, without making any noise, stealthily, silent,"
+    "in a relaxed way, in a calm way, without bobbing, without bobbing up and down, no bobbing,"
+    "without bouncing up and down, calm and collected, cool and collected, calm and composed,"
+    "chill, chill out, keep calm, stay calm, staying calm,"
     "without making a sound",
     "efficient": "efficient, efficiently, economically, little energy, little effort,"
     "low energy, low effort, minimal energy, minimal effort, saving energy, save energy,"
     "energy efficient, using little energy, with little effort, gently, gentle, lazily, lazy,"
     "effortlessly, effortless, sparingly, without effort, economical, conserving energy,"
     "without wasting energy, wasting no energy, minimum effort, minimum energy, least effort,"
-    "with the least effort, the least effort",
+    "with the least effort, the least effort, frugally, frugal, thriftily, without exertion,"
+    "energy saving, effort saving",
     "in_place": "in place, on the spot, at the spot, in one place, in position, on the same spot,"
     "in the same spot, on one spot, in the same place, where you are, where it is, stay put,"
     "staying put,"
     "keep put, remain put, without going anywhere, without getting anywhere, without travelling,"
     "without traveling, without leaving the spot, without leaving your spot,"
     "without going off, at the same place, right where you are, without moving away,"
-    "without moving from the spot, on its spot, on your spot",
+    "without moving from the spot, on its spot, on your spot, in one spot, at one spot,"
+    "in a single spot, in a single place, without changing place, without changing position,"
+    "without leaving your place, without leaving the place, without moving forward,"
+    "without moving forwards, without going forward, where you stand,"
+    "where it stands, in situ, within one spot",
     "centred": "in the middle, near the middle, around the middle, in the centre, in the center,"
     "near the centre, near the center, around the centre, around the center, centred, centered,"
     "at the middle, at the centre, at the center, close to the middle, close to the centre,"
@@ -252,11 +359,18 @@ _QUALITIES = {
     "to the left of centre, to the left of center, on the left hand side, on its left side,"
     "left half, left end, over on the left, near the left end, towards the left end",
     "straight": "straight, in a straight line, straight line, without drifting, a straight course,"
-    "straight course, on a straight line, in line, on course",
+    "straight course, on a straight line, in line, on course, dead straight, arrow straight,"
+    "as the crow flies, in a beeline, beeline, a beeline, straight path, on a straight path,"
+    "along a straight line, along a straight path, in a line,"
+    " no drifting, without sideways drift,"
+    " without any sideways drift, no sideways drift,"
+    "without going astray,"
+    "without any drift, without drift",
     "crooked": "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
     "go off course, zigzag, in a zigzag, weave, curve, in a curve, veer off to either side,"
     "veer to either side, drift to either side, stray to either side, veer to the side,"
-    "drift to the side, veer off to the side, veer left or right",
+    "drift to the side, veer off to the side, veer left or right, meander, meander along, zig zag,"
+    "serpentine, in a slalom, slalom",
     "on_back": "on its back, on your back, on the back, upside down, belly up, onto your back,"
     "onto its back, face up",
     "on_front": "on its belly, on your belly, on the belly, onto your belly, onto its belly,"
@@ -268,7 +382,12 @@ _QUALITIES = {
     "nose in the air, nose pointed up, nose to the sky, snout up, nose held up, nose held high,"
     "nose pointing upwards, nose pointing at the sky, nose pointing to the sky, nose upwards",
     "stable": "balanced, stable, stably, steady, stability, safely, safe, on your feet,"
-    "on its feet, on foot, on both feet, on two feet, carefully, with care, cautiously",
+    "on its feet, on foot, on both feet, on two feet, on both legs, on both your feet,"
+    "on your legs,"
+    " carefully, with care, cautiously, careful,"
+    "cautious, securely, secure, solidly, solid, without wobbling, without wobble, no wobbling,"
+    "no wobble, not wobbling, without swaying, no swaying, don't wobble, do not wobble,"
+    "rock solid, sure footed, surefooted, well balanced, stay safe",
 }
 
 MISSPELT = _by_phrase(
@@ -281,19 +400,25 @@ MISSPELT = _by_phrase(
 
 IRREGULAR = _by_phrase(
     {"lie": "lying", "run": "ran", "hold": "held", "keep": "kept", "bend": "bent", "stand": "stood",
-     "leap": "leapt", "swim": "swam", "rise": "rose, risen", "go": "went, gone", "come": "came",
-     "spin": "spun", "swing": "swung", "creep": "crept", "fall": "fell, fallen", "lose": "lost"}
+     "leap": "leapt", "swim": "swam", "rise": "rose, risen", "come": "came",
+     "go": "went, gone, going", "spin": "spun", "swing": "swung", "creep": "crept",
+     "fall": "fell, fallen", "lose": "lost"}
 )  # fmt: skip
 
 SIMILES = _by_phrase(
     {
-        ("spin", "", ""): "top, spinning top, ballerina, dancer, whirlwind, carousel",
-        ("hop", "", ""): "kangaroo, rabbit, bunny, frog, pogo stick, flea, sparrow",
-        ("crawl", "", ""): "lizard, caterpillar, baby, crocodile",
+        ("spin", "", ""): "top, spinning top, ballerina, dancer, whirlwind, carousel, tornado,"
+        "propeller, merry-go-round",
+        ("hop", "", ""): "kangaroo, rabbit, bunny, frog, pogo stick, flea, sparrow, grasshopper,"
+        "cricket, hare, wallaby, jackrabbit",
+        ("crawl", "", ""): "lizard, caterpillar, baby, crocodile, gecko, salamander",
         ("go", "left", ""): "crab",
-        ("go", "", ""): "fish, eel, dolphin, otter, snake, worm",
-        ("run", "", "fast"): "cheetah, rocket, the wind, racing car",
-        ("stand", "", ""): "statue, tree, flagpole",
+        ("go", "", ""): "soldier, fish, eel, dolphin, otter, snake, worm",
+        ("run", "", "fast"): "cheetah, rocket, the wind, racing car, race car, greyhound, bullet,"
+        "racehorse, flash",
+        ("go", "", "slow"): "snail, tortoise, turtle, sloth",
+        ("stand", "", ""): "statue, tree, flagpole, rock, stone, boulder, mountain, mannequin,"
+        "lamppost, scarecrow, post, pillar, column, oak",
         ("crouch", "", ""): "goalkeeper, catcher",
         ("roll", "", ""): "barrel, log",
         ("raise", "", ""): "pupil, pupil in school, student, schoolchild",
@@ -310,46 +435,47 @@ OPPOSITE = {
 }  # fmt: skip
 EITHER_SIDE = frozenset(
     ["sideways", "sideway", "laterally", "to the side", "to one side", "to either side",
-     "sidestep", "strafe", "along the y axis", "along y"]
+     "sidestep", "strafe", "sidle", "along the y axis", "along y"]
 )  # fmt: skip
 """These leave open which side; a side that is named as well is no contradiction."""
 
 _MANNERS = {
     "walk": "walk, stroll, step, stride, saunter, take steps, take a step, take some steps,"
-    "take a walk, take a stroll, take a leisurely walk, go for a walk",
-    "amble": "amble",
+    "take a walk, take a stroll, take a leisurely walk, go for a walk, take a few steps,"
+    "take several steps, take a couple of steps, hike, trek, ramble, promenade",
+    "amble": "amble, four beat, four beats",
     "trot": "trot",
     "pace": "pacing, pace along",
-    "canter": "canter, lope",
+    "canter": "canter, lope, three beat, three beats",
     "gallop": "gallop",
     "bound": "bound, bound along",
-    "march": "march, march in place",
+    "march": "march, march in place, soldier",
     "skip": "skip, skip along",
-    "strafe": "strafe, sidestep",
+    "strafe": "strafe, sidestep, sidle",
     "shuffle": "shuffle",
-    "glide": "glide",
+    "glide": "glide, sail",
     "quiet": "sneak, slink, creep",
     "in_water": "swim, paddle, wade, fish, eel, dolphin, otter",
-    "without_legs": "slither, slide, float, wriggle, wriggle along, undulate, snake, worm",
+    "without_legs": "slither, slide, float, wriggle, wriggle along, undulate, snake, worm,"
+    "squirm, snake along, worm along",
     "": "tiptoe, strut, plod, moonwalk, cartwheel, kneel, pirouette, vault, wander, roam,"
-    "pull the object, drag the object, carry the object, ballerina, dancer, caterpillar, baby",
+    "in a big circle, in a wide circle, in a large circle, in big circles, in wide circles,"
+    "in large circles, pull the object, drag the object, carry the object, ballerina, dancer,"
+    "caterpillar, baby,"
+    "parade, waddle, toddle, trudge, lumber, stagger, limp, swagger, prowl, prance, stomp, hobble,"
+    "lurch, stalk, coast, soldier on, pogo, gecko, salamander, sit still",
 }
 """What a phrase says beyond the motion that it stands for; empty: nothing measures it."""
 
 _NEGATIONS = "not, don't, dont, do not, without, never, no, avoid, avoiding, doesn't, does not, nor"
-_KEEPS = "keep, staying, stays, remain, maintain, park"
-_CARRIES = "come, put, place, stick, stretch, bring, take, pull, carry, draw, guide, steer, shift"
+_KEEPS = "keep, staying, stays, remain, maintain, park, keep it there, hold it there, stay on it,"
+_KEEPS += "stay with it, leave it there, hold it steady there, keep it raised, keep it lifted,"
+_KEEPS += "keep it high, hold it high"
+_CARRIES = "come, put, place, stick, stretch, bring, take, pull, carry, draw, guide, steer, shift,"
+_CARRIES += "sweep, lead, extend, direct, deliver, transfer, transport, send, position"
 """They say that something is moved; where to says what is meant."""
-_FILLERS = """
-start by, begin by, begin with, start with, for a while, for a bit, for some time, for a moment,
-round and round, around and around, over and over, again and again, through the water, in the
-water, on top of it, on top of, want to see, would like to see, i'd like, i would like, i want, as
-asked, at all, at all times, all the time, the whole time, up high in the air, for as long as
-possible, as long as possible, as long as you can, from the ground, from the floor, for the entire
-episode, for the whole episode, of the track, on the track, along the track, on the rail, of the
-rail
-"""
-
+LIGHT_VERBS = frozenset({"take", "draw"})
+"""Of these, right before a motion: `take a jump` is to jump."""
 _COMPARATIVES = {
     "faster": "faster, quicker, more speed, higher speed, speed up",
     "slower": "slower, less speed, slow down",
@@ -373,7 +499,7 @@ _PHRASES: Mapping[str, Entry] = {
     **_entries("negation", {"not": _NEGATIONS}),
     **_entries("keep", {"keep": _KEEPS}),
     **_entries("carry", {"carry": _CARRIES}),
-    **_entries("filler", {"": " ".join(_FILLERS.split())}),
+    **_entries("filler", {"": " ".join(PHRASES.split())}),
 }
 
 _REMARK_PHRASES = {**_PHRASES, **_entries("comparative", _COMPARATIVES)}
@@ -417,8 +543,11 @@ LIMB_POSTURES = _by_phrase(
 """What is asked of a limb that was named before."""
 
 BACK_POSTURES = _by_phrase(
-    {"upright": "straight, upright, erect, vertical", "level": "level, flat, horizontal"}
+    {"upright": "straight, upright, erect, vertical", "level": "level, flat, horizontal, even"}
 )
+BACKS = frozenset({"back", "spine"})
+LEANING = frozenset({"lean", "tilt", "bend", "arch", "look", "face", "gaze", "pitch"})
+"""With a direction they say how it is held, not where it goes."""
 """What is asked of a back, as the style of the whole agent that it is."""
 
 SUBJECTS = frozenset({"torso", "pole", "cart", "fingertip"})
@@ -454,35 +583,50 @@ LIMBS = _by_phrase(
 )
 """Nouns for limbs; the model's own names for its parts are added to them."""
 
-_STOP_WORDS = """
-a an the and or of to in on at with by for from into onto while as so that this it its your you my
-me his her their please make let lets let's try want would like i i'd i'll be is are am was being
-been do does doing did can could perform show see execute give full complete should must will just
-very really robot agent policy creature animal character model learn teach train have has get gets
-using use way than then followed first next finally afterwards all time whole constantly
-continuously always ground floor motion movement position speed pace velocity one over air target
-goal object ball direction itself yourself well bit little both but along around repeatedly again
-each only round about approximately some per second episode entire during ever forever there here
-them more too much track possibly
-"""
+_EFFORT = r"(?:muscle )?(?:effort|energy|power|force|strength|exertion|torque|fuel|muscle)\b"
+_EFFORT += "(?: use| usage| consumption| spent| used| possible)?"
 REPHRASED = (
+    (r"(?<![\d.])\.(?=\d)", "0."),
+    (r"(?<=\d),(?=\d{1,2}(?!\d))", "."),
+    (r"(?<!half )(?<!of )\ban? (?=(?:met(?:er|re)|radian|mile|kilomet(?:er|re)) (?:per|an?) )",
+     "1 "),
+    (r"\bwith no\b", "without"),
+    (r"\bhow (\w+) (?:you|it) can(?: go| be| get)?\b", r"as \1 as possible"),
+    (r"\bon all four (?:legs|feet|paws)\b", "on all fours"),
+    (r"\blet (?:either|any|both|one|the|your)(?: of the)? (?:pole|stick|rod|pendulum)s?\b",
+     "let the pole"),
+    (r"\b(without|no|not) (?:any|the slightest|making any|the least) (?!effort|energy)", r"\1 "),
+    (r"\b(?:an? )?(?:u-turn|about[- ](?:face|turn))s?\b", "turn 180 degrees"),
+    (r"\b(?:do|make|perform|pull|spin|turn) an? (90|180|270|360)\b(?!\s*(?:deg|°))",
+     r"turn \1 degrees"),
+    (r"\b(?:a half|half an?|half)[- ](?:turn|rotation|spin)\b", "turn 180 degrees"),
+    (r"\b(?:a |one )?quarter(?: of an?)?[- ](?:turn|rotation|spin)\b", "turn 90 degrees"),
+    (r"\b360(?:\s*degrees?|°)(?!\s*(?:/|per|a )\s*s)", "once"),
+    (r"\b(?:keep|stop|prevent|save)(?:ing|s)? ((?:\w+ ){0,3}?)from (?=\w+ing\b)", r"\1without "),
+    (r"\bline(?:s|d)? up ((?:\w+ ){1,3}?)with\b", r"line up with"),
     (r"(?<!\w)\+\s?(?=[xy]\b)", " positive "),
     (r"(?<!\w)(?:-|minus\s)\s?(?=[xy]\b)", " negative "),
-    ((r"\bas (\w+) (away from the \w+ ?(?:point|place)? )?as (?:you|it)(?: possibly)? can"
+    ((r"\bas (\w+) (away from the \w+ ?(?:point|place)? )?as (?:you|it)(?: possibly)? "
+     r"(?:can|are able(?: to)?|is able(?: to)?)"
      r"(?: get away with| manage)?\b"), r"as \1 \2as possible"),
     ((r"(?:\b(?:with|spending|using|expending|at) )?\bas little (?:\w+ )?"
      r"(?:effort|energy|power|force|strength) as (?:\w+ can(?: get away with| manage)?|possible|"
      r"necessary|needed)\b"), "with little effort"),
     ((r"\b(?:keep(?:ing)?|hold(?:ing)?) (?:your|its|the)? ?(?:effort|energy)(?: use)? "
      r"(?:to a minimum|as low as possible|low|minimal)\b"), "with little effort"),
+    ((r"\b(?:minimi[sz]|conserv|sav|reduc)(?:es?|ing) (?:the |your |its |any |all )?"
+     rf"(?:use of |amount of )?{_EFFORT}"), "with little effort"),
+    ((r"\b(?:(?:with|using|at|spending|on) )?(?:as |very |the )?(?:little|minimal|minimum|low|"
+     r"least|hardly any|barely any|lowest|smallest|a minimum of|the minimum of)"
+     rf"(?: possible| amount of)* {_EFFORT}"), "with little effort"),
+    (rf"\b(?:wasting|spending|using) (?:no|little|hardly any) {_EFFORT}", "with little effort"),
+    ((r"\b(?:without|with no|no)(?: (?:wasting|using|spending|expending|wasted|any|much|too much|"
+     rf"extra|unnecessary|needless))+ {_EFFORT}"), "with little effort"),
     ((r"\bas (?:if|though) (?:you were |it were |you are |it is )?(?:balancing|carrying|holding)"
      r" (?:an? |the |some |your )?(?:\w+ ){0,3}?\w+(?: on (?:your|its|the) (?:back|head))?"
      r"(?=$|[,.;!]| and| at| while)"), "as if carrying a tray"),
 )  # fmt: skip
 """Turns of phrase, as regular expressions, and the phrase of the lexicon that says the same."""
-
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""Words that carry no motion of their own; leaving them out is not worth a message."""
 
 SEQUENCE = (
     r"\b(?:and\s+)?(?:then|afterwards?|followed\s+by|finally|subsequently|later\s+on|next"
@@ -499,7 +643,9 @@ FOLLOWING = frozenset({"stop", "return"})
 """After a motion that goes somewhere they come next, with or without a word such as `then`."""
 
 NUMBERS = {
-    "half a": 0.5, "half an": 0.5, "a quarter of a": 0.25, "one and a half": 1.5, "one": 1,
+    "half a": 0.5, "half an": 0.5, "a half": 0.5, "a third of a": 1 / 3,
+    "three quarters of a": 0.75, "two and a half": 2.5, "a quarter of a": 0.25,
+    "one and a half": 1.5, "one": 1,
     "a single": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40,
     "fifty": 50, "sixty": 60, "ninety": 90,

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from math import pi
 from typing import NamedTuple
 
-from p2p.agents.builtin.lexicon import COUNTED, NUMBERS, REPHRASED, TIMES, canonical
+from p2p.agents.builtin.lexicon import (
+    COUNTED,
+    MISSPELT,
+    NUMBERS,
+    REPHRASED,
+    TIMES,
+    VOCABULARY,
+    canonical,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +28,14 @@ class Amount:
     """m/s, rad/s, m, rad, s or times."""
 
 
-_PER_SECOND = r"\s*(?:/|per|a|each|every)\s*(?:seconds?|sec|s)\b"
+_PER_SECOND = r"[\s-]*(?:/|per|a|each|every)[\s-]*(?:seconds?|secs?|s)\b"
 _PER_HOUR = r"\s*(?:/|per|an)\s*(?:hours?|h)\b"
 _TURNS = "(?:turns?|revolutions?|rotations?)"
 _UNITS: Mapping[str, tuple[str, float, str]] = {
-    "m/s": (rf"(?:meters?|metres?|m){_PER_SECOND}", 1.0, "m/s"),
+    "m/s": (rf"(?:meters?|metres?|m){_PER_SECOND}|mps\b", 1.0, "m/s"),
     "cm/s": (rf"(?:centimeters?|centimetres?|cm){_PER_SECOND}", 0.01, "m/s"),
     "km/h": (rf"(?:kilomet(?:er|re)s?|km){_PER_HOUR}|kph\b|kmh\b", 1 / 3.6, "m/s"),
-    "mph": (r"miles?\s*(?:per|an)\s*hours?\b", 0.44704, "m/s"),
+    "mph": (r"miles?\s*(?:per|an)\s*hours?\b|mph\b", 0.44704, "m/s"),
     "rad/s": (rf"(?:radians?|rad){_PER_SECOND}", 1.0, "rad/s"),
     "deg/s": (rf"(?:degrees?|deg|°){_PER_SECOND}", pi / 180, "rad/s"),
     "turns/s": (rf"{_TURNS}{_PER_SECOND}", 2 * pi, "rad/s"),
@@ -36,7 +44,7 @@ _UNITS: Mapping[str, tuple[str, float, str]] = {
     "m": (r"(?:meters?|metres?)\b", 1.0, "m"),
     "deg": (r"(?:degrees?|°)", pi / 180, "rad"),
     "rad": (r"(?:radians?)\b", 1.0, "rad"),
-    "s": (r"(?:seconds?|sec)\b", 1.0, "s"),
+    "s": (r"(?:seconds?|secs?)\b", 1.0, "s"),
     "times": (r"(?:times?|x)\b", 1.0, "times"),
 }
 """In the order in which to look for them: how it is spelled out, and its value in SI units."""
@@ -79,6 +87,7 @@ def normalised(text: str) -> str:
     text = text.lower().replace("’", "'").replace("_", " ")  # noqa: RUF001 - as people type it
     for pattern, phrase in REPHRASED:
         text = re.sub(pattern, phrase, text)
+    text = re.sub(r"[^\W\d_]+(?:-[^\W\d_]+)+", _split_compound, text)
     text = re.sub(rf"\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
     text = _COUNTED.sub(lambda count: f"{count['noun']} {_digits(count['number'])} times", text)
@@ -86,6 +95,11 @@ def normalised(text: str) -> str:
     for unit, (spelled, _, _) in _UNITS.items():
         text = re.sub(rf"(?<=\d)\s*(?:{spelled})", f" {unit} ", text)
     return text
+
+
+def _split_compound(word: re.Match[str]) -> str:
+    """`slow-paced` as two words, unless the vocabulary has it as one."""
+    return word[0] if word[0] in VOCABULARY or word[0] in MISSPELT else word[0].replace("-", " ")
 
 
 def _digits(number: str) -> str:
