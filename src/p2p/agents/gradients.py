@@ -147,7 +147,9 @@ def find_asked(judged: Mapping[str, Sequence[JudgedPoint]]) -> Place | None:
         for place, point in enumerate(points)
         if point.task is not None
     ]
-    task, _, asked = max(ranked, default=(0.0, 0.0, ("", 0)))
+    if not ranked:
+        return None
+    task, _, asked = max(ranked, key=lambda each: each[:2])  # of equals the first: on the ground
     return asked if task >= LEAST_TASK else None
 
 
