@@ -109,10 +109,10 @@ class CodeAuthor(ABC):
                     problems, review = self._review(measured), False
                 screened = self._screen()
                 good = self.code if not screened else good
-                problems = problems or screened
-                if not problems and rankings < MAX_RANKING_FIXES:
-                    problems = self._rank()
-                    rankings += bool(problems)
+                if not problems:
+                    ranked = self._rank() if rankings < MAX_RANKING_FIXES else ()
+                    rankings += bool(ranked)
+                    problems = (*ranked, *screened)
             if not problems:
                 return self._result(self.code, valid=True)
             if sum(step.kind == "fix" for step in self.steps) == MAX_FIXES:

@@ -147,21 +147,19 @@ def find_asked(judged: Mapping[str, Sequence[JudgedPoint]]) -> Place | None:
         for place, point in enumerate(points)
         if point.task is not None
     ]
-    task, _, asked = max(ranked, default=(0.0, 0.0, ("", 0)))
+    if not ranked:
+        return None
+    task, _, asked = max(ranked, key=lambda each: each[:2])  # of equals the first: on the ground
     return asked if task >= LEAST_TASK else None
 
 
 def paid_cheats(
-    asked: Place,
-    judged: Mapping[str, JudgedPoint],
-    earned: Mapping[str, float],
-    criteria: Sequence[Criterion],
+    asked: Place, judged: Mapping[str, JudgedPoint], earned: Mapping[str, float]
 ) -> tuple[str, ...]:
     """The cheats that earn as much as what is asked, in words for the reward's author.
 
-    Only those that the judge clearly scores lower.
+    Only those that the judge scores clearly lower, and not higher on the task.
     """
-    hard = [criterion.id for criterion in criteria if criterion.hard]
     best = judged.get("")
     if best is None or "" not in earned:
         return ()
@@ -170,17 +168,11 @@ def paid_cheats(
         f"episode of training, and point {asked[1] + 1} of {POINTS} of {asked[0]!r} "
         f"{earned['']:.4g}; by the criteria they score {point.score:.2f} and {best.score:.2f}"
         for name, point in judged.items()
-        if name in earned and earned[name] >= earned[""] and _is_worse(point, best, hard)
+        if name in earned
+        and earned[name] >= earned[""]
+        and best.score - point.score >= MARGIN
+        and (best.task or 0.0) >= (point.task or 0.0)
     )
-
-
-def _is_worse(cheat: JudgedPoint, best: JudgedPoint, hard: Sequence[str]) -> bool:
-    """Whether it scores clearly lower in all or in a hard criterion, and in none clearly higher."""
-    gaps = [best.criteria[name] - cheat.criteria.get(name, 0.0) for name in hard
-            if name in best.criteria]  # fmt: skip
-    if min(gaps, default=0.0) <= -CLEAR or (best.task or 0.0) < (cheat.task or 0.0):
-        return False
-    return max(best.score - cheat.score, *gaps) >= MARGIN
 
 
 # --- playing, judging and paying ------------------------------------------------------------------

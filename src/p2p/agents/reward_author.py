@@ -157,7 +157,7 @@ class RewardAuthor(CodeAuthor):
             earned = pay_cheats(self.code, self.config, asked, unsafe_local=self.unsafe_local)
         except RewardFailed:  # the check before it says what is wrong with a reward
             return ()
-        return paid_cheats(asked, judged, earned, self.intent.criteria)
+        return paid_cheats(asked, judged, earned)
 
     def rank(self) -> tuple[str, ...]:
         """Compare what it pays with what the criteria say."""
