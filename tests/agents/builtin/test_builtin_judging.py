@@ -121,7 +121,8 @@ def test_one_that_drags_a_leg_does_not_walk() -> None:
     steps = "steps_with_both_legs_in_turn"
     assert reply["criteria"][steps]["value"] == 15
     assert dragged["criteria"][steps]["value"] == 0
-    assert limps < 0.8 < walks
+    assert dragged["criteria"][steps]["score"] == 0
+    assert limps < walks - 0.15
     assert "asymmetric" in dragged["failure_tags"]
 
 
@@ -167,11 +168,12 @@ def test_a_raised_limb_is_one_that_is_higher_than_usual() -> None:
     names = [body.name for body in get_env_spec("Humanoid-v5").bodies]
     up = episode("Humanoid-v5", 1000)
     up["body_com"][:, names.index("left_lower_arm"), 2] += 0.5
-    raised, hanging = (
-        judged("raise the left arm", "Humanoid-v5", columns)[0]
+    (raised, _), (hanging, down) = (
+        judged("raise the left arm", "Humanoid-v5", columns)
         for columns in (up, episode("Humanoid-v5", 1000))
     )
-    assert raised > hanging + 0.3
+    assert raised > hanging + 0.25
+    assert down["criteria"]["raises_the_left_arm"]["score"] < 0.1
     now_and_then = episode("Humanoid-v5", 1000)
     now_and_then["body_com"][:400, names.index("left_lower_arm"), 2] += 2.0
     _, reply = judged("raise the left arm", "Humanoid-v5", now_and_then)
@@ -209,7 +211,7 @@ def test_falls_that_are_forbidden_are_counted() -> None:
 def test_a_foot_that_must_not_touch_the_ground_is_counted() -> None:
     prompt = "walk forward without the left foot touching the ground"
     criteria = write_criteria(IntentRequest(prompt=prompt, env_id="Walker2d-v5")).criteria
-    [never] = [each for each in criteria if each.event]
+    [never] = [each for each in criteria if each.event and each.category == "task"]
     assert (never.category, never.target) == ("task", "never")
     assert never.event == "the left foot touched the ground"
     steps = episode("Walker2d-v5", 1000)

@@ -303,6 +303,7 @@ def paid_for_turning(prompt: str, rates: list[float]) -> list[float]:
     obs[:, 0], obs[:, 1], obs[:, 18] = 0.5, 1.0, rates
     still = np.zeros(len(rates))
     info = {"x_velocity": still, "y_velocity": still, "distance_from_origin": still}
+    info["ground_contact"] = np.zeros((len(rates), 14))
     total, _ = names["reward_fn"](obs, np.zeros((len(rates), 8)), obs, info)
     return [float(one) for one in total]
 
@@ -552,7 +553,8 @@ def test_legs_that_swing_without_passing_each_other_earn_nothing() -> None:
         reward = names["Sequence"]()
         obs, action = np.zeros((1000, 17)), np.zeros(6)
         obs[:, 5], obs[:, 14] = lead, np.gradient(lead, seconds)
-        infos = ({"_episode_start": t == 0, "x_velocity": 0.0} for t in range(1000))
+        feet = {"x_velocity": 0.0, "ground_contact": np.zeros(8)}
+        infos = ({"_episode_start": t == 0, **feet} for t in range(1000))
         steps = (reward.compute(o, action, o, info) for o, info in zip(obs, infos, strict=True))
         return sum(float(terms["stride"]) for _, terms in steps)
 
@@ -589,6 +591,7 @@ def test_legs_earn_by_swinging_in_turn_up_to_a_usual_rate_and_by_nothing_else() 
             seen = np.zeros(17)
             seen[5] = angle  # of the left thigh; the right one stays
             info = {"x_velocity": 0.0, "_episode_start": np.asarray(step == 0)}
+            info["ground_contact"] = np.zeros(8)
             total += float(reward(np.zeros(17), np.zeros(6), seen, info)[1]["stride"])
         return total / len(lead) / weight
 

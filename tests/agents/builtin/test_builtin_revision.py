@@ -84,7 +84,7 @@ FELL = ("early_end", "fell")
 SITUATIONS: dict[str, tuple[Any, ...]] = {
     "nearly met": ({"goes_forward": 0.6}, {"still_improving": True}, "train_longer",
                    {"total_timesteps"}, {"forward_speed"}, set()),
-    "it falls": ({"does_not_end_early": 0.2}, {"failure_tags": FELL}, "stay_up",
+    "it falls": ({"does_not_fall": 0.2}, {"failure_tags": FELL}, "stay_up",
                  {"gamma"}, {"alive", "tilt"}, set()),
     "a rare fall is not what is fixed first": (
         {"goes_up_and_down": 0.2}, {"failure_tags": FELL}, "style", set(), {"bounce"}, set()),
@@ -118,7 +118,7 @@ def test_what_went_wrong_decides_what_is_changed(situation) -> None:
 def test_sac_continues_what_still_rises_with_the_very_same_reward() -> None:
     sac = {**TUNABLE, "replay_batch_size": 256}
     fields = {"failure_tags": FELL, "still_improving": True, "hyperparameters": sac}
-    proposal = revise(request({"does_not_end_early": 0.2}, **fields))
+    proposal = revise(request({"does_not_fall": 0.2}, **fields))
     assert (proposal.rule, proposal.warm_start) == ("train_longer", True)
     assert proposal.reward_code == CODE
     assert proposal.hp_changes == {"total_timesteps": 2 * TUNABLE["total_timesteps"]}

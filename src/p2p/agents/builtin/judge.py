@@ -143,6 +143,7 @@ def judge_fn(trajectory, summary):
         earned = 0.0 if value is None else credit(value, better, threshold, zero)
         reached = stat == "final" and tag == "not_reached" and earned >= 1.0
         timed = stat in ("mean", "final") or (stat == "miss" and not low)
+        timed = timed or (stat == "events" and better == "at_most")
         score = earned * done if timed and not reached else earned
         evidence = "not seen: the episode ended before" if value is None else (
             "%s %.3g, wanted %s %.3g" % (stat, value, better.replace("_", " "), threshold))

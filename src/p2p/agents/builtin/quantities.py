@@ -356,7 +356,8 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
         if model.free:
             rate, sign = _state(model, "qvel", model.free.qvel_address + 3 + axis), 1.0
             if axis == 2:  # about the vertical of the world, which is not that of one that leans
-                rate = Code(rate.reward, "{yaw_rate}")
+                turning = _yaw_rate(model)
+                rate = Code(turning.reward or rate.reward, turning.judge)
         elif hinge is None:
             continue
         elif flips:
@@ -370,6 +371,16 @@ def _rotation(model: Morphology) -> Iterator[Quantity]:
             yield Quantity(key, words, "rad/s", _signed(way, rate), symbol, episode_only=flips,
                            headroom=1.6 if on_legs else _STROKES,
                            enough=_TURNING_ENOUGH if axis == 2 and on_legs else None)  # fmt: skip
+
+
+def _yaw_rate(model: Morphology) -> Code:
+    """The rate about the world's vertical; for a reward, where the policy observes how it leans."""
+    assert model.free is not None
+    first = model.free.qvel_address + 3
+    rates = [_state(model, "qvel", first + axis) for axis in range(3)]
+    heights = (f"({height})" for height in _VERTICAL)
+    form = " + ".join(f"{height} * {{{4 + axis}}}" for axis, height in enumerate(heights))
+    return _formula(f"({form})", *_orientation(model), *rates)
 
 
 def _angle_per_step(model: Morphology, address: int) -> Code:

@@ -439,10 +439,6 @@ def _heading(robot: Robot, field: Field) -> Array:
     return heading
 
 
-def _yaw_rate(robot: Robot, field: Field) -> Array:
-    return field("cvel")[..., robot.root, 2]
-
-
 def _energy(robot: Robot, field: Field) -> Array:
     forces = field("actuator_force")
     xp = _namespace(forces)
@@ -501,9 +497,6 @@ QUANTITIES: Mapping[str, NamedQuantity] = {
     "heading": NamedQuantity(
         "rad", (), "where the root's own x axis points, counterclockwise from +x",
         ("xmat",), _heading, lambda robot: robot.turns),
-    "yaw_rate": NamedQuantity(
-        "rad/s", (), "how fast the root turns about the vertical, counterclockwise from above",
-        ("cvel",), _yaw_rate, lambda robot: robot.turns),
     "energy": NamedQuantity(
         "J", (), "work of the actuators in this step, braking counted as work",
         ("actuator_force", "actuator_velocity"), _energy),

@@ -1,0 +1,83 @@
+"""What goes without saying: asked of every motion that does not contradict it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from p2p.agents.builtin.criteria import write_criteria
+from p2p.agents.builtin.implied import implied_criteria
+from p2p.agents.builtin.quantities import quantities_of
+from p2p.agents.requests import IntentRequest
+from p2p.contracts import Criterion
+from p2p.training.env_spec import get_env_spec
+
+UP = {"Stays upright", "Does not tip over", "Does not sink down"}
+FEET = "Only what carries it touches the ground"
+
+
+def hard_criteria(prompt: str, env_id: str) -> dict[str, Criterion]:
+    proposal = write_criteria(IntentRequest(prompt=prompt, env_id=env_id))
+    return {each.title: each for each in proposal.criteria if each.hard}
+
+
+@pytest.mark.parametrize(
+    "env_id", ["Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5"]
+)
+def test_a_robot_on_legs_is_to_stay_on_them(env_id: str) -> None:
+    assert {*UP, FEET} <= set(hard_criteria("go forward", env_id))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "env_id", "unasked"),
+    [
+        ("lie down", "HalfCheetah-v5", {*UP, FEET}),
+        ("do a backflip", "HalfCheetah-v5", {*UP, FEET}),
+        ("crawl forward", "Ant-v5", {"Does not sink down", FEET}),
+        ("get up", "HumanoidStandup-v5", {*UP, FEET}),
+        ("swim forward", "Swimmer-v5", {*UP, FEET}),
+    ],
+)
+def test_what_the_prompt_contradicts_is_not_asked(
+    prompt: str, env_id: str, unasked: set[str]
+) -> None:
+    assert unasked.isdisjoint(hard_criteria(prompt, env_id))
+
+
+def test_effort_that_nobody_asked_for_is_soft_with_a_reason() -> None:
+    proposal = write_criteria(IntentRequest(prompt="run forward", env_id="HalfCheetah-v5"))
+    [effort] = [each for each in proposal.criteria if each.category == "efficiency"]
+    assert not effort.hard
+    assert effort.soft_reason
+
+
+def test_models_are_given_the_same_criteria_as_builtin_adds() -> None:
+    given = implied_criteria("Ant-v5", "walk forward")
+    added = write_criteria(IntentRequest(prompt="walk forward", env_id="Ant-v5")).criteria
+    assert set(given) <= set(added)
+
+
+def test_parts_that_do_not_carry_it_are_counted_on_the_ground() -> None:
+    spec = get_env_spec("Humanoid-v5")
+    names = [body.name for body in spec.bodies]
+    contact = np.zeros((3, len(names)))
+    for foot in spec.feet:
+        contact[:, foot.body] = 1
+    contact[1, names.index("torso")] = contact[2, names.index("torso")] = 1
+    contact[2, names.index("left_lower_arm")] = 1
+    code = quantities_of("Humanoid-v5")["other_contacts"].judge_code({"ground_contact"})
+    counted = eval(str(code), {"np": np, "trajectory": {"ground_contact": contact}})  # noqa: S307
+    assert counted.tolist() == [0, 1, 2]
+
+
+def test_turning_is_about_the_vertical_of_the_world() -> None:
+    """Of an ant on its side, which turns about its own y axis, and of one that is upright."""
+    spec = get_env_spec("Ant-v5")
+    qpos, qvel = np.zeros((2, 15)), np.zeros((2, 14))
+    qpos[:, 3] = 1.0
+    qpos[0, 3:7] = np.cos(np.pi / 4), np.sin(np.pi / 4), 0.0, 0.0  # its y axis points up
+    qvel[0, 4], qvel[1, 5] = 0.7, 0.7
+    code = quantities_of(spec.env_id)["turn_left_rate"].judge_code({"qpos", "qvel"})
+    columns = {"qpos": qpos, "qvel": qvel}
+    rates = eval(str(code), {"np": np, "trajectory": columns})  # noqa: S307
+    np.testing.assert_allclose(rates, 0.7)
