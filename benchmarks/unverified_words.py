@@ -1,17 +1,18 @@
-"""How often words of a prompt stay unchecked: 60 paraphrases, read by the built-in author.
+"""How often words of a prompt stay unchecked, as the built-in author reads it.
 
-python benchmarks/unverified_words.py [--part first|second] [--write]
+python benchmarks/unverified_words.py [--write]
 
-The paraphrases were written before the words of the lexicon were revised, first with the first 30
-in view, then with all: the figures say what is left of them, not how others are read. Nothing is
-trained: a prompt with a word that no
-criterion measures cannot end `passed`, whatever a policy does.
+Two sets of 60 paraphrases: one that was in view while the words were revised, and one whose authors
+had not seen the words, and whose readings are counted but not listed, so that nobody works on them.
+Nothing is trained: a prompt with a word that no criterion measures cannot end `passed`, whatever a
+policy does.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+from pathlib import Path
 from typing import NamedTuple
 
 from common import RESULTS, described, machine, table, write
@@ -19,8 +20,8 @@ from common import RESULTS, described, machine, table, write
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.requests import IntentRequest
 
-PROMPTS = RESULTS.parent / "paraphrases_60.csv"
-HALF = 30
+WORKED_ON = RESULTS.parent / "paraphrases_60.csv"
+HELD_OUT = RESULTS.parent / "paraphrases_held_out.csv"
 
 
 class Reading(NamedTuple):
@@ -31,9 +32,9 @@ class Reading(NamedTuple):
     refusal: str
 
 
-def read_prompts() -> list[Reading]:
+def read_prompts(path: Path) -> list[Reading]:
     readings = []
-    with PROMPTS.open(newline="") as file:
+    with path.open(newline="") as file:
         for row in csv.DictReader(file):
             proposal = write_criteria(IntentRequest(prompt=row["prompt"], env_id=row["env_id"]))
             unchecked = () if proposal.refusal else proposal.unused_words
@@ -54,33 +55,25 @@ def count_outcomes(name: str, readings: list[Reading]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--part", choices=("first", "second", "all"), default="all")
     parser.add_argument("--write", action="store_true", help="keep the table in results/")
     args = parser.parse_args()
     before = machine()
-    readings = read_prompts()
-    parts = {"first": readings[:HALF], "second": readings[HALF:], "all": readings}
-    chosen = parts[args.part]
-    titles = {"first": "first half", "second": "second half", "all": "all"}
-    counts = [
-        count_outcomes(titles[key], parts[key])
-        for key in titles
-        if chosen == readings or key == args.part
-    ]
+    readings, held_out = read_prompts(WORKED_ON), read_prompts(HELD_OUT)
+    counts = [count_outcomes("worked on", readings), count_outcomes("held out", held_out)]
     rows = [
         [reading.env_id, reading.prompt, str(reading.criteria), ", ".join(reading.unchecked) or "-",
          reading.refusal.partition(". ")[0] or "-"]
-        for reading in chosen
+        for reading in readings
     ]  # fmt: skip
     text = "\n".join(
         [
             "# Words that stay unchecked",
             "",
             (
-                "60 paraphrases of motions, written before the words were revised, as the built-in "
-                "author reads them. A prompt with a word that no criterion measures ends "
-                "`unverified` at best. Nothing is trained here. The words were revised with all of "
-                "them in view: other prompts may fare worse."
+                "Two sets of 60 paraphrases of motions, as the built-in author reads them. A prompt"
+                " with a word that no criterion measures ends `unverified` at best. Nothing is "
+                "trained here. The words were revised with the first set in view; who wrote the "
+                "second had not seen them, and its readings are not listed."
             ),
             "",
             *described(before, machine()),

@@ -297,7 +297,7 @@ ASKED_FOR: Mapping[str, str] = {
 _SEVERAL = r"\b(then|after|circle|around|turn|spin|return|come back|and back|spot|place|zigzag)"
 _STAYING = r"\b(stand|still|stay|spot|in place|do not move|balanc)"
 _GOING = (
-    r"\b(walk|run|sprint|go|move|trot|gallop|hop|swim|glide|jog|march|stroll|step|creep|crawl|dash|"
+    r"\b(walk|run|sprint|go\b|goes|going|move|trot|gallop|hop|swim|glide|jog|march|stroll|step|creep|crawl|dash|"
     r"canter|pace|amble|bound|skip|tiptoe|advance|travel|shuffle|sneak|stride)"
 )
 _DIRECTIONS: Mapping[str, tuple[float, float]] = {
