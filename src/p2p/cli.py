@@ -72,7 +72,6 @@ def options(
     ] = False,
 ) -> None:
     """Prompt2Policy: a prompt in, a trained, judged and watchable policy out.
-
     Every command has --help with examples, and --json.
 
     [bold]Examples[/]
