@@ -73,9 +73,7 @@ def options(
 ) -> None:
     """Prompt2Policy: a prompt in, a trained, judged and watchable policy out.
 
-    Every command has --help with examples, and --json.
-
-    [bold]Examples[/]
+    [bold]Examples[/] (every command has more with --help, and --json)
 
       p2p run "run forward fast"         from a prompt
       p2p train halfcheetah_run_forward  from a reward file, or a built-in one

@@ -21,4 +21,11 @@ def played_by_builtin(received: Received) -> Reply:
         answer = answer_request(requests_in(received.user_texts))
     except InferenceError as error:
         return Failure(400, str(error))
-    return Answer(answer.model_dump(mode="json"))
+    value = answer.model_dump(mode="json")
+    role, request = received.block
+    if role == "intent_elicitor" and value["criteria"]:
+        # What goes without saying and what was asked for already says: "never drops the pole".
+        given = {criterion["id"] for criterion in value["criteria"]}
+        said = [each["id"] for each in request.get("usual", []) if each["id"] not in given]
+        value["assumptions"] = [f"{name}: what was asked for says it already" for name in said]
+    return Answer(value)

@@ -46,8 +46,9 @@ SESSION: dict[str, Any] = {
 
 
 def judgment(score: float, **others: Any) -> dict[str, Any]:
-    words = {"diagnosis": "it stands", "failure_tags": ["no_motion"], "evidence": ["a"]}
-    return {"intent_score": score, "passed": score >= 0.7, **words, **others}
+    passed = score >= 0.7
+    words = {"diagnosis": "it stands", "failure_tags": [] if passed else ["no_motion"]}
+    return {"intent_score": score, "passed": passed, **words, "evidence": ["a"], **others}
 
 
 def write(path: Path, value: Any) -> None:
@@ -139,6 +140,16 @@ def test_a_session_shows_its_scores(runs: Path) -> None:
     assert second.runs[0].judgment.intent_score == 0.8
     spec = IterationRecord(second.runs[0].record.path).read_reward_spec()
     assert spec.terms == {"v": "x"}
+
+
+def test_a_pass_with_a_failure_tag_is_shown_as_none(runs: Path) -> None:
+    (folder,) = runs.iterdir()
+    path = folder / "loop_history.json"
+    path.write_text(path.read_text().replace('"failure_tags": []', '"failure_tags": ["fell"]'))
+    view = SessionView(SessionRecord(folder))
+    assert view.iterations[2].judgment is not None
+    assert not view.iterations[2].judgment.passed
+    assert (view.status, view.best_score) == ("max_iterations", 0.85)
 
 
 def test_a_step_of_thousands_of_digits_is_no_step(runs: Path) -> None:

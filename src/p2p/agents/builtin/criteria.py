@@ -9,7 +9,7 @@ from p2p.agents.builtin.apply import apply_goal
 from p2p.agents.builtin.builder import CriteriaBuilder
 from p2p.agents.builtin.goals import RISING, Parsed
 from p2p.agents.builtin.grammar import STYLES, parse
-from p2p.agents.builtin.implied import TUMBLING, add_implied
+from p2p.agents.builtin.implied import TUMBLING, add_fillers, add_implied
 from p2p.agents.builtin.manners import unmeasured_manners
 from p2p.agents.builtin.measures import WHOLE, Window
 from p2p.agents.builtin.morphology import Morphology, morphology_of
@@ -123,6 +123,7 @@ def build_criteria(parsed: Parsed, model: Morphology) -> CriteriaBuilder:
         builder.criteria[0] = builder.criteria[0].model_copy(update=update)
     if builder.has_task:
         add_implied(builder, {goal.motion for goal in parsed.goals if not goal.negated})
+        add_fillers(builder)
     return builder
 
 

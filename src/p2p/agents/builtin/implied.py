@@ -47,7 +47,6 @@ _FILLERS = tuple(
         Row("Seldom jerks", "share", "action_change", 0.8, high=0.6),
     )
 )
-"""For environments of which little else can be said."""
 
 
 def implied_criteria(env_id: str, prompt: str) -> tuple[Criterion, ...]:
@@ -93,6 +92,10 @@ def add_implied(builder: CriteriaBuilder, motions: set[str]) -> None:
         Limit("Does not shake", "mean", "action_change", shaking, "dynamics", 0.1,
               soft_reason=UNASKED),
     )  # fmt: skip
+
+
+def add_fillers(builder: CriteriaBuilder) -> None:
+    """Add what can be said of an environment of which little else can."""
     for row in _FILLERS:
         if len(builder.criteria) < LEAST:
             builder.add(row)
