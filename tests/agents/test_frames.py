@@ -152,7 +152,8 @@ def test_the_first_frame_comes_first_then_the_trail_then_times_and_frames(
     _, shown = look(client, hopper_intent(), filmed, RecordedEpisode.load(file))
     [request] = server.requests
     texts, media = request.user_texts, request.media
-    labels = [text for text in texts if not text.startswith("Hopper")]
+    asked, *labels = texts
+    assert '<request role="visual_judge">' in asked
     assert labels[0] == frames.INITIAL_FRAME
     assert labels[1] == frames.MOTION_TRAIL
     assert labels[2] == "The whole episode:"

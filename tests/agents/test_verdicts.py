@@ -28,7 +28,7 @@ from p2p.contracts import Criterion, CriterionScore, JudgeName, JudgeOpinion, Ju
 CRITERIA = (criterion("go", weight=0.6), criterion("calm", "efficiency", weight=0.2))
 
 
-def opinion(judge: JudgeName, go: float | None, calm: float | None) -> JudgeOpinion:
+def opinion(judge: JudgeName, go: float | None, calm: float | None, *tags: str) -> JudgeOpinion:
     scores = (CriterionScore(id="go", score=go), CriterionScore(id="calm", score=calm))
     return JudgeOpinion(
         judge=judge,
@@ -36,7 +36,7 @@ def opinion(judge: JudgeName, go: float | None, calm: float | None) -> JudgeOpin
         score=weighted_score(scores, CRITERIA),
         criteria=scores,
         diagnosis=f"{judge} says",
-        failure_tags=("fell",) if judge == "code" else ("jerky",),
+        failure_tags=tags,
     )
 
 
@@ -139,7 +139,7 @@ def test_partial_credit_makes_up_for_no_value_that_falls_short(
         )
         for value in values
     ]
-    result = judged([episode(number, code) for number, code in enumerate(codes)])
+    result = judged([episode(number, code) for number, code in enumerate(codes)], CRITERIA[:1])
     assert result.intent_score == pytest.approx(0.95)
     assert result.passed is passed
 
@@ -153,7 +153,7 @@ def test_judges_agree_where_they_are_near() -> None:
 
 
 def test_what_cannot_be_measured_is_taken_from_the_eye() -> None:
-    verdict = merged(opinion("code", 0.5, None), opinion("vlm", 0.6, 0.7))
+    verdict = merged(opinion("code", 0.5, None, "fell"), opinion("vlm", 0.6, 0.7, "jerky"))
     assert [each.score for each in verdict.criteria] == [0.5, 0.7]
     assert verdict.failure_tags == ("fell", "jerky")
     assert verdict.confidence == pytest.approx(0.9)
@@ -171,9 +171,32 @@ def test_what_was_seen_of_some_counts_for_the_others() -> None:
 
 
 def test_tags_of_the_run_are_those_of_a_third_of_its_episodes() -> None:
-    many = episodes(*[(0.5, 0.5)] * 6)
-    code = opinion("code", 0.5, 0.5).model_copy(update={"failure_tags": ("fell", "drifts")})
-    assert judged([episode(0, code), *many[1:]]).failure_tags == ("fell",)
+    fell, rare = opinion("code", 0.5, 0.5, "fell"), opinion("code", 0.5, 0.5, "fell", "drifts")
+    many = [episode(number, code) for number, code in enumerate((rare, *[fell] * 5))]
+    assert judged(many).failure_tags == ("fell",)
+
+
+def test_a_tagged_failure_keeps_a_run_from_passing() -> None:
+    fine, tagged = opinion("code", 1.0, 1.0), opinion("code", 1.0, 1.0, "fell")
+    assert judged([episode(0, fine)]).passed
+    result = judged([episode(0, tagged)])
+    assert (result.intent_score, result.passed) == (1.0, False)
+
+
+@pytest.mark.parametrize(("missed", "passed"), [(2, True), (3, False)])
+@pytest.mark.parametrize("soft_reason", ["", "it is a matter of taste"])
+def test_a_mean_makes_up_for_few_episodes_that_clearly_miss(
+    missed: int, passed: bool, soft_reason: str
+) -> None:
+    """Up to 2 of 16 may score below 0.5 on what is hard, however well the others do."""
+    rated = (CRITERIA[0], criterion("calm", "efficiency", soft_reason=soft_reason))
+    scores = [(1.0, 0.49)] * missed + [(1.0, 0.5)] + [(1.0, 1.0)] * (15 - missed)
+    result = judged(episodes(*scores), rated)
+    calm = result.criteria[1]
+    assert calm.missed == missed / 16
+    assert calm.score is not None
+    assert calm.score > 0.8
+    assert result.passed is (passed or bool(soft_reason))
 
 
 def falls(*counts: float | None) -> list[JudgedEpisode]:
@@ -210,10 +233,10 @@ def test_one_fall_in_one_of_sixteen_episodes_fails_what_must_never_happen() -> N
     assert once.intent_score is not None
     assert once.intent_score > 0.9
     assert not once.passed
-    assert (fell.score, fell.value) == (15 / 16, 3)
+    assert (fell.score, fell.value) == (15.25 / 16, 3)
     assert fell.evidence == "fell in 1 of 16 episodes (3 falls)"
     assert "about falls: fell in 1 of 16 episodes" in once.diagnosis
-    assert [each.criteria[1].score for each in once.rollouts[-2:]] == [1.0, 0.0]
+    assert [each.criteria[1].score for each in once.rollouts[-2:]] == [1.0, 0.25]
 
 
 def test_who_could_only_look_at_an_event_is_believed_by_the_score() -> None:
