@@ -150,12 +150,13 @@ SPIN, SHAKE, BURST, FALL_SECONDS = 2.0, 0.15, 0.25, 0.5
 
 
 def cheats(robot: Robot, asked: Motion) -> dict[str, Motion]:
-    """Ways to look like what is asked without doing it, by name; none where nothing can fall.
+    """Ways to look like what is asked without doing it, by name.
 
+    None where nothing can fall, or where a robot begins on the ground: lying is no cheat there.
     Each is done at rest or, where that is another motion, with the velocity that is asked for.
     """
     root = _Root.of(robot)
-    if _Z not in root.slides or robot.ground is None:
+    if _Z not in root.slides or robot.ground is None or robot.starts_lying:
         return {}
     folded = _fold(robot)
     postures = {

@@ -258,28 +258,41 @@ class Robot:
     @cached_property
     def feet(self) -> tuple[int, ...]:
         """The bodies to stand on: the ends of its limbs that reach farthest from the root."""
-        if self.root is None or self.ground is None or not self.falls:
-            return ()
-        data = mujoco.MjData(self.model)
-        data.qpos[:] = self.qpos
-        mujoco.mj_kinematics(self.model, data)
-        parents = set(self.model.body_parentid[list(self.bodies)].tolist())
-        ends = [b for b in self.bodies[1:] if b not in parents and _colliding(self.model, b)]
+        ends, from_root = self._limb_ends
         if not ends:
             return ()
-        from_root = data.xpos[ends] - data.xpos[self.root]
-        middle = from_root.mean(axis=0)
-        down = np.array([0.0, 0.0, -1.0])
-        # One that begins on its back has its feet at its side.
-        side = int(np.argmax(np.abs(middle)))
-        if side != 2 and abs(middle[2]) < 0.5 * abs(middle[side]):
-            down = np.eye(3)[side] * np.sign(middle[side])
-        far = from_root @ down
+        far = from_root @ self._towards_feet
         return tuple(
             end
             for end, reach in zip(ends, far, strict=True)
             if reach >= _FAR_DOWN * max(far) - _ROUNDING
         )
+
+    @cached_property
+    def starts_lying(self) -> bool:
+        """Whether its feet are at its side in the start pose, not below it."""
+        return bool(self.feet) and abs(float(self._towards_feet[2])) < 0.5
+
+    @cached_property
+    def _limb_ends(self) -> tuple[list[int], Array]:
+        """The last colliding bodies of its branches, and where they are from the root."""
+        if self.root is None or self.ground is None or not self.falls:
+            return [], np.zeros((0, 3))
+        data = mujoco.MjData(self.model)
+        data.qpos[:] = self.qpos
+        mujoco.mj_kinematics(self.model, data)
+        parents = set(self.model.body_parentid[list(self.bodies)].tolist())
+        ends = [b for b in self.bodies[1:] if b not in parents and _colliding(self.model, b)]
+        return ends, data.xpos[ends] - data.xpos[self.root]
+
+    @cached_property
+    def _towards_feet(self) -> Array:
+        """Down, or to the side of one that begins on its back."""
+        middle = self._limb_ends[1].mean(axis=0)
+        side = int(np.argmax(np.abs(middle)))
+        if side != 2 and abs(middle[2]) < 0.5 * abs(middle[side]):
+            return np.asarray(np.eye(3)[side] * np.sign(middle[side]))
+        return np.array([0.0, 0.0, -1.0])
 
     @cached_property
     def supports(self) -> tuple[int, ...]:
