@@ -46,7 +46,13 @@ def seen(env_id: str, prompt: str, *, horizon: int = STEPS, **columns: Any) -> t
 def test_attacks_pay_for_criteria_and_nothing_else() -> None:
     asked = intent("HalfCheetah-v5", "run forward")
     attacks, unpaid = plan_attacks(asked, TrainConfig(env_id="HalfCheetah-v5"))
-    assert not unpaid
+    # Only the judge measures these: no term of a reward pays for them.
+    assert unpaid == (
+        "Does not tip over",
+        "Does not sink into the ground",
+        "Does not tremble",
+        "Does not live off its joint stops",
+    )
     ids = {criterion.id for criterion in asked.criteria}
     for attack in attacks:
         recipe = read_recipe(attack.reward_code)

@@ -377,7 +377,7 @@ def test_a_session_is_shown_listed_and_looked_back_at(p2p: Cli, a_run: SessionRe
     assert shown.status == 0
     assert "max_iterations (no pass within 1 iteration)" in shown.out
     assert f"more    p2p resume {a_run.session_id} --iterations 2\n" in shown.out
-    assert all(criterion.title in shown.out for criterion in intent_of(a_run).criteria)
+    assert all(criterion.demand in shown.out for criterion in intent_of(a_run).criteria)
     assert "iteration 1: " in shown.out
     (row,) = p2p("sessions", "--json").json
     assert (row["session_id"], row["status"]) == (a_run.session_id, "max_iterations")

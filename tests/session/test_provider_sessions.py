@@ -132,18 +132,18 @@ def test_a_model_that_looks_sees_real_pictures_and_disagreement_is_settled(
 ) -> None:
     import numpy as np
 
-    server = provided.serve(provider, sees(0.0))
+    server = provided.serve(provider, sees(1.0))
     model = server.model(provider)
     session = provided.new("session_v", model, vlm_model=model, max_iterations=1)
     result = provided.run(session)
     assert result.status == "max_iterations"
     looks = [received for received in server.requests if received.block[0] == "visual_judge"]
-    assert len(looks) >= 3
+    assert len(looks) == 1  # code found it missed in every episode, and that is upheld
     for look in looks:
         shown = pictures(look)
         assert len(shown) >= 2
         assert all(np.asarray(picture).std() > 5 for picture in shown)  # nothing black or blank
-    assert "synthesiser" in roles(server)  # the code judge says more than zero
+    assert "synthesiser" in roles(server)  # the code judge says less than one
     judgment = session.iteration(1).read_judgment()
     assert judgment is not None
     assert judgment.unavailable == {}
