@@ -50,7 +50,7 @@ def elicit(
     pictures: bool = False,
     unsafe_local: bool = False,
 ) -> Intent:
-    """What the prompt means in this environment, as 5 to 10 criteria.
+    """What the prompt means in this environment, as 5 to 20 criteria.
 
     `usual`: what goes without saying for this robot, for a model to take over. `pictures`: whether
     a judge will look, so that a criterion may be left to it. `unsafe_local` is for environments of
