@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -26,6 +24,7 @@ from p2p.commands.serve import serve
 from p2p.commands.sessions import analyze, sessions, show
 from p2p.commands.steering import steer, stop
 from p2p.commands.train import train
+from p2p.utils.subprocess_utils import interrupt_on_sigterm
 
 app = typer.Typer(
     name="p2p",
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit status: 0 done, 1 it failed, 2 bad arguments or files, 130 interrupted.
     """
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         app(args=typed, prog_name="p2p")
     except Exception as error:
@@ -98,11 +97,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_json({"error": str(told), "detail": told.detail})
         complain(told)
         sys.exit(told.status)
-
-
-def _interrupt(number: int, _: FrameType | None) -> None:
-    """To be terminated is to be interrupted: children end, temporary files go."""
-    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 if __name__ == "__main__":

@@ -255,6 +255,11 @@ def test_a_run_s_output_is_read_from_where_one_left_off(client: TestClient, runs
     assert (more["text"], more["next_offset"]) == ("", 300_012)
     begin = client.get(there, params={"attempt": 1, "offset": 0}).json()
     assert begin["text"].startswith("first\n")
+    (logs / f"{name}_case0.1.txt").write_bytes("é".encode()[:1])
+    cut = client.get(there, params={"attempt": 1, "offset": 0}).json()
+    assert (cut["text"], cut["next_offset"]) == ("", 0)
+    (logs / f"{name}_case0.1.txt").write_bytes("é".encode())
+    assert client.get(there, params={"attempt": 1, "offset": 0}).json()["text"] == "é"
     assert client.get(f"/api/scheduler/jobs/other/runs/{name}_case0/log").status_code == 404
     assert client.get(f"/api/scheduler/jobs/{name}/runs/other/log").status_code == 404
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from p2p.inference.providers import BUILTIN, PROVIDERS, choose_model, make_model, split_model
+from p2p.inference.providers import (
+    BUILTIN,
+    PROVIDERS,
+    choose_model,
+    environment_variables,
+    make_model,
+    split_model,
+)
 from p2p.inference.question import AuthenticationFailed, RequestRejected
 from p2p.settings import get_settings
 
@@ -85,6 +92,20 @@ def test_every_provider_makes_a_model_of_that_name(monkeypatch, provider):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     get_settings.cache_clear()
     assert make_model(f"{provider}:some/model").model_name == "some/model"
+
+
+def test_a_job_gets_the_key_and_address_of_its_provider_only():
+    needed = {name: environment_variables(name) for name in PROVIDERS}
+    assert needed["google"] == ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
+    assert needed["vllm"] == ("VLLM_API_KEY", "VLLM_HOST", "VLLM_PORT")
+    assert needed["ollama"] == ("OLLAMA_API_KEY", "OLLAMA_URL")
+    assert needed[BUILTIN] == ()
+
+
+def test_an_address_from_the_settings_is_where_the_model_is_asked(monkeypatch):
+    monkeypatch.setenv("OLLAMA_URL", "http://localhost:7/")
+    get_settings.cache_clear()
+    assert make_model("ollama:x").base_url.rstrip("/") == "http://localhost:7/v1"
 
 
 def test_what_a_provider_says_of_a_name_is_passed_on(monkeypatch):

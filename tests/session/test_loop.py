@@ -435,6 +435,9 @@ def test_sac_continues_its_training_with_the_same_reward_and_settings(tmp_path: 
     first, second = (made.iteration(number).runs()[0] for number in (1, 2))
     steps = [row["global_step"] for row in second.parse_scalars()[0]]
     assert steps == [*range(384, 1025, 128)]
+    summary = second.read_summary()
+    assert summary is not None
+    assert summary.algorithm == "sac"
     assert not first.work_dir.exists()
     assert not second.work_dir.exists()
 

@@ -23,6 +23,7 @@ from p2p.api.schemas import (
 from p2p.benchmark.measuring import ground_truth
 from p2p.contracts import EvalResult, SessionAnalysis
 from p2p.files import read_model
+from p2p.records.folder import EVALUATION_VIDEO, is_session
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.loop_files import SteeringTaken, candidate_rows
 from p2p.records.session_view import IterationView, RunView, SessionView, training_left
@@ -40,14 +41,7 @@ if TYPE_CHECKING:
     from p2p.contracts import StatusLiteral, SteeringOrder
     from p2p.records.iteration_record import IterationRecord
 
-_VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
 _RUN = re.compile(r"(?P<config>.+)_seed_(?P<seed>\d+)")
-
-
-def is_session(folder: Path) -> bool:
-    """Whether a folder holds a session or plain training runs."""
-    named = ("session.json", "loop_history.json")
-    return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
 
 
 def read_row(session_id: str, folder: Path) -> SessionRow | None:
@@ -223,7 +217,7 @@ def video_at(session_id: str, path: str) -> Video | None:
 
 
 def _video(session_id: str, iteration_id: str, run_id: str, name: str) -> Video:
-    match = _VIDEO.fullmatch(name)
+    match = EVALUATION_VIDEO.fullmatch(name)
     base = f"/api/sessions/{session_id}/iterations/{iteration_id}/runs/{run_id}"
     return Video(
         run_id=run_id,

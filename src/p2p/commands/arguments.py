@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 
 from p2p.commands.console import UsageError, err, flag_names, refused, usage_errors
+from p2p.records.folder import is_session
 from p2p.session.options import Option
 
 if TYPE_CHECKING:
@@ -100,11 +101,6 @@ def session_names(folder: Path) -> list[str]:
         return []
     except OSError as error:
         raise UsageError(f"--runs-dir: {folder} cannot be read: {error.strerror}") from error
-
-
-def is_session(path: Path) -> bool:
-    named = ("session.json", "loop_history.json")
-    return any((path / name).is_file() for name in named) or any(path.glob("iter_*/"))
 
 
 def open_session(text: str, runs_dir: Path | None = None) -> SessionRecord:

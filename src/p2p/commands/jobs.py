@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from dataclasses import asdict
@@ -177,21 +178,23 @@ def logs(
 
     with open_store(runs_dir) as store:
         chosen = _one_run(store, find_job(store, job), run)
-        offset, text = 0, b""
+        offset, text = 0, ""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while True:
             now = store.run(chosen.run_id) or chosen
             data = read_output(store, now, attempt or now.attempt, offset)
             offset += len(data)
+            decoded = decoder.decode(data)
             if as_json:
-                text += data
+                text += decoded
             else:
-                sys.stdout.write(printable(data.decode("utf-8", "replace")))
+                sys.stdout.write(printable(decoded))
                 sys.stdout.flush()
             if not follow or now.state in ENDED or attempt is not None:
                 break
             time.sleep(0.5)
     if as_json:
-        print_json({"run_id": chosen.run_id, "log": text.decode("utf-8", "replace")})
+        print_json({"run_id": chosen.run_id, "log": text})
 
 
 def _one_run(store: Store, job: JobRow, name: str | None) -> RunRow:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from p2p.commands.arguments import ANY_SESSION, RunsDirOption, is_session, open_session
+from p2p.commands.arguments import ANY_SESSION, RunsDirOption, open_session
 from p2p.commands.console import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -24,6 +24,7 @@ from p2p.commands.console import (
     shown,
 )
 from p2p.commands.train import read_config
+from p2p.records.folder import is_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

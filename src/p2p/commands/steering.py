@@ -64,15 +64,10 @@ def _cancel_run(record: SessionRecord) -> bool:
     for runs_dir in record.path.parents[:2]:
         if (runs_dir / "scheduler" / "scheduler.sqlite").is_file():
             from p2p.commands.scheduler import open_store
-            from p2p.scheduler.service import ensure_scheduler
+            from p2p.scheduler.service import cancel_run_in
 
             with open_store(runs_dir) as store:
-                run = store.run_in(record.path.relative_to(runs_dir).as_posix())
-                if run is None:
-                    return False
-                store.cancel(run.job_id, [run.run_id])
-                ensure_scheduler(runs_dir)
-                return True
+                return cancel_run_in(store, runs_dir, record.path)
     return False
 
 

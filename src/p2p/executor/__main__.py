@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +21,7 @@ from p2p.records.upstream import train_fields
 from p2p.session.session_id import new_session_id
 from p2p.settings import get_settings
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
+from p2p.utils.subprocess_utils import interrupt_on_sigterm
 from unstable.utils.logging import print_plainly
 
 EXAMPLE = """examples:
@@ -120,10 +119,6 @@ def iteration_directory(runs_dir: Path | None, iteration_id: str) -> Path:
     return (base if inside else base / new_session_id()) / name
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
-
-
 def _print_progress(message: WorkerMessage) -> None:
     if isinstance(message, ScalarsReady):
         values = message.scalars.values
@@ -144,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         print_plainly(f"error: {error}")
         return 2
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         run_training(
             config,

@@ -41,7 +41,7 @@ from p2p.inference.ledger import (
     request_key,
     tokens_in,
 )
-from p2p.inference.providers import BUILTIN, PROVIDERS, on_this_machine, split_model
+from p2p.inference.providers import BUILTIN, PROVIDERS, address_of, on_this_machine, split_model
 from p2p.inference.question import (
     AuthenticationFailed,
     InferenceError,
@@ -49,7 +49,7 @@ from p2p.inference.question import (
     RateLimited,
     RequestRejected,
 )
-from p2p.settings import get_settings, redact
+from p2p.settings import redact
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -372,7 +372,7 @@ def _as_inference_error(error: ModelAPIError, model: str, failed: int) -> Infere
 def _not_found(model: str) -> str:
     """What a 404 means: at an address that a person has set, the address may be what is wrong."""
     provider, name = split_model(model)
-    address = PROVIDERS[provider].address(get_settings())
+    address = address_of(PROVIDERS[provider])
     if not address:
         return "no such model"
     other = f"; if it speaks chat completions only, write openai-compatible:{name}"

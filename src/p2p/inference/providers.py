@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from string import Formatter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -40,8 +41,8 @@ class Provider:
     """The most frames of a video that its models look at; 0: they take no videos."""
     optional_key: str = ""
     """The setting of a key that it may ask for."""
-    address: Callable[[Settings], str | None] = lambda _: None
-    """None: the library knows it."""
+    address: str = ""
+    """Made of settings, as a format string; the library knows it where one of them is not set."""
     sees: bool = False
     """Whether its models take pictures, as far as one can tell by their provider."""
     prefix: str = ""
@@ -51,30 +52,25 @@ class Provider:
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(
         "anthropic_api_key", "claude-sonnet-5-5", r"claude", "anthropic", sees=True,
-        address=lambda settings: settings.anthropic_base_url,
+        address="{anthropic_base_url}",
     ),
     "openai": Provider(
         "openai_api_key", "gpt-6.1-sol", r"gpt-(?!oss)|o[134]\b", "openai", sees=True,
-        address=lambda settings: settings.openai_base_url,
+        address="{openai_base_url}",
     ),
     "google": Provider(
         "gemini_api_key", "gemini-3.8-flash", r"gemini", "google", video_frames=200, sees=True,
-        address=lambda settings: settings.google_gemini_base_url,
+        address="{google_gemini_base_url}",
     ),
     "openrouter": Provider(
         "openrouter_api_key", price_list="openrouter",
-        address=lambda settings: settings.openrouter_base_url,
+        address="{openrouter_base_url}",
     ),
-    "openai-compatible": Provider(
-        optional_key="openai_api_key", address=lambda settings: settings.openai_base_url
-    ),
-    "ollama": Provider(
-        optional_key="ollama_api_key", local=True,
-        address=lambda settings: f"{settings.ollama_url.rstrip('/')}/v1",
-    ),
+    "openai-compatible": Provider(optional_key="openai_api_key", address="{openai_base_url}"),
+    "ollama": Provider(optional_key="ollama_api_key", local=True, address="{ollama_url}/v1"),
     "vllm": Provider(
         optional_key="vllm_api_key", local=True, prefix="vllm-", video_frames=32,
-        address=lambda settings: f"http://{settings.vllm_host}:{settings.vllm_port}/v1",
+        address="http://{vllm_host}:{vllm_port}/v1",
     ),
     BUILTIN: Provider(guess=r"builtin$", local=True),
 }  # fmt: skip
@@ -125,10 +121,25 @@ def split_model(name: str) -> tuple[str, str]:
     raise RequestRejected(f"nobody knows the model {name!r}: write PROVIDER:MODEL ({_choices()})")
 
 
+def address_of(kind: Provider) -> str | None:
+    """Where its models are asked; None: where the provider's library does."""
+    values = {field: getattr(get_settings(), field) for field in _address_fields(kind)}
+    if not values or any(value in (None, "") for value in values.values()):
+        return None
+    return kind.address.format(**{name: str(v).rstrip("/") for name, v in values.items()})
+
+
+def environment_variables(provider: str) -> tuple[str, ...]:
+    """Names of the environment variables that a process needs to ask the provider's models."""
+    kind = PROVIDERS[provider]
+    fields = (kind.key or kind.optional_key, *_address_fields(kind))
+    return tuple(field.upper() for field in fields if field)
+
+
 def on_this_machine(name: str) -> bool:
     """Whether the model is a server of one's own at a loopback address, which may be slow."""
     kind = PROVIDERS[split_model(name)[0]]
-    address = None if kind.key else kind.address(get_settings())
+    address = None if kind.key else address_of(kind)
     host = (urlsplit(address).hostname or "") if address else ""
     return host in ("localhost", "::1") or host.startswith("127.")
 
@@ -164,7 +175,7 @@ def _connection(provider: str, model: str) -> Connection[Any]:
 
     settings, kind = get_settings(), PROVIDERS[provider]
     key = _secret(settings, kind.key or kind.optional_key) or None
-    address = kind.address(settings)
+    address = address_of(kind)
     if provider == "openai-compatible":
         if not address:
             raise RequestRejected(
@@ -179,6 +190,10 @@ def _connection(provider: str, model: str) -> Connection[Any]:
         return openrouter
     make: Callable[..., Connection[Any]] = infer_provider_class(provider)
     return make(api_key=key, base_url=address)
+
+
+def _address_fields(kind: Provider) -> list[str]:
+    return [field for _, field, _, _ in Formatter().parse(kind.address) if field]
 
 
 def _secret(settings: Settings, field: str) -> str:

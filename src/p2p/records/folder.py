@@ -28,8 +28,17 @@ if TYPE_CHECKING:
 STALE_AFTER_S = 300.0
 """A running process that has given no sign for this long, and is not there, is gone."""
 
+EVALUATION_VIDEO = re.compile(r"eval_(\d+)_(\w+)\.mp4")
+"""Videos of a run's evaluations: the step, and which episode."""
+
 _WITH_A_PROCESS: frozenset[StatusLiteral] = frozenset({"running", "paused"})
 _logger = logging.getLogger(__name__)
+
+
+def is_session(folder: Path) -> bool:
+    """Whether a folder holds a session or plain training runs."""
+    named = ("session.json", "loop_history.json")
+    return any((folder / name).is_file() for name in named) or any(folder.glob("iter_*/"))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from p2p.records.statuses import EXIT_CODES, STATUS
 from p2p.scheduler.records import JobSpec, RunSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from p2p.config import LoopConfig, TrainConfig
     from p2p.records.iteration_record import SessionRecord
@@ -31,18 +31,6 @@ SESSION_DONE = tuple(
     if STATUS[status].outcome in ("passed", "unverified", "not_passed")
 )
 """A pass, or none within what it was given: either way there is a result."""
-
-VARIABLES: Mapping[str, tuple[str, ...]] = {
-    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "openai-compatible": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "google": ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
-    "openrouter": ("OPENROUTER_API_KEY", "OPENROUTER_BASE_URL"),
-    "ollama": ("OLLAMA_API_KEY", "OLLAMA_URL"),
-    "vllm": ("VLLM_API_KEY", "VLLM_HOST", "VLLM_PORT"),
-    "builtin": (),
-}
-"""What a session needs of the environment to ask a provider's models."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +94,10 @@ def session_run(
 
 def model_variables(loop: LoopConfig) -> tuple[str, ...]:
     """Names of the variables that the models of a session need."""
-    from p2p.inference.providers import choose_model, split_model
+    from p2p.inference.providers import choose_model, environment_variables, split_model
 
     models = [choose_model(loop.model), *([loop.vlm_model] if loop.vlm_model else [])]
-    names = [name for model in models for name in VARIABLES[split_model(model)[0]]]
+    names = [name for model in models for name in environment_variables(split_model(model)[0])]
     return tuple(dict.fromkeys(names))
 
 

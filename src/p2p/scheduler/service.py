@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from p2p.files import is_free, locked
 from p2p.scheduler.notify import poke
-from p2p.scheduler.store import StoreError, scheduler_folder
+from p2p.scheduler.store import Store, StoreError, scheduler_folder
 from p2p.utils.subprocess_utils import python_command
 
 if TYPE_CHECKING:
@@ -49,6 +49,15 @@ def is_running(runs_dir: Path) -> bool:
     """Whether a scheduler works on the folder."""
     path = lock_path(runs_dir)
     return path.exists() and not is_free(path)
+
+
+def cancel_run_in(store: Store, runs_dir: Path, folder: Path) -> bool:
+    """Cancel the run that works in this folder; False where there is none that can be cancelled."""
+    run = store.run_in(folder.relative_to(runs_dir).as_posix())
+    if run is None or not store.cancel(run.job_id, [run.run_id]):
+        return False
+    ensure_scheduler(runs_dir)
+    return True
 
 
 def ensure_scheduler(runs_dir: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from p2p.contracts import HumanLabel, HumanLabels, utc_now
 from p2p.files import locked
+from p2p.records.folder import EVALUATION_VIDEO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import SessionRecord
     from p2p.records.session_view import RunView, SessionView
 
-_EVALUATION = re.compile(r"eval_(\d+)_(\w+)\.mp4")
 _JUDGED = re.compile(r"video_(seed_\d+)\.mp4")
 COLUMNS = ("video", "path", "annotator", "human_score", "judge_score", "note", "given_at")
 
@@ -88,7 +88,7 @@ def _videos(session: Path, run: RunView) -> list[tuple[str, float | None]]:
     """Videos of evaluations, and those of the episodes that a VLM was shown."""
     judgments, videos = run.checkpoint_judgments, []
     for name in run.record.video_filenames():
-        match = _EVALUATION.fullmatch(name)
+        match = EVALUATION_VIDEO.fullmatch(name)
         judgment = judgments.get(int(match[1])) if match else None
         label = match[2] if match else ""
         episodes = judgment.rollouts if judgment else ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +26,11 @@ from p2p.session.request import SessionRequest, loop_config, with_changes
 from p2p.session.session_id import new_session_id
 from p2p.session.stopping import StopSwitch, kill_descendants
 from p2p.settings import get_settings, redact, session_path
+from p2p.utils.subprocess_utils import interrupt_on_sigterm
 from unstable.utils.logging import print_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import FrameType
 
     from p2p.config import LoopConfig
     from p2p.contracts import Criterion, Intent, SessionResult
@@ -249,14 +248,10 @@ def _session(arguments: argparse.Namespace) -> SessionRecord:
     return start_session(request, session_id=arguments.session_id, runs_dir=runs_dir)
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
-
-
 def main(argv: list[str] | None = None, trainer: TrainerFactory = local_trainer) -> int:
     """Run the command; returns its exit status."""
     arguments = parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         session = _session(arguments)
         print_plainly(f"session: {session.path}")

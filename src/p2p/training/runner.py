@@ -420,6 +420,7 @@ class _Run:
         return TrainSummary(
             env_id=self.config.env_id,
             seed=self.config.seed,
+            algorithm=self.config.algorithm,
             backend=started.backend,
             total_timesteps=finished.global_step,
             training_time_s=0.0,

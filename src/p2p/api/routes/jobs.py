@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -142,12 +143,15 @@ def show_log(
     begin = max(0, len(output) - LOG_BYTES) if offset is None else 0
     part = output[begin : begin + LOG_BYTES]
     start = (offset or 0) + begin
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(part)
+    unfinished, _ = decoder.getstate()  # a character whose other bytes come with the next part
     return JobLog(
         run_id=run_id,
         attempt=number,
         offset=start,
-        next_offset=start + len(part),
-        text=redact(part.decode("utf-8", "replace")),
+        next_offset=start + len(part) - len(unfinished),
+        text=redact(text),
     )
 
 

@@ -53,7 +53,7 @@ from p2p.records.session_view import SessionView
 from p2p.records.statuses import FINAL
 from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
-from p2p.scheduler.service import ensure_scheduler
+from p2p.scheduler.service import cancel_run_in, ensure_scheduler
 from p2p.session.agents import check_models
 from p2p.session.request import SessionOptions, minutes_to_resume
 from p2p.session.run_session import open_config
@@ -65,7 +65,6 @@ from p2p.session.steering import (
     withdraw_feedback,
 )
 from p2p.session.stopping import cancel, worked_s
-from p2p.settings import session_path
 from p2p.training.reward.check import check_reward
 
 router = APIRouter(prefix="/api", tags=["sessions"])
@@ -169,21 +168,17 @@ def update_session(
 def stop_session(state: State, session_id: str) -> StopResponse:
     """Cancel it; finished work stays, and it can be resumed."""
     record = state.session(session_id)
-    queued = _cancel_run(state, session_id)
+    queued = _cancel_run(state, record)
     if cancel(record) is None and not queued:
         raise WrongState(f"session {session_id} is not running: it is {record.derive_status()}")
     state.index.refresh_one(session_id, record.path)
     return StopResponse(id=session_id, status="cancelled")
 
 
-def _cancel_run(state: AppState, session_id: str) -> bool:
+def _cancel_run(state: AppState, record: SessionRecord) -> bool:
     """Cancel its job first: the scheduler would start it, or start it again."""
     with state.store() as store:
-        run = store.run_in(session_path(session_id).as_posix())
-        if run is None or not store.cancel(run.job_id, [run.run_id]):
-            return False
-    ensure_scheduler(state.runs_dir)
-    return True
+        return cancel_run_in(store, state.runs_dir, record.path)
 
 
 @router.post("/sessions/{session_id}/steer", status_code=201)
