@@ -47,7 +47,6 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=loop.videos,
-        unsafe_local=loop.unsafe_local,
         cancelled=switch.cancelled,
     )
 
@@ -60,14 +59,12 @@ class ScheduledTrainer:
         max_parallel: runs at once; 0: as many as there is room for.
         cores_per_run: cores of each run; 0: one.
         videos: render the evaluation episodes.
-        unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between looks; True stops all runs, which end as cancelled.
     """
 
     max_parallel: int = 0
     cores_per_run: int = 0
     videos: bool = True
-    unsafe_local: bool = False
     cancelled: Callable[[], bool] = field(default=lambda: False)
 
     def train(
@@ -131,7 +128,6 @@ class ScheduledTrainer:
         flags: Sequence[str],
     ) -> JobSpec:
         flags = [*flags, *([] if self.videos else ["--no-videos"])]
-        flags += ["--unsafe-local"] if self.unsafe_local else []
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
         runs = [

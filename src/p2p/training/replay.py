@@ -58,7 +58,6 @@ def replay(
     step: int,
     episodes: int,
     seed: int,
-    unsafe_local: bool = False,
 ) -> ReplayResult:
     """Play `episodes` deterministic episodes; equal seeds give equal episodes, however many.
 
@@ -93,7 +92,6 @@ def replay(
             readable=engine.readable,
             import_paths=own_folders(),
             env={**WORKER_ENVIRONMENT, **engine.env},
-            unsafe_local=unsafe_local,
         )
         try:
             with start_sandbox(WORKER_MODULE, payload, sandbox) as process:

@@ -102,7 +102,6 @@ class RunOptions:
     """What is not part of the configuration, because it does not change the result."""
 
     videos: bool = True
-    unsafe_local: bool = False
     memory_bytes: int = 8 * 2**30
     disk_bytes: int = 4 * 2**30
     stall_seconds: float = 120.0
@@ -288,7 +287,6 @@ class _Run:
                     self.config,
                     f"{self.record.path.parent.name}/{self.record.path.name}",
                     lambda *_: self._beat(),
-                    unsafe_local=self.options.unsafe_local,
                 )
             )
         engine = surroundings(self.config.engine, folder, self.config.device)
@@ -311,7 +309,6 @@ class _Run:
                 **({} if compiled is None else reading(compiled)),
                 **engine.env,
             },
-            unsafe_local=self.options.unsafe_local,
         )
         payload = {
             "config": self.config.model_dump(mode="json"),

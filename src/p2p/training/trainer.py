@@ -31,6 +31,7 @@ from p2p.event_log import emit
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
+from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
 from p2p.utils.subprocess_utils import python_command
@@ -91,7 +92,6 @@ class LocalTrainer:
         cores_per_run: cores of each run; 0 chooses.
         cpu_manager: whose cores to use; by default all that this process may run on.
         videos: render the evaluation episodes.
-        unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between polls; True stops all runs, which end as cancelled.
         on_progress: told of each run's share done, 0 to 1.
     """
@@ -100,7 +100,6 @@ class LocalTrainer:
     cores_per_run: int = 0
     cpu_manager: CPUManager | None = None
     videos: bool = True
-    unsafe_local: bool = False
     cancelled: Callable[[], bool] = field(default=lambda: False)
     on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
@@ -147,7 +146,7 @@ class LocalTrainer:
         ]
         if waiting:
             flags = ("--no-progress", *([] if self.videos else ["--no-videos"]))
-            flags += ("--unsafe-local",) if self.unsafe_local else ()
+            flags += tuple(unsafe_local_flags())
             flags += () if until is None else ("--until", str(until))
             flags += ("--pause",) if pause else ()
             # What SAC has learnt from is not in its policy's file.
