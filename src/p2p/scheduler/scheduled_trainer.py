@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p2p.contracts import utc_now
+from p2p.files import load_text
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.scheduler.controllers import JobOptions, executor_run
@@ -78,7 +79,7 @@ class ScheduledTrainer:
     ) -> IterationAggregation:
         """See Trainer."""
         runs, problems = plan_runs(configs, seeds, base_config)
-        reward_code = reward_path.read_text(encoding="utf-8")
+        reward_code = load_text(reward_path) or ""
         problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
         return results_of(configs, seeds, problems, iteration_dir)
 

@@ -7,7 +7,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from p2p.files import is_free, locked
+from p2p.files import is_free, locked, open_log
 from p2p.scheduler.notify import poke
 from p2p.scheduler.store import StoreError, scheduler_folder
 from p2p.utils.subprocess_utils import python_command
@@ -64,7 +64,7 @@ def ensure_scheduler(runs_dir: Path) -> None:
     log = log_path(runs_dir)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = python_command("p2p.scheduler.job_scheduler", "--runs-dir", str(runs_dir))
-    with log.open("ab") as stream:
+    with open_log(log) as stream:
         process = subprocess.Popen(
             [*command, "--until-idle"],
             stdin=subprocess.DEVNULL,

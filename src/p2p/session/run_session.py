@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import __version__
 from p2p.contracts import SessionConfig, describe_errors, utc_now
+from p2p.files import refuse_links
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
 from p2p.records.upstream import loop_fields
@@ -174,6 +175,7 @@ def run(
     that may name the scheduler. `changes` are fields of LoopConfig that may be different when a
     session is resumed. Raises what `open_config` and `run_loop` raise.
     """
+    refuse_links(session.path)
     config = open_config(session, changes)
     if config.loop.trainer != "local" and trainer is local_trainer:
         raise ValueError(f"trainer={config.loop.trainer}: this process can only train locally")

@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed
 from p2p.records.iteration_record import IterationRecord
@@ -75,7 +76,7 @@ def replay(
         raise NoSuchCheckpoint(f"{missing} is missing: this run cannot be played")
     with tempfile.TemporaryDirectory(prefix="p2p-replay-") as name:
         folder = Path(name)
-        (folder / "policy.safetensors").write_bytes(policy_file.read_bytes())
+        files.copy_data(policy_file, folder / "policy.safetensors")
         payload = {
             "config": config.model_dump(mode="json"),
             "reward_code": code,

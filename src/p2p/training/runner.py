@@ -140,6 +140,10 @@ def run_training(
     """
     options = options or RunOptions()
     try:
+        files.refuse_links(record.path)
+    except OSError as error:
+        raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
+    try:
         with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
             done = finished_before(record, config, reward_code)
             return done or _run(_Run(config, reward_code, record, options, on_message))

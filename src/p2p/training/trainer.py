@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import (
     ConfigAggregation,
@@ -121,7 +122,7 @@ class LocalTrainer:
         told to stop, and all that did not finish end as cancelled.
         """
         runs, problems = plan_runs(configs, seeds, base_config)
-        reward_code = reward_path.read_text(encoding="utf-8")
+        reward_code = files.load_text(reward_path) or ""
         problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
         return results_of(configs, seeds, problems, iteration_dir)
 
@@ -418,7 +419,7 @@ class _Batch:
             "--iteration-id", record.path.name,
             *self.flags,
         )  # fmt: skip
-        with (record.path / "executor.log").open("ab") as log:
+        with files.open_log(record.path / "executor.log") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -53,7 +53,7 @@ def _shorten_help(parameters: Iterable[object]) -> None:
     for parameter in parameters:
         if not isinstance(parameter, TyperOption):
             continue
-        if parameter.is_flag:
+        if parameter.is_flag or parameter.count:
             parameter.metavar = ""
         if isinstance(parameter.show_default, str):  # typer would put it in brackets
             default = escape(f"[default: {parameter.show_default}]")
