@@ -11,9 +11,30 @@ plain classes of their modules when they are first asked for; nothing heavy is l
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
+
+
+def _leave_out_current_folder() -> None:
+    """Have our programs import nothing from the folder they are called in: it may be anybody's.
+
+    Python puts it first for `python -m`, and for an empty entry in PYTHONPATH. Programs that they
+    start leave it out, too.
+    """
+    words = [*sys.orig_argv, "", ""]
+    module = words[words.index("-m") + 1].partition(".")[0] if "-m" in words else ""
+    if module not in PROGRAMS and os.path.basename([*sys.argv, ""][0]) not in PROGRAMS:  # noqa: PTH119 - slow
+        return
+    here, sources = os.getcwd(), os.path.dirname(os.path.dirname(__file__))  # noqa: PTH109, PTH120
+    sys.path[:] = [p for p in sys.path if p and (p != here or p == sources)]
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
+PROGRAMS = ("p2p", "unstable", "unstable-terminal")
+_leave_out_current_folder()
 
 ACTORS = {
     "Collector": "unstable.collector",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 from p2p.files import is_free, locked, open_log
 from p2p.scheduler.notify import poke
 from p2p.scheduler.store import StoreError, scheduler_folder
-from p2p.utils.subprocess_utils import python_command
+from p2p.settings import file_variables
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +73,8 @@ def ensure_scheduler(runs_dir: Path) -> None:
             stdout=stream,
             stderr=stream,
             start_new_session=True,
+            env=from_anywhere({**file_variables(), **os.environ}),
+            cwd=NEUTRAL,
         )
     deadline = time.monotonic() + START_TIMEOUT_S
     while not is_running(runs_dir) and time.monotonic() < deadline:

@@ -35,7 +35,7 @@ from p2p.resource_auto import find_best_allocation
 from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
-from p2p.utils.subprocess_utils import python_command
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 POLL_S = 0.25
 WAIT_S = 2.0
@@ -428,7 +428,8 @@ class _Batch:
                 start_new_session=True,
                 # The run holds its cores itself: they stay taken if this process dies before it.
                 pass_fds=lease.descriptors,
-                env={name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ},
+                env=from_anywhere({n: os.environ[n] for n in PASSED_VARIABLES if n in os.environ}),
+                cwd=NEUTRAL,
             )
         lease.sign(process.pid, "/".join(record.path.parts[-3:]))
         with suppress(ProcessLookupError):  # it may have ended already

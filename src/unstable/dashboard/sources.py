@@ -238,7 +238,8 @@ class ClusterRun:
         self._last_error = "the process that asked the tracker has ended"
         module = "unstable.dashboard.sources"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, "--address", address, "--namespace", namespace],
+            [sys.executable, "-P", "-m", module, "--address", address, "--namespace", namespace],
+            cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True, encoding="utf-8", start_new_session=True,
         )  # fmt: skip

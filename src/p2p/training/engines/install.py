@@ -192,6 +192,7 @@ def _run(command: Sequence[str], log: Path, on_progress: Progress) -> None:
         subprocess.Popen(
             command,
             env=env,
+            cwd=log.parent,  # uv and pip are configured by files of the folder they start in
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
