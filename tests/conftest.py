@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import IterationRecord
 
 ROOT = Path(__file__).parent.parent
+os.environ["XDG_STATE_HOME"] = str(ROOT / ".pytest_cache" / "state")
+os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".pytest_cache" / "config")  # no .env of the user's
 os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
 # How long an example takes is not what is tested, nor how busy the machine is.
