@@ -46,9 +46,8 @@ _MARKS = (
 
 def holds_data(folder: Path) -> bool:
     """Whether it is the folder of a session, a benchmark, an iteration or a run."""
-    return any(all((folder / name).exists() for name in mark) for mark in _MARKS) or any(
-        folder.glob("iter_*/")
-    )
+    has = lambda name: os.path.lexists(folder / name)  # noqa: E731
+    return any(all(map(has, mark)) for mark in _MARKS) or any(folder.glob("iter_*/"))
 
 
 def _open(path: Path, flags: int = os.O_RDONLY) -> int:

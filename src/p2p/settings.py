@@ -23,7 +23,6 @@ from pydantic import AfterValidator, AliasChoices, Field, SecretStr, field_valid
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from p2p.files import holds_data, open_data
-from unstable.utils.logging import print_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,15 +164,21 @@ def file_variables() -> dict[str, str]:
     for file in (home_env_file(), *([Path(named).expanduser()] if named else [])):
         own |= _read_env_file(file.resolve())
     if named and not Path(named).expanduser().is_file():
-        print_plainly(f"warning: P2P_ENV_FILE: there is no file {named}")
+        _warn(f"P2P_ENV_FILE: there is no file {named}")
     if ignored := sorted(
         (variables.keys() - kept.keys()) & _NAMES - own.keys() - os.environ.keys()
     ):
-        print_plainly(
-            f"warning: {here}: {', '.join(ignored)} ignored: the file of a folder gives keys and "
+        _warn(
+            f"{here}: {', '.join(ignored)} ignored: the file of a folder gives keys and "
             f"models only; move it to {home_env_file()}, or name the file in P2P_ENV_FILE"
         )
     return kept | own
+
+
+def _warn(text: str) -> None:
+    from unstable.utils.logging import print_plainly  # not there where a sandbox imports this
+
+    print_plainly(f"warning: {text}")
 
 
 def _read_env_file(path: Path) -> dict[str, str]:
