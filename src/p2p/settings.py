@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _BENCHMARK_CASE = re.compile(r"(bm_(?:\d{8}_\d{6}_)?[0-9a-f]+)_(case\d+)")
 _SHORTEST_SECRET = 8
+_logger = logging.getLogger(__name__)
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -164,21 +166,16 @@ def file_variables() -> dict[str, str]:
     for file in (home_env_file(), *([Path(named).expanduser()] if named else [])):
         own |= _read_env_file(file.resolve())
     if named and not Path(named).expanduser().is_file():
-        _warn(f"P2P_ENV_FILE: there is no file {named}")
+        _logger.warning("P2P_ENV_FILE: there is no file %r", named)
     if ignored := sorted(
         (variables.keys() - kept.keys()) & _NAMES - own.keys() - os.environ.keys()
     ):
-        _warn(
-            f"{here}: {', '.join(ignored)} ignored: the file of a folder gives keys and "
-            f"models only; move it to {home_env_file()}, or name the file in P2P_ENV_FILE"
-        )
+        _logger.warning(
+            "%r: %s ignored: the file of a folder gives keys and models only; move it to %s, or "
+            "name the file in P2P_ENV_FILE",
+            str(here), ", ".join(ignored), home_env_file(),
+        )  # fmt: skip
     return kept | own
-
-
-def _warn(text: str) -> None:
-    from unstable.utils.logging import print_plainly  # not there where a sandbox imports this
-
-    print_plainly(f"warning: {text}")
 
 
 def _read_env_file(path: Path) -> dict[str, str]:

@@ -70,6 +70,12 @@ JsonFlag = Annotated[
 ]
 
 
+TrustFlag = Annotated[
+    bool,
+    typer.Option("--trust", help="Import the modules that the run names: they run as you."),
+]
+
+
 class CommandError(Exception):
     """A command ends without its result; the message says what happened and what to do.
 
