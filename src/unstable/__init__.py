@@ -10,31 +10,24 @@ plain classes of their modules when they are first asked for; nothing heavy is l
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
+
+_module = "".join(
+    sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] if "-m" in sys.orig_argv else ""
+)
+_program = _module.split(".")[0] or os.path.basename("".join(sys.argv[:1]))
+if _program in ("unstable", "unstable-terminal"):
+    # A folder that this program is called in may be anybody's: nothing is imported from it, here or
+    # in what is started. Python puts it first for `-m`, and for an empty entry in PYTHONPATH.
+    _here, _sources = os.getcwd(), os.path.dirname(os.path.dirname(__file__))
+    sys.path[:] = [p for p in sys.path if p and (p != _here or p == _sources)]
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-
-
-def _leave_out_current_folder() -> None:
-    """Have our programs import nothing from the folder they are called in: it may be anybody's.
-
-    Python puts it first for `python -m`, and for an empty entry in PYTHONPATH. Programs that they
-    start leave it out, too.
-    """
-    words = [*sys.orig_argv, "", ""]
-    module = words[words.index("-m") + 1].partition(".")[0] if "-m" in words else ""
-    if module not in PROGRAMS and os.path.basename([*sys.argv, ""][0]) not in PROGRAMS:  # noqa: PTH119 - slow
-        return
-    here, sources = os.getcwd(), os.path.dirname(os.path.dirname(__file__))  # noqa: PTH109, PTH120
-    sys.path[:] = [p for p in sys.path if p and (p != here or p == sources)]
-    os.environ["PYTHONSAFEPATH"] = "1"
-
-
-PROGRAMS = ("p2p", "unstable", "unstable-terminal")
-_leave_out_current_folder()
 
 ACTORS = {
     "Collector": "unstable.collector",

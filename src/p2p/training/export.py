@@ -247,9 +247,11 @@ def _as_text(text: str) -> str:
 
 
 def _as_formula(latex: str) -> str:
-    """A formula of somebody's, without the commands that make links and pictures."""
-    plain = re.sub(_NOT_MATHS, "", " ".join(printable(latex).split()))
-    return plain.replace("<", r"\lt ").replace(">", r"\gt ").replace("$", "").replace("`", "")
+    """A formula of somebody's; none where it has commands that make links, pictures or macros."""
+    if re.search(_NOT_MATHS, latex):
+        return ""
+    plain = re.sub(r"[$`]", "", " ".join(printable(latex).split()))
+    return plain.replace("<", r"\lt ").replace(">", r"\gt ")
 
 
 def _use(config: TrainConfig, policy: Policy) -> str:
