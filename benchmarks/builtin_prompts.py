@@ -157,6 +157,7 @@ def play(env_id: str, policy_file: Path) -> list[Played]:
 def one_job(env_id: str, prompt: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     """Run the session and measure what came of it."""
     began = time.monotonic()
+    unsafe = ["--unsafe-local"] * 2 * options.pop("unsafe_local", False)
     loop = {
         "model": "builtin",
         "seeds": [seed],
@@ -168,6 +169,7 @@ def one_job(env_id: str, prompt: str, seed: int, options: dict[str, Any]) -> dic
         command = [
             *(sys.executable, "-m", "p2p.session.run_session", "--prompt", prompt),
             *("--env", env_id, "--loop-config", json.dumps(loop), "--runs-dir", runs),
+            *unsafe,
         ]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         minutes = (time.monotonic() - began) / 60

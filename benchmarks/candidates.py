@@ -95,6 +95,7 @@ def one_session(case: Case, options: dict[str, Any], folder: Path) -> Row | None
     chosen = WAYS[way]
     record = SessionRecord(folder / session_name(case))
     named = ["--session-id", record.path.name, "--runs-dir", str(folder)]
+    named += ["--unsafe-local"] * 2 * options.pop("unsafe_local", False)
     if record.config.exists():
         command = [*named, "--resume"]
     else:

@@ -142,8 +142,10 @@ def attack_once(job: Sequence[Any]) -> Row:
     from p2p.benchmark.suite import SHIPPED, load_suite
     from p2p.config import LoopConfig
     from p2p.files import read_model
+    from p2p.sandbox import set_unsafe_local
 
     env_id, prompt, title, seed, steps, folder, rejudge, unsafe_local = job
+    set_unsafe_local(unsafe_local)
     began = time.monotonic()
     intent, judge_code = criteria_and_judge(env_id, prompt)
     config = settings(intent, steps)
@@ -157,11 +159,9 @@ def attack_once(job: Sequence[Any]) -> Row:
         ]
     else:
         attacks = {attack.title: attack for attack in plan_attacks(intent, config)[0]}
-        [result] = train_attacks(
-            [(attacks[title], seed)], intent, config, place, unsafe_local=unsafe_local
-        )
+        [result] = train_attacks([(attacks[title], seed)], intent, config, place)
     cases = (c for c in load_suite(SHIPPED) if (c.env_id, c.instruction) == (env_id, prompt))
-    loop = LoopConfig(train=config, unsafe_local=unsafe_local)
+    loop = LoopConfig(train=config)
     result = judge_attack(result, intent, judge_code, loop, case=next(cases, None))
     row: Row = result.model_dump(mode="json") | {"false_pass": result.false_pass}
     row["run"] = Path(result.run).relative_to(Path(folder)).as_posix()

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from p2p.sandbox import Sandbox, layers, start
+from p2p.sandbox import Sandbox, layers, set_unsafe_local, start
 
 RESULTS = Path(__file__).parent / "results" / "sandbox_startup.md"
 GOAL_MS = 150.0
@@ -28,7 +28,8 @@ def bare_seconds() -> float:
 
 def sandboxed_seconds(folder: Path, *, unsafe_local: bool) -> float:
     begin = time.perf_counter()
-    sandbox = Sandbox(folder=folder, import_paths=(folder,), unsafe_local=unsafe_local)
+    sandbox = Sandbox(folder=folder, import_paths=(folder,))
+    set_unsafe_local(unsafe_local)
     with start("noop", {}, sandbox) as process:
         ended = process.wait()
     assert ended.ok, ended

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from p2p.config import TrainConfig
+from p2p.sandbox import set_unsafe_local
 from p2p.settings import get_settings
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from p2p.records.iteration_record import IterationRecord
 
 ROOT = Path(__file__).parent.parent
+os.environ["XDG_STATE_HOME"] = str(ROOT / ".pytest_cache" / "state")
+os.environ["XDG_CONFIG_HOME"] = str(ROOT / ".pytest_cache" / "config")  # no .env of the user's
 os.environ["P2P_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "p2p")  # compiled once for all tests
 
 # How long an example takes is not what is tested, nor how busy the machine is.
@@ -38,6 +41,19 @@ def four_short_rollouts() -> TrainConfig:
         num_eval_rounds=1,
         checkpoint_interval=256,
     )
+
+
+@pytest.fixture(autouse=True)
+def sandboxed() -> Iterator[None]:
+    """No test leaves it to the next that code runs without a sandbox."""
+    yield
+    set_unsafe_local(False)
+
+
+@pytest.fixture
+def unsafe_local() -> None:
+    """Code runs without a sandbox, as after `--unsafe-local`."""
+    set_unsafe_local(True)
 
 
 @pytest.fixture

@@ -415,7 +415,6 @@ class LoopConfig(BaseModel):
     max_parallel: Annotated[int, Field(ge=0)] = 0
     cores_per_run: Annotated[int, Field(ge=0)] = 0
     videos: bool = True
-    unsafe_local: bool = False
 
     @model_validator(mode="after")
     def _every_run_has_a_name_of_its_own(self) -> Self:

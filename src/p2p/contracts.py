@@ -339,6 +339,14 @@ class SessionConfig(Record):
     version: str
     """Of this package, when the session began."""
 
+    @field_validator("loop", mode="before")
+    @classmethod
+    def _says_nothing_of_the_sandbox(cls, loop: Any) -> Any:
+        """Drop what folders of earlier versions say: only a command line goes without a sandbox."""
+        if isinstance(loop, dict):
+            return {name: value for name, value in loop.items() if name != "unsafe_local"}
+        return loop
+
     @field_validator("prompt")
     @classmethod
     def _something_is_asked(cls, prompt: str) -> str:

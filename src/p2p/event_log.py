@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from p2p.contracts import Event, utc_now
-from p2p.files import append_line, lines_backward, locked, parse_line, read_from
+from p2p.files import append_line, lines_backward, locked, open_data, parse_line, read_from
 from p2p.settings import redact
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _offset_before(path: Path, seq: int) -> int:
 
 def _first_event_from(path: Path, offset: int, end: int) -> tuple[int, Event | None]:
     """The first event whose line starts between two offsets, and that start."""
-    with path.open("rb") as stream:
+    with open_data(path, sys.maxsize) as stream:
         stream.seek(offset)
         stream.readline()  # the rest of a line that starts earlier
         while (start := stream.tell()) < end:

@@ -1,23 +1,28 @@
 """Files that other processes may read at any moment: atomic writes, locks, JSON lines, records.
 
-A file is replaced whole or left as it was. A line of a JSON-lines file counts when its newline is
-there: readers skip what a killed writer left without one, and the next writer starts a new line.
+A folder may be somebody else's: of it only regular files are opened, never through a link in it,
+and what is read is bounded. A file is replaced whole or left as it was. A line of a JSON-lines
+file counts when its newline is there: readers skip what a killed writer left without one, and the
+next writer starts a new line.
 `load_*` raises UnreadableError with the reason; `read_*` gives None.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import secrets
+import shutil
+import stat
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pydantic import BaseModel
 
@@ -27,6 +32,110 @@ TEMPORARY_SUFFIX = ".tmp"
 """A writer that was killed leaves a file ending like this; no reader looks at it."""
 
 LOCK_PATIENCE_S = 10.0
+MAX_TEXT_BYTES = 16 << 20
+"""Of a record, a source or a line; what we write ourselves is far smaller."""
+MAX_FILE_BYTES = 4 << 30
+
+_LINK = "a link in a folder of data, or behind one; links are not followed"
+_MARKS = (
+    ("session.json",), ("loop_history.json",), ("benchmark.json",), ("status.json",),
+    ("config.json", "reward_fn.py"),
+)  # fmt: skip
+"""Files that only a folder of data has."""
+
+
+def holds_data(folder: Path) -> bool:
+    """Whether it is the folder of a session, a benchmark, an iteration or a run."""
+    has = lambda name: os.path.lexists(folder / name)  # noqa: E731
+    return any(all(map(has, mark)) for mark in _MARKS) or any(folder.glob("iter_*/"))
+
+
+def _open(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file; OSError for anything else, and for one behind a link."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, _LINK, str(path)) from None
+        raise
+    try:
+        _check_place(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_place(descriptor: int, path: Path) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    real = str(Path(f"/proc/self/fd/{descriptor}").readlink()).removesuffix(" (deleted)")
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - Path has none that drops `..`
+    if real != str(absolute) and _has_link_in_data(absolute):
+        raise OSError(errno.ELOOP, _LINK, str(path))
+
+
+def _has_link_in_data(path: Path) -> bool:
+    """Whether a folder on the way is a link that came with somebody's data.
+
+    A link above, to where the user keeps all of it, is theirs.
+    """
+    in_data = False
+    for folder, child in zip(path.parents[::-1], [*path.parents[-2::-1], path], strict=True):
+        in_data = in_data or holds_data(folder)
+        if in_data and child.is_symlink():
+            return True
+    return False
+
+
+def open_data(path: Path, max_bytes: int = MAX_FILE_BYTES) -> BinaryIO:
+    """Open a file that may be somebody else's; OSError if it is none, or larger."""
+    stream = os.fdopen(_open(path), "rb")
+    if os.fstat(stream.fileno()).st_size > max_bytes:
+        stream.close()
+        raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(path))
+    return stream
+
+
+def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """All of a file that may be somebody else's; raises as `open_data`."""
+    with open_data(path, max_bytes) as stream:
+        return stream.read(max_bytes)
+
+
+def copy_data(source: Path, target: Path) -> None:
+    """Copy a file that may be somebody else's; raises as `open_data`."""
+    with open_data(source) as stream, target.open("xb") as copy:
+        shutil.copyfileobj(stream, copy)
+
+
+def is_data(path: Path) -> bool:
+    """Whether there is a file that `open_data` opens."""
+    try:
+        open_data(path).close()
+    except OSError:
+        return False
+    return True
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise OSError if a link or a special file lies in a folder that is about to be worked on.
+
+    What its sandboxed processes made is left out: nothing there is opened without a look.
+    """
+    for place, folders, names in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            with suppress(FileNotFoundError):
+                mode = path.lstat().st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise OSError(errno.ELOOP, "a link or a special file: remove it", str(path))
+        folders[:] = [name for name in folders if name != "work"]
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a file to append to, made where it is not there; OSError where a link is in the way."""
+    return os.fdopen(_open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -37,7 +146,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
     try:
-        with temporary.open("xb") as stream:
+        with os.fdopen(_open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -67,7 +176,7 @@ def locked(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]
     interrupts its own holder.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = _open(path, os.O_RDWR | os.O_CREAT)
     try:
         deadline = time.monotonic() + patience_s
         pause = 0.0005
@@ -89,7 +198,7 @@ def locked(path: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]
 def is_free(path: Path) -> bool:
     """Whether the lock file is there and nobody holds it at this moment."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _open(path)
     except OSError:
         return False
     try:
@@ -129,7 +238,7 @@ def append_line(path: Path, line: bytes) -> int:
     A torn last line is ended first, so that the new line never continues it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -145,15 +254,20 @@ def append_line(path: Path, line: bytes) -> int:
 def read_from(path: Path, offset: int = 0, max_bytes: int = 1 << 20) -> tuple[list[bytes], int]:
     """The complete lines after `offset`, about `max_bytes` of them, and the offset to go on from.
 
-    An absent file has no lines. A file shorter than the offset was replaced: it is read anew.
+    An absent file has no lines. A file shorter than the offset was replaced: it is read anew. A
+    line that is longer than any of ours ends it.
     """
     try:
-        with path.open("rb") as stream:
+        with os.fdopen(_open(path), "rb") as stream:
             if os.fstat(stream.fileno()).st_size < offset:
                 offset = 0
             stream.seek(offset)
             data = stream.read(max_bytes)
-            while b"\n" not in data and (more := stream.read(max_bytes)):
+            while (
+                b"\n" not in data
+                and len(data) < MAX_TEXT_BYTES
+                and (more := stream.read(max_bytes))
+            ):
                 data += more
     except OSError:
         return [], offset
@@ -167,14 +281,14 @@ def lines_backward(path: Path, *, unfinished: bool = False) -> Iterator[bytes]:
     With `unfinished`, what stands after the last newline comes first.
     """
     try:
-        stream = path.open("rb")
+        stream = os.fdopen(_open(path), "rb")
     except OSError:
         return
     with stream:
         position = os.fstat(stream.fileno()).st_size
         rest = b""
         at_end = True
-        while position > 0:
+        while position > 0 and len(rest) <= MAX_TEXT_BYTES:
             start = max(0, position - max(_BLOCK, len(rest)))
             stream.seek(start)
             rest = stream.read(position - start) + rest
@@ -188,7 +302,7 @@ def lines_backward(path: Path, *, unfinished: bool = False) -> Iterator[bytes]:
                 at_end = False
                 if line:
                     yield line
-        if rest and (unfinished or not at_end):
+        if rest and position == 0 and (unfinished or not at_end):
             yield rest
 
 
@@ -202,7 +316,7 @@ class UnreadableError(ValueError):
 def load_text(path: Path) -> str | None:
     """The file's text; None if there is no file; UnreadableError if it has no text in it."""
     try:
-        return path.read_text(encoding="utf-8")
+        return str(read_bytes(path, MAX_TEXT_BYTES), "utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:

@@ -1,31 +1,63 @@
-"""What the environment and `.env` say, typed and read once.
+"""What the environment and `.env` files say, typed and read once.
+
+The current folder may be somebody else's. Its `.env` gives keys and names of models only, and
+nothing where it is, or lies in, the folder of a session or a run. What says where code, prices and
+endpoints are comes from the environment, the file that P2P_ENV_FILE names, or the user's own
+`~/.config/prompt2policy/.env`.
 
 Ask `get_settings()` where a value is used; a copy made at import would outlive a change.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import re
 import shlex
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from p2p.files import holds_data, open_data
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_settings import PydanticBaseSettingsSource
 
 _BENCHMARK_CASE = re.compile(r"(bm_(?:\d{8}_\d{6}_)?[0-9a-f]+)_(case\d+)")
 _SHORTEST_SECRET = 8
+_logger = logging.getLogger(__name__)
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
-class Settings(BaseSettings):
-    """Settings of this process; an environment variable counts more than `.env`."""
+class _Variables(EnvSettingsSource):
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name.lower(): v for name, v in {**file_variables(), **os.environ}.items()}
 
-    model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
+
+class Settings(BaseSettings):
+    """Settings of this process; an environment variable counts more than a file."""
+
+    model_config = SettingsConfigDict(extra="ignore", frozen=True)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See BaseSettings."""
+        return init_settings, _Variables(settings_cls)
 
     runs_dir: AbsolutePath = Field(
         default=Path("runs"),
@@ -98,6 +130,68 @@ class Settings(BaseSettings):
         """The values that must never reach a file, a log, a command line or a job."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return tuple(value.get_secret_value() for value in values if isinstance(value, SecretStr))
+
+
+FROM_ANY_FOLDER = frozenset(
+    {"LLM_MODEL", "VLM_MODEL", "GOOGLE_API_KEY"}
+    | {name.upper() for name in Settings.model_fields if name.endswith("_api_key")}
+)
+"""What the `.env` of the current folder may say."""
+_NAMES = frozenset(
+    str(alias).upper()
+    for name, field in Settings.model_fields.items()
+    for alias in (
+        field.validation_alias.choices
+        if isinstance(field.validation_alias, AliasChoices)
+        else [field.validation_alias or name]
+    )
+)
+MAX_ENV_BYTES = 1 << 16
+
+
+def home_env_file() -> Path:
+    config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(config).expanduser() / "prompt2policy" / ".env"
+
+
+def file_variables() -> dict[str, str]:
+    """What the `.env` files say; the user's own count more than that of the current folder."""
+    named = os.environ.get("P2P_ENV_FILE")
+    here = Path.cwd() / ".env"
+    variables: dict[str, str] = {}
+    if not any(holds_data(folder) for folder in (here.parent, *here.parent.parents)):
+        variables = _read_env_file(here)
+    kept = {name: value for name, value in variables.items() if name in FROM_ANY_FOLDER}
+    own: dict[str, str] = {}
+    for file in (home_env_file(), *([Path(named).expanduser()] if named else [])):
+        own |= _read_env_file(file.resolve())
+    if named and not Path(named).expanduser().is_file():
+        _logger.warning("P2P_ENV_FILE: there is no file %r", named)
+    if ignored := sorted(
+        (variables.keys() - kept.keys()) & _NAMES - own.keys() - os.environ.keys()
+    ):
+        _logger.warning(
+            "%r: %s ignored: the file of a folder gives keys and models only; move it to %s, or "
+            "name the file in P2P_ENV_FILE",
+            str(here), ", ".join(ignored), home_env_file(),
+        )  # fmt: skip
+    return kept | own
+
+
+def _read_env_file(path: Path) -> dict[str, str]:
+    """Values as they stand there; none of a file that is not this user's."""
+    from dotenv import dotenv_values
+
+    try:
+        with open_data(path, MAX_ENV_BYTES) as stream:
+            if os.fstat(stream.fileno()).st_uid not in {os.getuid(), 0}:
+                return {}
+            text = stream.read().decode()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    # Not interpolated: a key must not end up in the name of a folder or a model.
+    values = dotenv_values(stream=io.StringIO(text), interpolate=False)
+    return {name.upper(): value for name, value in values.items() if value is not None}
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unstable.core import EpisodeResult, PlaySpec, TaskMeta
-from unstable.utils.files import to_json
+from unstable.utils.files import open_data, to_json
 from unstable.writers import truncate_lines
 
 Kind = Literal["train", "eval"]
@@ -128,7 +128,7 @@ def read_games(run_dir: Path, kind: Kind) -> Iterator[dict[str, Any]]:
     Lines that are not whole, and files that go while they are read, are passed over.
     """
     for name in file_names(kind):
-        for line in _lines(run_dir / FOLDER / name):
+        for line in _lines(run_dir / FOLDER / name, run_dir):
             try:
                 yield whole(json.loads(line))
             except (ValueError, KeyError, TypeError):
@@ -150,9 +150,9 @@ def file_names(kind: str) -> tuple[str, str]:
     return f"{kind}.1.jsonl", f"{kind}.jsonl"
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path, run_dir: Path | None = None) -> Iterator[bytes]:
     try:
-        with path.open("rb") as stream:
+        with open_data(path, run_dir or path.parent) as stream:
             yield from stream
     except FileNotFoundError:
         return

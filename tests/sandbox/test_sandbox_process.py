@@ -246,7 +246,7 @@ def test_the_oldest_landlock_is_made_up_for(
 
 
 def test_unsafe_local_runs_without_a_wall_and_still_with_limits(
-    sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unsafe_local: None, sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "hunter2")
     outside = tmp_path / "outside"
@@ -254,19 +254,19 @@ def test_unsafe_local_runs_without_a_wall_and_still_with_limits(
     ended = sandbox(
         "import os; send(open(outside).read().encode()); assert 'SOME_API_KEY' not in os.environ",
         {"outside": str(outside)},
-        unsafe_local=True,
     )
     assert ended.exit.ok
     assert ended.lines == [b"readable"]
-    hung = sandbox("import time; time.sleep(60)", unsafe_local=True, wall_seconds=0.3)
+    hung = sandbox("import time; time.sleep(60)", wall_seconds=0.3)
     assert hung.exit.reason == "wall clock"
     assert "WITHOUT a sandbox" in UNSAFE_LOCAL_WARNING
 
 
-def test_without_a_sandbox_children_left_behind_are_killed(sandbox: Runner) -> None:
+def test_without_a_sandbox_children_left_behind_are_killed(
+    unsafe_local: None, sandbox: Runner
+) -> None:
     ended = sandbox(
         "import subprocess; send(str(subprocess.Popen(['sleep', '60']).pid).encode())",
-        unsafe_local=True,
     )
     assert ended.exit.ok
     status = Path(f"/proc/{int(ended.lines[0])}/status")

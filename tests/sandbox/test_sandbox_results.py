@@ -69,13 +69,14 @@ def test_links_and_special_files_are_refused(tmp_path: Path) -> None:
     assert read_result(folder, "fine", 100) == bytes(100)
 
 
-def test_links_made_without_a_sandbox_are_refused(sandbox: Runner, tmp_path: Path) -> None:
+def test_links_made_without_a_sandbox_are_refused(
+    unsafe_local: None, sandbox: Runner, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret.npz"
     np.savez(secret, a=np.ones(3))
     sandbox(
         "import os; os.symlink(secret, 'a.npz'); os.link(secret, 'b.npz'); os.mkfifo('c.npz')",
         {"secret": str(secret)},
-        unsafe_local=True,
     )
     for name in ("a.npz", "b.npz", "c.npz"):
         with pytest.raises(UntrustedResultError):

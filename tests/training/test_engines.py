@@ -28,7 +28,7 @@ from p2p.cli import app
 from p2p.config import ConfigurationError, TrainConfig
 from p2p.contracts import PolicyMetadata, StateSaved, WorkerMessage
 from p2p.records.iteration_record import IterationRecord
-from p2p.sandbox import SandboxUnavailable, launch
+from p2p.sandbox import SandboxUnavailable, launch, set_unsafe_local
 from p2p.settings import get_settings
 from p2p.training.engines import facts, install
 from p2p.training.engines.engine_env import EngineEnv, EngineOptions, EngineTerm, Groups, Reached
@@ -284,8 +284,9 @@ def test_an_engine_plays_without_a_sandbox_only_where_that_is_said(no_sandbox):
     config, play = TrainConfig(env_id=TRIAL), {"episodes": 1, "seed": 0}
     with pytest.raises(SandboxUnavailable, match="Landlock"):
         record_episodes(config, "zero", **play)
+    set_unsafe_local(True)
     with pytest.raises(facts.EngineFailed, match="No module named"):
-        record_episodes(config, "zero", **play, unsafe_local=True)
+        record_episodes(config, "zero", **play)
 
 
 @pytest.mark.parametrize(

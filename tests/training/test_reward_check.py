@@ -173,8 +173,8 @@ def test_unknown_environments_and_files_are_errors():
     assert "no such file" in only_error(check("none.py")).message
 
 
-def test_without_a_sandbox_it_runs_when_told_so():
-    assert check(FUNCTION, unsafe_local=True).result is not None
+def test_without_a_sandbox_it_runs_when_told_so(unsafe_local):
+    assert check(FUNCTION).result is not None
 
 
 def test_a_reward_that_goes_by_the_time_is_tried_over_a_whole_episode():

@@ -117,10 +117,11 @@ def test_a_run_uses_parts_of_ones_own_and_a_resumed_one_finds_them(
     # As another process, which has never heard of it.
     del sys.modules["my_parts"], TEMPLATES["brief"]
     sys.path.remove(str(config.parent))
-    assert run("resume", folder.path, "--updates", 2, "--json") == 0
+    assert run("resume", folder.path, "--updates", 2, "--json") == 2  # they would run unasked
+    assert run("resume", folder.path, "--updates", 2, "--trust", "--json") == 0
     assert json.loads(capsys.readouterr().out)["step"] == 2
     assert set(sys.modules["my_parts"].used) == parts
-    assert run("eval", folder.path, "--games", 2, "--max-tokens", 2, "--json") == 0
+    assert run("eval", folder.path, "--trust", "--games", 2, "--max-tokens", 2, "--json") == 0
 
 
 def test_games_of_a_plugin_can_be_trained_on(config: Path) -> None:

@@ -47,13 +47,10 @@ class CodeAuthor(ABC):
     definition: ClassVar[str]
     """A pattern of what the code must define."""
 
-    def __init__(
-        self, client: LLMClient, intent: Intent, config: TrainConfig, *, unsafe_local: bool = False
-    ) -> None:
+    def __init__(self, client: LLMClient, intent: Intent, config: TrainConfig) -> None:
         self.client = client
         self.intent = intent
         self.config = config
-        self.unsafe_local = unsafe_local
         self.code = ""
         self.explanation = ""
         self.author = ""

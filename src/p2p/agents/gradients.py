@@ -184,7 +184,6 @@ def judge_sweeps(
     config: TrainConfig,
     *,
     of_root: bool = False,
-    unsafe_local: bool = False,
 ) -> dict[str, list[JudgedPoint]]:
     """What the judge gives along every scripted motion; those that it cannot judge are left out.
 
@@ -200,7 +199,7 @@ def judge_sweeps(
             names.append(sweep.name)
             yield POINTS
 
-    judged = _judge_batches(env, batches(), code, criteria, config, unsafe_local=unsafe_local)
+    judged = _judge_batches(env, batches(), code, criteria, config)
     sweeps = {name: judged[POINTS * k : POINTS * (k + 1)] for k, name in enumerate(names)}
     return {
         name: [point for point in points if point is not None]
@@ -214,8 +213,6 @@ def judge_cheats(
     criteria: Sequence[Criterion],
     config: TrainConfig,
     asked: Place,
-    *,
-    unsafe_local: bool = False,
 ) -> dict[str, JudgedPoint]:
     """What the judge gives for the motion that is asked, as "", and for each cheat at it."""
     env = scripted_env(config, QUANTITIES)
@@ -223,7 +220,7 @@ def judge_cheats(
         return {}
     motions = env.screened(asked)
     batches = env.each_batch([*motions.values()])
-    judged = _judge_batches(env, batches, code, criteria, config, unsafe_local=unsafe_local)
+    judged = _judge_batches(env, batches, code, criteria, config)
     pairs = zip(motions, judged, strict=True)
     return {name: point for name, point in pairs if point is not None}
 
@@ -234,8 +231,6 @@ def _judge_batches(
     code: str,
     criteria: Sequence[Criterion],
     config: TrainConfig,
-    *,
-    unsafe_local: bool,
 ) -> list[JudgedPoint | None]:
     """Play what the environment is set to, batch after batch, and let the judge see all of it."""
     played = config.with_updates(max_episode_steps=env.max_episode_steps)
@@ -248,7 +243,7 @@ def _judge_batches(
                 episode.save(files[-1])
                 summaries.append(episode_summary(played, episode, seed=SEED))
         env.close()
-        opinions = run_judge(code, files, summaries, criteria, unsafe_local=unsafe_local)
+        opinions = run_judge(code, files, summaries, criteria)
     return [_point(opinion, criteria) for opinion in opinions]
 
 
@@ -261,35 +256,33 @@ def _point(opinion: JudgeOpinion, criteria: Sequence[Criterion]) -> JudgedPoint 
 
 
 def pay_sweeps(
-    code: str, config: TrainConfig, names: Sequence[str], *, unsafe_local: bool = False
+    code: str, config: TrainConfig, names: Sequence[str]
 ) -> dict[str, tuple[float, ...]]:
     """What the reward returns at each point of these sweeps, computed in the sandbox.
 
     A sweep on which it cannot be computed is left out; raises RewardFailed where its process sends
     something else.
     """
-    messages = _call_worker(code, config, {"sweeps": list(names)}, unsafe_local=unsafe_local)
+    messages = _call_worker(code, config, {"sweeps": list(names)})
     paid = {each.name: each.returns for each in messages if isinstance(each, _Swept)}
     return {name: returns for name, returns in paid.items() if name in names}
 
 
-def pay_cheats(
-    code: str, config: TrainConfig, asked: Place, *, unsafe_local: bool = False
-) -> dict[str, float]:
+def pay_cheats(code: str, config: TrainConfig, asked: Place) -> dict[str, float]:
     """What training pays for the motion that is asked, as "", and for each cheat at it.
 
     Unlike an evaluation, it ends where the reward's `failed` says so. Computed in the sandbox;
     raises RewardFailed as `pay_sweeps` does.
     """
-    messages = _call_worker(code, config, {"asked": list(asked)}, unsafe_local=unsafe_local)
+    messages = _call_worker(code, config, {"asked": list(asked)})
     return {each.name: each.value for each in messages if isinstance(each, _Earned)}
 
 
 def _call_worker(
-    code: str, config: TrainConfig, task: Mapping[str, object], *, unsafe_local: bool
+    code: str, config: TrainConfig, task: Mapping[str, object]
 ) -> list[_Swept | _Earned]:
     with tempfile.TemporaryDirectory(prefix="p2p-sweeps-") as folder:
-        sandbox = sandbox_for(config, Path(folder), unsafe_local=unsafe_local)
+        sandbox = sandbox_for(config, Path(folder))
         payload = {"config": config.model_dump(mode="json"), "code": code, "seed": SEED, **task}
         with start(WORKER, payload, sandbox) as process:
             messages = [_read(line) for line in process.lines()]

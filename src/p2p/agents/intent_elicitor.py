@@ -48,13 +48,11 @@ def elicit(
     *,
     usual: Sequence[Criterion] = (),
     pictures: bool = False,
-    unsafe_local: bool = False,
 ) -> Intent:
     """What the prompt means in this environment, as 5 to 20 criteria.
 
     `usual`: what goes without saying for this robot, for a model to take over. `pictures`: whether
-    a judge will look, so that a criterion may be left to it. `unsafe_local` is for environments of
-    an engine, which are played in its own process.
+    a judge will look, so that a criterion may be left to it.
 
     Raises:
         NotUnderstood: the prompt asks for nothing that can be done in this environment.
@@ -64,7 +62,7 @@ def elicit(
     request = IntentRequest(prompt=prompt, env_id=env_id, pictures=pictures, usual=tuple(usual))
     facts = [body_facts(get_env_spec(env_id))]
     if client.model != BUILTIN:  # which reads the request alone
-        facts.append(unaided(env_id, unsafe_local=unsafe_local))
+        facts.append(unaided(env_id))
     sections = {"environment": "\n\n".join(facts)}
 
     def check(proposal: IntentProposal) -> None:

@@ -85,9 +85,7 @@ def judge_run(
     played = []
     folder.mkdir(parents=True, exist_ok=True)
     acting = Policy.load(policy / "policy.safetensors" if policy.is_dir() else policy)
-    each_episode = play_episodes(
-        config, acting, episodes=episodes, seed=seed, unsafe_local=loop.unsafe_local
-    )
+    each_episode = play_episodes(config, acting, episodes=episodes, seed=seed)
     for number, trajectory in enumerate(each_episode, seed):
         file = folder / f"trajectory_seed_{number}.npz"
         trajectory.save(file)
@@ -162,7 +160,6 @@ class EpisodeJudge:
             [each.file for each in episodes],
             [each.summary for each in episodes],
             self.intent.criteria,
-            unsafe_local=self.loop.unsafe_local,
         )
         return [replace(e, code=opinion) for e, opinion in zip(episodes, opinions, strict=True)]
 
@@ -277,7 +274,6 @@ class EpisodeJudge:
                 self.vlm,
                 self.intent,
                 episode,
-                unsafe_local=self.loop.unsafe_local,
                 amendments=self.amendments,
             )
         except BudgetExhausted:

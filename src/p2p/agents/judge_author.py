@@ -38,7 +38,6 @@ def write_judge(
     config: TrainConfig,
     *,
     review: bool,
-    unsafe_local: bool = False,
     code: str = "",
     amendments: tuple[str, ...] = (),
 ) -> AuthoredCode:
@@ -49,9 +48,9 @@ def write_judge(
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
     measured = intent.model_copy(update={"criteria": intent.measured})
-    judge = JudgeAuthor(client, measured, config, unsafe_local=unsafe_local)
+    judge = JudgeAuthor(client, measured, config)
     judge.amended, judge.amendments = code, amendments
-    with _trial(config, unsafe_local=unsafe_local) as judge.trial:
+    with _trial(config) as judge.trial:
         return judge.write(review=review)
 
 
@@ -93,7 +92,6 @@ class JudgeAuthor(CodeAuthor):
             [file for file, _ in self.trial.values()],
             [summary for _, summary in self.trial.values()],
             self.intent.criteria,
-            unsafe_local=self.unsafe_local,
         )
         reasons: dict[str, str] = {}
         for name, opinion in zip(self.trial, opinions, strict=True):
@@ -117,13 +115,10 @@ class JudgeAuthor(CodeAuthor):
 
 
 @contextmanager
-def _trial(config: TrainConfig, *, unsafe_local: bool) -> Iterator[Trial]:
+def _trial(config: TrainConfig) -> Iterator[Trial]:
     """Recorded once, for all checks of a judge."""
     acts: tuple[Behaviour, ...] = ("zero", "random")
-    zero, random = (
-        record_episodes(config, act, episodes=EPISODES, seed=SEED, unsafe_local=unsafe_local)
-        for act in acts
-    )
+    zero, random = (record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts)
     played = {f"zero actions, episode {i + 1}": episode for i, episode in enumerate(zero)}
     played |= {f"random actions, episode {i + 1}": episode for i, episode in enumerate(random)}
     # As if the episode had ended at once.

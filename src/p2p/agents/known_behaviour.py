@@ -97,14 +97,11 @@ def shortened(config: TrainConfig) -> TrainConfig:
 
 
 @cache
-def unaided(env_id: str, *, unsafe_local: bool = False) -> str:
+def unaided(env_id: str) -> str:
     """What can be measured before any training: a table for whoever chooses thresholds."""
     config = shortened(TrainConfig(env_id=env_id))
     acts: tuple[Literal["zero", "random"], ...] = ("zero", "random")
-    played = [
-        record_episodes(config, act, episodes=EPISODES, seed=SEED, unsafe_local=unsafe_local)
-        for act in acts
-    ]
+    played = [record_episodes(config, act, episodes=EPISODES, seed=SEED) for act in acts]
     lines = [
         f"Measured before any training, {EPISODES} episodes each: mean (lowest to highest).",
         "The end of zero actions is the settled pose, unless they ended early: then it is a fall.",
@@ -158,9 +155,7 @@ def _spread(values: NDArray[np.float64]) -> str:
     return f"{mean:.3g} ({low:.3g} to {high:.3g})"
 
 
-def pay(
-    code: str, config: TrainConfig, policy: Policy | None, *, unsafe_local: bool = False
-) -> dict[Behaviour, Paid]:
+def pay(code: str, config: TrainConfig, policy: Policy | None) -> dict[Behaviour, Paid]:
     """What the reward pays for each behaviour, computed in the sandbox; raises RewardFailed."""
     behaviours = ("zero", "random") if policy is None else ("zero", "random", "previous_best")
     with tempfile.TemporaryDirectory(prefix="p2p-rank-") as name:
@@ -175,7 +170,7 @@ def pay(
             "episodes": EPISODES,
             "seed": SEED,
         }
-        sandbox = sandbox_for(config, folder, unsafe_local=unsafe_local)
+        sandbox = sandbox_for(config, folder)
         with start(WORKER, payload, sandbox) as process:
             messages = [paid for line in process.lines() if (paid := _read(line)) is not None]
             end = process.wait()
@@ -184,7 +179,7 @@ def pay(
     return {paid.name: paid for paid in messages}
 
 
-def sandbox_for(config: TrainConfig, folder: Path, *, unsafe_local: bool) -> Sandbox:
+def sandbox_for(config: TrainConfig, folder: Path) -> Sandbox:
     """Of a process that plays a reward."""
     engine = surroundings(config.engine, folder, config.device)
     return Sandbox(
@@ -198,7 +193,6 @@ def sandbox_for(config: TrainConfig, folder: Path, *, unsafe_local: bool) -> San
         gpu=engine.gpu,
         disk_bytes=64 << 20 if engine.python is None else 1 << 30,  # kernels, if any are new
         import_paths=own_folders(),
-        unsafe_local=unsafe_local,
     )
 
 
@@ -222,8 +216,6 @@ def judge(
     criteria: Sequence[Criterion],
     config: TrainConfig,
     policy: Policy | None,
-    *,
-    unsafe_local: bool = False,
 ) -> dict[Behaviour, Judged]:
     """What the judge gives for each behaviour; those it cannot judge are left out."""
     short = shortened(config)
@@ -234,14 +226,12 @@ def judge(
     with tempfile.TemporaryDirectory(prefix="p2p-rank-") as folder:
         files, summaries = [], []
         for name, act in acts.items():
-            played = record_episodes(
-                short, act, episodes=EPISODES, seed=SEED, unsafe_local=unsafe_local
-            )
+            played = record_episodes(short, act, episodes=EPISODES, seed=SEED)
             for i, trajectory in enumerate(played):
                 files.append(Path(folder) / f"{name}_{i}.npz")
                 trajectory.save(files[-1])
                 summaries.append(episode_summary(short, trajectory, seed=SEED + i))
-        opinions = run_judge(code, files, summaries, criteria, unsafe_local=unsafe_local)
+        opinions = run_judge(code, files, summaries, criteria)
     for k, name in enumerate(acts):
         group = opinions[k * EPISODES : (k + 1) * EPISODES]
         scores = [opinion.score for opinion in group if opinion.score is not None]

@@ -51,7 +51,6 @@ def write_candidates(
     author: str = "user",
     previous_best: Policy | None = None,
     judge: WaitForJudge | None = None,
-    unsafe_local: bool = False,
 ) -> tuple[AuthoredCode, ...]:
     """Up to `count` different rewards for the criteria, written in one conversation.
 
@@ -64,7 +63,7 @@ def write_candidates(
 
     Raises InferenceError, and SandboxUnavailable where there is no sandbox.
     """
-    reward = RewardAuthor(client, intent, config, unsafe_local=unsafe_local)
+    reward = RewardAuthor(client, intent, config)
     reward.previous_best, reward.judge = previous_best, judge
     written = [reward.write(review=review, code=code, author=author)]
     while written[0].valid and len(written) < count:
@@ -112,9 +111,7 @@ class RewardAuthor(CodeAuthor):
     def sections(self) -> dict[str, str]:
         facts = [all_facts(spec_for(self.config))]
         if self.client.model != BUILTIN:  # which reads the request alone
-            facts.append(
-                known_behaviour.unaided(self.config.env_id, unsafe_local=self.unsafe_local)
-            )
+            facts.append(known_behaviour.unaided(self.config.env_id))
         return {
             "environment": "\n\n".join(facts),
             "access": access(side_info=self.config.side_info),
@@ -127,7 +124,6 @@ class RewardAuthor(CodeAuthor):
             self.config.env_id,
             side_info=self.config.side_info,
             observe_time=self.config.observe_time,
-            unsafe_local=self.unsafe_local,
             engine=self.config.engine,
         )
         problems = [_message(f) for f in report.findings if f.level == "error"]
@@ -135,9 +131,7 @@ class RewardAuthor(CodeAuthor):
         measured = _describe(report)
         if not problems:
             try:
-                self.paid = known_behaviour.pay(
-                    code, self.config, self.previous_best, unsafe_local=self.unsafe_local
-                )
+                self.paid = known_behaviour.pay(code, self.config, self.previous_best)
             except RewardFailed as error:
                 problems.append(str(error))
             else:
@@ -154,7 +148,7 @@ class RewardAuthor(CodeAuthor):
         if not judged:
             return ()
         try:
-            earned = pay_cheats(self.code, self.config, asked, unsafe_local=self.unsafe_local)
+            earned = pay_cheats(self.code, self.config, asked)
         except RewardFailed:  # the check before it says what is wrong with a reward
             return ()
         return paid_cheats(asked, judged, earned)
@@ -166,19 +160,17 @@ class RewardAuthor(CodeAuthor):
 
     def with_gradients(self, written: Sequence[AuthoredCode]) -> tuple[AuthoredCode, ...]:
         """The rewards with how they pay along motions that a script plays, where there are some."""
-        code, criteria, local = self.judge_code, self.intent.criteria, self.unsafe_local
+        code, criteria = self.judge_code, self.intent.criteria
         if not code:
             return tuple(written)
-        judged = judge_sweeps(code, criteria, self.config, unsafe_local=local)
+        judged = judge_sweeps(code, criteria, self.config)
         told = {name: points for name, points in judged.items() if speaking(points)}
         rewards = []
         for each in written:
             found: tuple[CriterionGradient, ...] = ()
             if told and each.valid:
                 with suppress(RewardFailed):  # the check before it says what is wrong with a reward
-                    found = gradients(
-                        told, pay_sweeps(each.code, self.config, [*told], unsafe_local=local)
-                    )
+                    found = gradients(told, pay_sweeps(each.code, self.config, [*told]))
             rewards.append(each.model_copy(update={"gradients": found}))
         return tuple(rewards)
 
@@ -194,14 +186,14 @@ class RewardAuthor(CodeAuthor):
         Empty where there is no judge, where no script can play the environment (engines), and
         where no scripted motion comes near what is asked.
         """
-        code, criteria, local = self.judge_code, self.intent.criteria, self.unsafe_local
+        code, criteria = self.judge_code, self.intent.criteria
         if not code:
             return ("", 0), {}
-        judged = judge_sweeps(code, criteria, self.config, of_root=True, unsafe_local=local)
+        judged = judge_sweeps(code, criteria, self.config, of_root=True)
         asked = find_asked(judged)
         if asked is None:
             return ("", 0), {}
-        return asked, judge_cheats(code, criteria, self.config, asked, unsafe_local=local)
+        return asked, judge_cheats(code, criteria, self.config, asked)
 
     @cached_property
     def judged(self) -> dict[Behaviour, Judged]:
@@ -214,7 +206,6 @@ class RewardAuthor(CodeAuthor):
             self.intent.criteria,
             self.config,
             self.previous_best,
-            unsafe_local=self.unsafe_local,
         )
 
 

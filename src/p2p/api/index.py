@@ -102,6 +102,8 @@ class SessionIndex:
         """The time of each folder when it was read."""
 
     def _open(self) -> sqlite3.Connection:
+        if self.path.is_symlink():
+            self.path.unlink()
         try:
             return self._checked()
         except sqlite3.DatabaseError:

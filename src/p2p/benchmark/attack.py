@@ -152,7 +152,6 @@ def train_attacks(
     folder: Path,
     *,
     jobs: int = 1,
-    unsafe_local: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
     on_progress: Callable[[dict[str, float]], None] = lambda _: None,
 ) -> list[AttackResult]:
@@ -184,7 +183,6 @@ def train_attacks(
         max_parallel=jobs,
         cores_per_run=1,
         videos=False,
-        unsafe_local=unsafe_local,
         cancelled=cancelled,
         on_progress=on_progress,
     )
@@ -217,7 +215,7 @@ def judge_attack(
     config = TrainConfig.model_validate(stored)
     step = choose_step(record, None)
     policy = checkpoint_dir(record, step) / "policy.safetensors"
-    files = _record_episodes(config, policy, record.path / "judged", episodes, loop)
+    files = _record_episodes(config, policy, record.path / "judged", episodes)
     measured = intent.model_copy(update={"criteria": intent.measured})
     by_code = loop.model_copy(update={"vlm_model": "", "use_code_judge": True})
     judgment = judge_trajectories(measured, judge_code, config, files, step=step, loop=by_code)
@@ -242,14 +240,10 @@ def judge_attack(
     return result
 
 
-def _record_episodes(
-    config: TrainConfig, policy: Path, folder: Path, count: int, loop: LoopConfig
-) -> list[Path]:
+def _record_episodes(config: TrainConfig, policy: Path, folder: Path, count: int) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     seed = evaluation_seed(FIRST_CONFIRMATION_BLOCK)
-    played = play_episodes(
-        config, Policy.load(policy), episodes=count, seed=seed, unsafe_local=loop.unsafe_local
-    )
+    played = play_episodes(config, Policy.load(policy), episodes=count, seed=seed)
     files = []
     for number, episode in enumerate(played, seed):
         files.append(folder / f"trajectory_seed_{number}.npz")

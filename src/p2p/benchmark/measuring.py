@@ -28,7 +28,7 @@ from p2p.benchmark.truth.episode import Episode
 from p2p.benchmark.truth.legged import follow
 from p2p.config import TrainConfig, engine_of
 from p2p.contracts import Record, SessionResult
-from p2p.files import read_model, save_model
+from p2p.files import read_bytes, read_model, save_model
 from p2p.records.iteration_record import SessionRecord
 from p2p.training.engines.table import is_engine
 from p2p.training.specs.quantities import Robot, compute
@@ -147,7 +147,7 @@ def ground_truth(session: Path) -> TruthResult | None:
 
 def _digest(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_bytes(path)).hexdigest()
     except OSError as error:
         raise NotPlayable(f"{path}: {error.strerror}") from error
 
@@ -159,8 +159,6 @@ def play_policy(env_id: str, policy_file: Path, seeds: Sequence[int] = SEEDS) ->
     """Deterministic episodes of a saved policy; raises NotPlayable."""
     from p2p.training.policies.policy import Policy, PolicyFileError
 
-    if policy_file.is_symlink() or not policy_file.is_file():
-        raise NotPlayable(f"{policy_file} is not there")
     try:
         policy = Policy.load(policy_file)
     except (PolicyFileError, OSError) as error:

@@ -207,8 +207,7 @@ def make_request(
         request = SessionRequest(prompt=text, criteria=criteria, **values)
         request.check_models()
         if request.environment is not None:
-            unsafe_local = bool(request.settings.get("unsafe_local"))
-            check_environment(request.environment, unsafe_local=unsafe_local)
+            check_environment(request.environment)
         loop_config(request.environment, **request.options())
     return request
 
@@ -245,14 +244,9 @@ def _read_lines(flag: str, texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def check_environment(env_id: str, *, unsafe_local: bool = False) -> None:
-    """Raise UsageError, with near matches or what is missing, for an id that cannot be used here.
-
-    With `unsafe_local` an engine's facts are read now: whoever asks for them later does not know
-    that the sandbox may be missing.
-    """
+def check_environment(env_id: str) -> None:
+    """Raise UsageError, with near matches or what is missing, for an id that is of no use here."""
     from p2p.config import ConfigurationError, engine_of
-    from p2p.training.engines.facts import read_facts
     from p2p.training.engines.table import (
         check_supported,
         engine_environments,
@@ -270,8 +264,6 @@ def check_environment(env_id: str, *, unsafe_local: bool = False) -> None:
         else:
             check_supported(engine, env_id)
             installed(engine)
-            if unsafe_local:
-                read_facts(engine, env_id, unsafe_local=True)
 
 
 def read_prompt(prompt: str | None) -> str:

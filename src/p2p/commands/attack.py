@@ -52,7 +52,7 @@ def attack(
         ),
     ] = 0,
     runs_dir: RunsDirOption = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Search a session's criteria for holes.
@@ -77,7 +77,7 @@ def attack(
     if intent is None or judge is None or not judge.valid:
         missing = "criteria" if intent is None else "code judge that runs"
         raise CommandError(f"{record.session_id} has no {missing}: there is nothing to attack yet")
-    loop = view.loop.model_copy(update={"unsafe_local": unsafe_local or view.loop.unsafe_local})
+    loop = view.loop
     config, _ = loop.train.apply_updates(intent.training)
     config = config.with_updates(total_timesteps=steps or config.total_timesteps)
     attacks, unpaid = plan_attacks(intent, config)
@@ -91,7 +91,7 @@ def attack(
     try:
         with AttackProgress(err, len(planned)) as progress:
             trained = train_attacks(
-                planned, intent, config, folder, jobs=jobs, unsafe_local=loop.unsafe_local,
+                planned, intent, config, folder, jobs=jobs,
                 on_progress=progress.update,
             )  # fmt: skip
             for number, result in enumerate(trained):

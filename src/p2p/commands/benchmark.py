@@ -20,7 +20,6 @@ from p2p.commands.arguments import (
 from p2p.commands.console import (
     CommandGroup,
     JsonFlag,
-    UnsafeFlag,
     UsageError,
     err,
     flag_names,
@@ -114,7 +113,6 @@ def benchmark(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     runs_dir: RunsDirOption = None,
-    unsafe_local: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a suite of prompts and report it.
@@ -160,7 +158,6 @@ def benchmark(
             options,
             num_envs=num_envs,
             side_info=side_info,
-            unsafe_local=unsafe_local or None,
         )
         with usage_errors(flag_names(context)):
             request = SessionOptions.model_validate(

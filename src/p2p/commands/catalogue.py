@@ -48,7 +48,7 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 def envs(
     env_id: Annotated[str | None, typer.Argument(help="Show one environment in full.")] = None,
     engine: EngineOption = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments, or describe one.
@@ -66,8 +66,6 @@ def envs(
     from p2p.training.env_spec import get_env_spec, list_env_ids
 
     if env_id is not None:
-        if unsafe_local:
-            check_environment(env_id, unsafe_local=True)
         spec = _spec(env_id)
         if as_json:
             print_json(spec.model_dump(mode="json"))
@@ -248,7 +246,7 @@ def check(
         ),
     ] = None,
     runs_dir: RunsDirOption = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a reward on its real environment, and say what is wrong.
@@ -270,12 +268,11 @@ def check(
     file, config = reward_or_session(reward, runs_dir)
     env_id = env or file.env_id or TrainConfig().env_id
     side_info = config.side_info if side_info is None else side_info
-    check_environment(env_id, unsafe_local=unsafe_local)
+    check_environment(env_id)
     with err.status(f"checking on {env_id}"):
         report = check_reward(
             file.path,
             env_id,
-            unsafe_local=unsafe_local,
             side_info=side_info,
             observe_time=config.observe_time,
         )

@@ -33,10 +33,25 @@ __all__ = [
     "print_json",
 ]
 
+
+def _take_unsafe_local(times: int) -> int:
+    from p2p.sandbox import choose_unsafe_local, set_unsafe_local
+
+    if not times:
+        set_unsafe_local(False)  # without what a sandbox needs
+        return 0
+    with refused("", ValueError):
+        choose_unsafe_local(times)
+    return times
+
+
 UnsafeFlag = Annotated[
-    bool,
+    int,
     typer.Option(
         "--unsafe-local",
+        count=True,
+        show_default=False,
+        callback=_take_unsafe_local,
         help="Where the kernel has no sandbox, run the reward without: it can do what you can.",
     ),
 ]

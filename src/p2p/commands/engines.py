@@ -99,7 +99,7 @@ def install(
             show_default="one on PATH that fits",
         ),
     ] = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Install an engine, or finish an installation that was interrupted.
@@ -125,9 +125,7 @@ def install(
             plan = "it is there, and is only checked"
         err.print(f"{name} {engine.version} into {home}: {escape(plan)}", highlight=False)
         with _progress() as show:
-            installed = installing.install(
-                name, folder=home, python=python, on_progress=show, unsafe_local=unsafe_local
-            )
+            installed = installing.install(name, folder=home, python=python, on_progress=show)
     if as_json:
         print_json(installed.model_dump(mode="json"))
         return
@@ -140,7 +138,7 @@ def install(
 def check(
     name: EngineName,
     folder: FolderOption = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Step an engine's smallest environment in the sandbox, and print versions.
@@ -162,9 +160,7 @@ def check(
         home = folder.absolute() / name if folder else engine_folder(name)
         found = find_installed(name, home) or installed(name)
         with _progress() as show:
-            seen = installing.check(
-                name, found=found, folder=home, on_progress=show, unsafe_local=unsafe_local
-            )
+            seen = installing.check(name, found=found, folder=home, on_progress=show)
         trial = get_engine(name).trial
     if as_json:
         print_json(seen)

@@ -13,7 +13,6 @@ from p2p.commands.arguments import RunsDirOption, make_request, to_paste, with_f
 from p2p.commands.console import (
     CommandError,
     JsonFlag,
-    UnsafeFlag,
     UsageError,
     flag_names,
     flags_given,
@@ -40,7 +39,7 @@ ANY_KIND = {
 """Parameters of every job."""
 OF_REWARD = {
     "reward", "env_id", "total_timesteps", "total_timesteps_0", "total_timesteps_1", "settings",
-    "config", "preset", "videos", "unsafe_local",
+    "config", "preset", "videos",
 }  # fmt: skip
 NAMES = {
     "job_id": "--name",
@@ -118,7 +117,6 @@ def submit(
     preset: Annotated[
         bool, typer.Option("--preset", help="With --reward: the environment's tuned preset.")
     ] = False,
-    unsafe_local: UnsafeFlag = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show progress until it ends.")
     ] = False,
@@ -156,18 +154,15 @@ def submit(
     def session(folder: Path) -> JobSpec:
         from p2p.scheduler.controllers import session_job
 
-        request = make_request(context, prompt, options, unsafe_local=unsafe_local or None)
+        request = make_request(context, prompt, options)
         return session_job(request, folder, job_options)
 
     def training(folder: Path) -> JobSpec:
         from p2p.commands.train import new_run
         from p2p.scheduler.controllers import training_job
 
-        chosen, code = new_run(
-            reward, options, config=config, preset=preset, unsafe_local=unsafe_local
-        )
+        chosen, code = new_run(reward, options, config=config, preset=preset)
         flags = ["--no-videos"] if options.get("videos") is False else []
-        flags += ["--unsafe-local"] if unsafe_local else []
         return training_job(chosen, code, folder, job_options, flags=flags)
 
     def self_play(folder: Path) -> JobSpec:

@@ -79,7 +79,7 @@ def run(
             rich_help_panel="Training",
         ),
     ] = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a policy that does what a prompt says.
@@ -113,7 +113,6 @@ def run(
         criteria=read_criteria(criteria),
         trainer=trainer,
         engine=engine,
-        unsafe_local=unsafe_local or None,
     )
     folder = runs_folder(runs_dir)
     with usage_errors(flag_names(context)):
@@ -152,6 +151,7 @@ def resume(
         ),
     ] = None,
     runs_dir: RunsDirOption = None,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Resume a session that was stopped, killed or out of budget.

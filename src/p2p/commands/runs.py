@@ -64,7 +64,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, metavar="N", help=SEED_HELP)] = 1,
     checkpoint: StepOption = None,
     runs_dir: RunsDirOption = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate a trained policy on held-out seeds.
@@ -79,7 +79,7 @@ def evaluate(
       p2p evaluate runs/session_x/iter_1/base_seed_1
     """
     record, config, step = open_run(run, runs_dir)
-    played = _replay(record, config, checkpoint, step, episodes, seed, unsafe_local)
+    played = _replay(record, config, checkpoint, step, episodes, seed)
     result = played.result
     if as_json:
         print_json(result.model_dump(mode="json"))
@@ -115,7 +115,7 @@ def play(
         ),
     ] = 480,
     runs_dir: RunsDirOption = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Watch a trained policy, in a window or as a video.
@@ -138,7 +138,7 @@ def play(
         raise UsageError(f"--output: {target} must be a file that ends in .mp4")
     if window and not has_display():
         raise UsageError("--window: there is no display here; leave it out to get a video")
-    played = _replay(record, config, checkpoint, step, 1, seed, unsafe_local)
+    played = _replay(record, config, checkpoint, step, 1, seed)
     value = played.result.mean_return
     wanted = has_display() and output is None if window is None else window
     if wanted and _show(config, played, or_film=window is None):
@@ -258,7 +258,6 @@ def _replay(
     judged: int | None,
     episodes: int,
     block: int,
-    unsafe_local: bool,
 ) -> ReplayResult:
     from p2p.training.evaluation import evaluation_seed
     from p2p.training.replay import choose_step, replay
@@ -273,7 +272,6 @@ def _replay(
                 step=step,
                 episodes=episodes,
                 seed=evaluation_seed(block),
-                unsafe_local=unsafe_local,
             )
 
 

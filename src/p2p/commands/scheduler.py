@@ -72,6 +72,10 @@ def run(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Exit when nothing is left to do.")
     ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Run the jobs of a folder that was not made here: commands."),
+    ] = False,
     runs_dir: RunsDirOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -92,6 +96,8 @@ def run(
     folder = runs_folder(runs_dir)
     with open_store(runs_dir) as store:
         job_id = find_job(store, job).job_id if job is not None else None
+        if trust:
+            store.trust()
     log_to_stderr()
     try:
         work(folder, job_id=job_id, until_idle=until_idle)

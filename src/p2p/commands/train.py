@@ -45,7 +45,7 @@ EnvOption = Annotated[
         show_default="the reward's ENV_ID, else HalfCheetah-v5",
     ),
 ]
-WITH_RESUME = ("resume", "videos", "log", "unsafe_local", "as_json", "runs_dir")
+WITH_RESUME = ("resume", "videos", "log", "_unsafe_local", "as_json", "runs_dir")
 
 
 def train(
@@ -106,7 +106,7 @@ def train(
             show_default="none",
         ),
     ] = None,
-    unsafe_local: UnsafeFlag = False,
+    _unsafe_local: UnsafeFlag = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a policy on a reward: a Python file, or a built-in one.
@@ -126,9 +126,7 @@ def train(
     from p2p.settings import get_settings
     from p2p.training.runner import RunOptions
 
-    run_options = RunOptions(
-        videos=videos, unsafe_local=unsafe_local, trackers=_check_trackers(log or [])
-    )
+    run_options = RunOptions(videos=videos, trackers=_check_trackers(log or []))
     if resume is not None:
         extra = [flag for name, flag in flags_given(context).items() if name not in WITH_RESUME]
         if extra:
@@ -142,9 +140,7 @@ def train(
             "env_id": env, "engine": engine, "total_timesteps": steps, "seed": seed,
             "settings": setting,
         }  # fmt: skip
-        chosen, code = new_run(
-            reward, options, config=config, preset=preset, unsafe_local=unsafe_local
-        )
+        chosen, code = new_run(reward, options, config=config, preset=preset)
         base = runs_dir or get_settings().runs_dir
         record = IterationRecord(base / new_session_id() / "iter_1")
     summary = _follow(chosen, code, record, run_options)
@@ -213,7 +209,6 @@ def new_run(
     *,
     config: Path | None,
     preset: bool,
-    unsafe_local: bool = False,
 ) -> tuple[TrainConfig, str]:
     """Configuration and source that the arguments describe.
 
@@ -236,7 +231,7 @@ def new_run(
         if (value := options.get(name)) is not None
     }
     fields.setdefault("env_id", file.env_id or TrainConfig().env_id)
-    check_environment(fields["env_id"], unsafe_local=unsafe_local)
+    check_environment(fields["env_id"])
     preset = preset or is_engine(engine_of(fields["env_id"]))
     with usage_errors(where=f"--config {config}" if config else "configuration"):
         chosen = _with_preset(fields) if preset else TrainConfig.model_validate(fields)

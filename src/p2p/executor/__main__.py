@@ -18,6 +18,7 @@ from p2p.config import TrainConfig
 from p2p.contracts import ScalarsReady, WorkerMessage, describe_errors
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.upstream import train_fields
+from p2p.sandbox import choose_unsafe_local
 from p2p.session.session_id import new_session_id
 from p2p.settings import get_settings
 from p2p.training.runner import RunOptions, TrainingCancelled, TrainingFailed, run_training
@@ -67,9 +68,10 @@ def parser() -> argparse.ArgumentParser:
     add("--no-progress", action="store_true", help="do not print progress")
     add(
         "--unsafe-local",
-        action="store_true",
-        help="train without a sandbox where the kernel has none: the reward can then read "
-        "your files and use the network",
+        action="count",
+        default=0,
+        help="train without a sandbox where the kernel has none (given twice: also where it has "
+        "one): the reward can then read your files and use the network",
     )
     return arguments
 
@@ -136,6 +138,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config, reward_code = read_inputs(arguments)
         folder = iteration_directory(arguments.runs_dir, config.iteration_id)
+        choose_unsafe_local(arguments.unsafe_local)
     except ValueError as error:
         print_plainly(f"error: {error}")
         return 2
@@ -147,7 +150,6 @@ def main(argv: list[str] | None = None) -> int:
             IterationRecord(folder),
             options=RunOptions(
                 videos=not arguments.no_videos,
-                unsafe_local=arguments.unsafe_local,
                 lock_patience_s=math.inf,
                 until=arguments.until,
                 pause=arguments.pause,

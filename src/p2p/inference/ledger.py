@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from p2p.contracts import ModelCall
-from p2p.files import locked, write_text
+from p2p.files import locked, read_bytes, write_text
 from p2p.inference import prices
 from p2p.inference.providers import choose_model
 from p2p.inference.question import BudgetExhausted, InferenceError
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import ModelRequestParameters
 
+MAX_EXCHANGE_BYTES = 256 << 20
+"""Videos and frames are in it."""
 _NAME = re.compile(r"(\d{4,})_\w+\.json")
 _COUNTS = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome")
 """What of a part of a message says something: the rest changes from one process to the next."""
@@ -124,7 +124,7 @@ class Ledger:
     def spoil(self, paths: list[Path]) -> None:
         """These answers have led nowhere: asked again, a later process shall ask the model."""
         for path in paths:
-            _write(path, {**json.loads(path.read_bytes()), "replay": False})
+            _write(path, {**json.loads(read_bytes(path, MAX_EXCHANGE_BYTES)), "replay": False})
 
     def reserve(self, estimate: prices.Estimate, most: int, least: int) -> Reservation | None:
         """Hold what a request can cost while it is under way; to be given back with `release`.
@@ -302,11 +302,11 @@ def _number(path: Path) -> int:
 
 def _read(path: Path) -> Exchange:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(path, MAX_EXCHANGE_BYTES))
         call = ModelCall.model_validate(content["call"])
         key, replay = str(content["key"]), bool(content["replay"])
         return Exchange(path, call, key, replay, content["response"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+    except (OSError, RecursionError, ValueError, KeyError, TypeError) as error:
         # Left out, it would be paid for a second time and missing from what was spent.
         raise InferenceError(f"{path} is damaged: repair it or move it away ({error})") from error
 

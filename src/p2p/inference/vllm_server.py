@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from p2p.files import locked
+from p2p.files import locked, open_log
 from p2p.inference import vllm_supervisor
 from p2p.inference.question import AskingCancelled, ProviderUnavailable
 from p2p.settings import get_settings, redact
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,17 +132,20 @@ class VLLMServer:
             )
         if self.healthy():
             raise ProviderUnavailable(f"something else answers at {self.url}: choose another port")
-        command = [program, "serve", self.model, "--host", self.host, "--port", str(self.port)]
+        # It starts in another folder than the one a model's path may be meant from.
+        model = str(Path(self.model).absolute()) if Path(self.model).is_dir() else self.model
+        command = [program, "serve", model, "--host", self.host, "--port", str(self.port)]
         supervisor = [sys.executable, "-I", vllm_supervisor.__file__, str(self._stop_s)]
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        with open_log(self.log) as log:
             self._supervisor = subprocess.Popen(
                 [*supervisor, *command, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=_environment(),
+                env=from_anywhere({**_environment(), "PYTHONSAFEPATH": "1"}),
+                cwd=NEUTRAL,
             )
 
     def wait_ready(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from p2p.files import open_data, read_bytes
 from p2p.inference.providers import BUILTIN, PROVIDERS, split_model
 from p2p.inference.question import Media, RequestRejected
 
@@ -34,7 +35,7 @@ def whole_video(model: str, video: Path, fps: float) -> Media | None:
     most, size = PROVIDERS[provider].video_frames, _size(video)
     if not most or size > MOST_INLINE_BYTES:
         return None
-    return Media(video.read_bytes(), "video/mp4", round(min(fps, most / seconds_of(video)), 3))
+    return Media(read_bytes(video), "video/mp4", round(min(fps, most / seconds_of(video)), 3))
 
 
 def frames_of(video: Path) -> list[bytes]:
@@ -53,7 +54,7 @@ def _times(video: Path) -> list[float]:
     import av
 
     try:
-        with av.open(str(video)) as container:
+        with open_data(video) as data, av.open(data) as container:
             stream = container.streams.video[0]
             base = float(stream.time_base or 0)
             stamps = sorted(p.pts for p in container.demux(stream) if p.pts is not None)
@@ -73,7 +74,7 @@ def _pictures(video: Path) -> Iterator[Image.Image]:
     import av
     from PIL import Image
 
-    with av.open(str(video)) as container:
+    with open_data(video) as data, av.open(data) as container:
         for frame in container.decode(video=0):
             yield Image.fromarray(frame.to_ndarray(format="rgb24"))
 

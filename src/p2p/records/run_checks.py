@@ -7,7 +7,7 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 from p2p.contracts import EvalResult
-from p2p.files import UnreadableError, load_text, parse_line
+from p2p.files import UnreadableError, load_text, open_data, parse_line, read_bytes
 from p2p.records.folder import names_in
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def scalars_problems(path: Path, *, needed: bool) -> list[str]:
     """Lines of metrics/scalars.jsonl that are not records."""
     name = f"{path.parent.name}/{path.name}"
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         return [f"{name}: missing"] if needed else []
     except OSError as error:
@@ -92,7 +92,8 @@ def checkpoint_problems(folder: Path) -> list[str]:
 
 def _is_archive(path: Path) -> bool:
     try:
-        return zipfile.is_zipfile(path)
+        with open_data(path) as stream:
+            return zipfile.is_zipfile(stream)
     except OSError:
         return False
 

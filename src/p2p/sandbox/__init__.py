@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.ast_check import explain_problems as explain_problems
     from p2p.sandbox.ast_check import find_problems as find_problems
     from p2p.sandbox.launch import Layers as Layers
+    from p2p.sandbox.launch import choose_unsafe_local as choose_unsafe_local
     from p2p.sandbox.launch import layers as layers
     from p2p.sandbox.launch import start as start
     from p2p.sandbox.launch import start_gpu as start_gpu
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
     from p2p.sandbox.options import Sandbox as Sandbox
     from p2p.sandbox.options import SandboxExit as SandboxExit
     from p2p.sandbox.options import SandboxUnavailable as SandboxUnavailable
+    from p2p.sandbox.options import is_unsafe_local as is_unsafe_local
+    from p2p.sandbox.options import set_unsafe_local as set_unsafe_local
+    from p2p.sandbox.options import unsafe_local_flags as unsafe_local_flags
     from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
     from p2p.sandbox.results import read_arrays as read_arrays
@@ -68,9 +72,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
-    "launch": ("Layers", "layers", "start", "start_gpu"),
+    "launch": ("Layers", "choose_unsafe_local", "layers", "start", "start_gpu"),
     "options": (
-        "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
+        "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable",
+        "is_unsafe_local", "set_unsafe_local", "unsafe_local_flags",
     ),
     "process": ("SandboxedProcess",),
     "results": ("UntrustedResultError", "read_arrays", "read_message", "read_result"),

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2p.sandbox import enter, gpu
-from p2p.sandbox.options import GIB, Sandbox, SandboxUnavailable
+from p2p.sandbox.options import (
+    GIB,
+    Sandbox,
+    SandboxUnavailable,
+    is_unsafe_local,
+    set_unsafe_local,
+)
 from p2p.sandbox.process import SandboxedProcess
 
 if TYPE_CHECKING:
@@ -165,7 +171,7 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
             "disk_bytes": sandbox.disk_bytes,
             "max_threads": sandbox.max_threads,
             "cpu_seconds": sandbox.cpu_seconds,
-            "unsafe_local": sandbox.unsafe_local,
+            "unsafe_local": is_unsafe_local() and module is not None,
         }
     ).encode()
 
@@ -294,7 +300,7 @@ class Layers:
         return [*lines, self.problem] if self.problem else lines
 
 
-def start_gpu(*, unsafe_local: bool = False) -> tuple[list[str], str]:
+def start_gpu() -> tuple[list[str], str]:
     """Start the GPU's driver in a sandbox: the names of GPUs, or why it cannot be used there."""
     if not gpu.present():
         return [], f"there is no {gpu.CONTROL}"
@@ -304,7 +310,6 @@ def start_gpu(*, unsafe_local: bool = False) -> tuple[list[str], str]:
             gpu=True,
             memory_bytes=24 * GIB,
             wall_seconds=_START_SECONDS,
-            unsafe_local=unsafe_local,
         )
         try:
             with start(gpu.__name__, {}, sandbox) as process:
@@ -315,6 +320,31 @@ def start_gpu(*, unsafe_local: bool = False) -> tuple[list[str], str]:
     if not end.ok or not lines:
         return [], end.message
     return [str(each) for each in json.loads(lines[-1])], ""
+
+
+def choose_unsafe_local(times: int) -> None:
+    """Take up ``--unsafe-local``, given so many times.
+
+    Where the kernel has a sandbox, once is a question in a terminal, and elsewhere a ValueError:
+    the flag is then most likely not needed, and not what was meant.
+    """
+    set_unsafe_local(False)
+    if times == 1 and layers().available:
+        question = "this kernel has a sandbox. Run the code WITHOUT it all the same?"
+        if not _is_confirmed(f"--unsafe-local: {question} [y/N] "):
+            raise ValueError(
+                "--unsafe-local: this kernel has a sandbox, so leave the flag out; give it twice "
+                "to run the code without a sandbox all the same"
+            )
+    set_unsafe_local(times > 0)
+
+
+def _is_confirmed(question: str) -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def layers() -> Layers:

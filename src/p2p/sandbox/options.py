@@ -34,6 +34,32 @@ UNSAFE_LOCAL_WARNING = (
 )
 
 
+@dataclass(slots=True)
+class _Process:
+    unsafe_local: bool = False
+
+
+_process = _Process()
+
+
+def set_unsafe_local(unsafe: bool) -> None:
+    """Say whether this process runs code without a sandbox; see ``UNSAFE_LOCAL_WARNING``.
+
+    It is the user's word on a command line, or in a program of theirs. No file, job or request
+    holds it; ``unsafe_local_flags`` hands it on.
+    """
+    _process.unsafe_local = unsafe
+
+
+def is_unsafe_local() -> bool:
+    return _process.unsafe_local
+
+
+def unsafe_local_flags() -> list[str]:
+    """What a program of ours is started with to run code as this process does."""
+    return ["--unsafe-local"] * 2 * _process.unsafe_local
+
+
 class SandboxUnavailable(Exception):
     """The kernel cannot provide the sandbox, and the code was not run."""
 
@@ -66,8 +92,6 @@ class Sandbox:
     gpu: bool = False
     """Whether it may compute on this machine's NVIDIA GPUs. Their driver reserves hundreds of GB of
     addresses, so these are not bounded; memory is, as seen from outside or by a cgroup."""
-    unsafe_local: bool = False
-    """Run without a sandbox; see ``UNSAFE_LOCAL_WARNING``."""
 
 
 @dataclass(frozen=True, slots=True)

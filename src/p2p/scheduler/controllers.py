@@ -149,7 +149,7 @@ def executor_run(
 
 def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobSpec:
     """Make the folder of a self-play run, and a job that runs it."""
-    from unstable.run.folder import RunFolder
+    from unstable.run.folder import RunFolder, own_parts
 
     name = new_job_id("selfplay")
     folder = runs_dir / name
@@ -158,7 +158,15 @@ def selfplay_job(config: RunConfig, runs_dir: Path, options: JobOptions) -> JobS
     run = RunSpec(
         run_id=name,
         folder=name,
-        command=("{python}", "-m", "unstable.cli", "resume", "{folder}", "--json"),
+        command=(
+            "{python}",
+            "-m",
+            "unstable.cli",
+            "resume",
+            "{folder}",
+            "--json",
+            *(["--trust"] if own_parts(config) else []),  # named by who submits it
+        ),
         secrets=_selfplay_variables(config),
         **options.of_run(),
     )

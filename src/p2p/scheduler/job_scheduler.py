@@ -216,7 +216,7 @@ def work(
     """Be the scheduler of a runs folder, until a signal to stop or until idle.
 
     Raises SchedulerBusy if there is one already, unless it is for one job only, and StoreError if
-    there is no such job.
+    there is no such job, or the folder was made by somebody else.
     """
 
     async def until_signal() -> bool:
@@ -228,6 +228,7 @@ def work(
         return scheduler.stopped
 
     with closing(Store(runs_dir)) as store:
+        store.check_trusted()
         if job_id is not None and store.job(job_id) is None:
             raise StoreError(f"there is no job {job_id} in {runs_dir}")
         while True:

@@ -38,6 +38,7 @@ import psutil
 
 from p2p import files
 from p2p.training.cpu_manager import PASSED_VARIABLES
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere
 
 if TYPE_CHECKING:
     from p2p.scheduler.records import RunSpec
@@ -108,21 +109,22 @@ def launch_file(spec: RunSpec, runs_dir: Path, python: str, **options: Any) -> L
     """A run as it is on the machine where the runs folder and the interpreter are these."""
     folder = str(runs_dir / spec.folder)
     values = {"{python}": python, "{runs_dir}": str(runs_dir), "{folder}": folder}
-    command = list(spec.command)
+    command, cwd = list(spec.command), folder
+    if command[:2] == ["{python}", "-m"] and command[2].split(".")[0] in ("p2p", "unstable"):
+        # Our own programs: the run's folder may be somebody else's, and they do not work in it.
+        command.insert(1, "-P")
+        cwd = NEUTRAL
     for name, value in values.items():
         command = [word.replace(name, value) for word in command]
     return LaunchFile(
-        command, folder, spec.cores, spec.gpus, spec.time_limit_s, spec.secrets, **options
+        command, cwd, spec.cores, spec.gpus, spec.time_limit_s, spec.secrets, **options
     )
 
 
 def launch_environment() -> dict[str, str]:
     """What a program is given of this process's environment, secrets aside."""
     variables = {name: os.environ[name] for name in LAUNCH_VARIABLES if name in os.environ}
-    for name in variables.keys() & {"PYTHONPATH", "P2P_ENV_PATH"}:  # it starts in another folder
-        folders = filter(None, variables[name].split(os.pathsep))
-        variables[name] = os.pathsep.join(str(Path(folder).absolute()) for folder in folders)
-    return {**variables, "PYTHONUNBUFFERED": "1"}  # so that its log can be followed
+    return {**from_anywhere(variables), "PYTHONUNBUFFERED": "1"}  # so that its log can be followed
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ class LaunchFolder:
         named = {name: secrets[name] for name in launch.secrets if name in secrets}
         try:
             process = subprocess.run(
-                [python, "-m", module, str(self.base), self.launch_id, "--detach"],
+                [python, "-P", "-m", module, str(self.base), self.launch_id, "--detach"],
                 cwd=self.path,
                 env={**launch_environment(), **named},
                 stdin=subprocess.DEVNULL,

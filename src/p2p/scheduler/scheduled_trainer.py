@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p2p.contracts import utc_now
+from p2p.files import load_text
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.scheduler.controllers import JobOptions, executor_run
@@ -47,7 +48,6 @@ def make_trainer(loop: LoopConfig, switch: StopSwitch) -> Trainer:
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=loop.videos,
-        unsafe_local=loop.unsafe_local,
         cancelled=switch.cancelled,
     )
 
@@ -60,14 +60,12 @@ class ScheduledTrainer:
         max_parallel: runs at once; 0: as many as there is room for.
         cores_per_run: cores of each run; 0: one.
         videos: render the evaluation episodes.
-        unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between looks; True stops all runs, which end as cancelled.
     """
 
     max_parallel: int = 0
     cores_per_run: int = 0
     videos: bool = True
-    unsafe_local: bool = False
     cancelled: Callable[[], bool] = field(default=lambda: False)
 
     def train(
@@ -81,7 +79,7 @@ class ScheduledTrainer:
     ) -> IterationAggregation:
         """See Trainer."""
         runs, problems = plan_runs(configs, seeds, base_config)
-        reward_code = reward_path.read_text(encoding="utf-8")
+        reward_code = load_text(reward_path) or ""
         problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
         return results_of(configs, seeds, problems, iteration_dir)
 
@@ -131,7 +129,6 @@ class ScheduledTrainer:
         flags: Sequence[str],
     ) -> JobSpec:
         flags = [*flags, *([] if self.videos else ["--no-videos"])]
-        flags += ["--unsafe-local"] if self.unsafe_local else []
         most = max((node.cores for node in store.nodes() if node.enabled), default=1)
         options = JobOptions(cores=min(self.cores_per_run or 1, most))
         runs = [

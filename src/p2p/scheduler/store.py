@@ -7,14 +7,18 @@ No secret is in here: a run names the variables it needs, never their values.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import secrets
 import sqlite3
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p2p.files import read_text, write_text
 from p2p.scheduler.records import (
     ENDED,
     OWN_FOLDER,
@@ -26,6 +30,7 @@ from p2p.scheduler.records import (
     RunSpec,
     RunState,
 )
+from p2p.settings import command_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -184,10 +189,49 @@ class Store:
         self.runs_dir = runs_dir.absolute()
         self.folder = scheduler_folder(runs_dir)
         self.path = self.folder / "scheduler.sqlite"
-        self.connection = _connect(self.path)
+        if self.path.is_symlink() or self.folder.is_symlink():
+            raise StoreError(f"{self.path} is a link, or behind one: links are not followed")
+        self.connection, is_new = _connect(self.path)
+        if is_new:
+            with suppress(StoreError):  # until somebody wants to run something
+                self.trust()
 
     def close(self) -> None:
         self.connection.close()
+
+    # --- trust ------------------------------------------------------------------------------------
+
+    def trust(self) -> None:
+        """Note, outside of the folder, that its jobs may be run: it was made here, by this user.
+
+        Jobs are commands, and a folder may have come from somebody else. Raises StoreError where
+        that cannot be written.
+        """
+        number = self._number() or secrets.randbelow(2**31 - 1) + 1
+        self.connection.execute(f"PRAGMA application_id = {number}")
+        try:
+            write_text(self._note, f"{number} {self.path.resolve()}\n")
+        except OSError as error:
+            raise StoreError(f"{self._note} cannot be written: {error.strerror}") from error
+
+    def check_trusted(self) -> None:
+        """Raise StoreError, with what to do, if its jobs may not be run."""
+        number, noted = self._number(), (read_text(self._note) or "").split()
+        if not number or noted[:1] != [str(number)]:
+            raise StoreError(
+                f"{self.path} was not made here, and its jobs are commands: look through `p2p jobs "
+                f"list`, then run them with `{command_in(self.runs_dir, 'p2p scheduler run')} "
+                "--trust`"
+            )
+
+    def _number(self) -> int:
+        return int(self.connection.execute("PRAGMA application_id").fetchone()[0])
+
+    @property
+    def _note(self) -> Path:
+        state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+        name = hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:32]
+        return state.resolve() / "prompt2policy" / "stores" / name
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -424,7 +468,9 @@ def _skipped_for(connection: sqlite3.Connection, run_ids: set[str]) -> set[str]:
     return skipped
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """The database, and whether it was made just now."""
+    is_new = False
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         # Other threads may read through it, one at a time.
@@ -446,12 +492,13 @@ def _connect(path: Path) -> sqlite3.Connection:
                         connection.execute(statement)
                     _insert_node(connection, this_machine())
                     connection.execute(f"PRAGMA user_version = {VERSION}")
+                    is_new = True
         version = _version(connection)
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{path} cannot be used: {error}") from error
     if version != VERSION:
         raise StoreError(f"{path} was made by another version ({version}, not {VERSION}) of p2p")
-    return connection
+    return connection, is_new
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -108,7 +108,6 @@ class SessionAgents:
             env_id,
             usual=() if builtin else implied_criteria(env_id, prompt),
             pictures=bool(self.loop.vlm_model),
-            unsafe_local=self.loop.unsafe_local,
         )
 
     def write_reward(
@@ -154,7 +153,6 @@ class SessionAgents:
             author=author,
             previous_best=best,
             judge=judge_code,
-            unsafe_local=self.loop.unsafe_local,
         )
 
     def write_judge(
@@ -172,7 +170,6 @@ class SessionAgents:
             intent,
             config,
             review=self.loop.review_judge,
-            unsafe_local=self.loop.unsafe_local,
             code=code,
             amendments=amendments,
         )

@@ -33,7 +33,6 @@ def local_trainer(loop: LoopConfig, switch: StopSwitch) -> LocalTrainer:
         max_parallel=loop.max_parallel,
         cores_per_run=loop.cores_per_run,
         videos=loop.videos,
-        unsafe_local=loop.unsafe_local,
         cancelled=switch.cancelled,
     )
 

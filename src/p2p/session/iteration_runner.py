@@ -18,7 +18,7 @@ from p2p.contracts import (
     RunConfigEntry,
 )
 from p2p.event_log import emit, span
-from p2p.files import save_model
+from p2p.files import load_text, save_model
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.loop_files import BestRun, JudgeAmendment
 from p2p.session.context import SessionContext, load_or_run
@@ -134,7 +134,7 @@ class IterationRunner:
         if plan.start_policy:
             configurations, _ = plan_runs(configs, plan.seeds, plan.train)
             runs = [(IterationRecord(self.record.path / c.iteration_id), c) for c in configurations]
-            code = self.record.reward_fn_path.read_text(encoding="utf-8")
+            code = load_text(self.record.reward_fn_path) or ""
             place_start(self.context, plan.start_policy, runs, code)
 
     def _would_hold(self, run: IterationRecord, step: int) -> bool:

@@ -7,13 +7,12 @@ import hashlib
 import io
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from p2p.contracts import HumanLabel, HumanLabels, utc_now
-from p2p.files import locked
+from p2p.files import copy_data, locked, open_data
 from p2p.records.folder import EVALUATION_VIDEO
 
 if TYPE_CHECKING:
@@ -130,12 +129,13 @@ def blind_copy(record: SessionRecord, video: LabelledVideo) -> Path:
     if not copy.exists():
         copy.parent.mkdir(exist_ok=True)
         source = record.path / video.path
+        open_data(source).close()
         try:
             os.link(source, copy)
         except FileExistsError:
             pass  # another process was quicker
         except OSError:  # a file system without links
-            shutil.copyfile(source, copy)
+            copy_data(source, copy)
     return copy
 
 

@@ -20,7 +20,7 @@ from p2p.agents.criteria_text import with_criteria, with_visual_criteria
 from p2p.config import TrainConfig
 from p2p.contracts import AuthoredCode, Intent, RewardSpec, describe_errors
 from p2p.event_log import emit, span
-from p2p.files import write_text
+from p2p.files import read_text, write_text
 from p2p.records.loop_files import IterationPlan, RewardCandidates, SteeringTaken
 from p2p.session.context import SessionContext, load_or_run
 from p2p.session.endings import NoEnvironment, SessionPaused
@@ -192,7 +192,7 @@ def publish_reward(iteration: IterationRecord, code: str) -> None:
 
 
 def _publish(path: Path, text: str) -> None:
-    if not path.exists() or path.read_text("utf-8") != text:
+    if read_text(path) != text:
         write_text(path, text)
 
 

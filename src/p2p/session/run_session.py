@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import __version__
 from p2p.contracts import SessionConfig, describe_errors, utc_now
+from p2p.files import refuse_links
 from p2p.records.iteration_record import SessionRecord
 from p2p.records.statuses import EXIT_BAD_INPUT, EXIT_BUSY, EXIT_CODES
 from p2p.records.upstream import loop_fields
+from p2p.sandbox import choose_unsafe_local
 from p2p.session.agents import SessionAgents
 from p2p.session.context import SessionContext, accept, local_trainer
 from p2p.session.endings import SessionBusy
@@ -75,6 +77,11 @@ def parser() -> argparse.ArgumentParser:
     add("--max-iterations", type=int, help="with --resume: a new limit")
     add("--budget-usd", type=float, help="with --resume: a new budget")
     add("--max-minutes", type=float, help="with --resume: a new limit, in total")
+    add(
+        "--unsafe-local", action="count", default=0,
+        help="run code without a sandbox where the kernel has none (given twice: also where it has "
+        "one): it can then read your files and use the network",
+    )  # fmt: skip
     return arguments
 
 
@@ -167,6 +174,7 @@ def run(
     that may name the scheduler. `changes` are fields of LoopConfig that may be different when a
     session is resumed. Raises what `open_config` and `run_loop` raise.
     """
+    refuse_links(session.path)
     config = open_config(session, changes)
     if config.loop.trainer != "local" and trainer is local_trainer:
         raise ValueError(f"trainer={config.loop.trainer}: this process can only train locally")
@@ -253,6 +261,7 @@ def main(argv: list[str] | None = None, trainer: TrainerFactory = local_trainer)
     arguments = parser().parse_args(argv)
     interrupt_on_sigterm()
     try:
+        choose_unsafe_local(arguments.unsafe_local)
         session = _session(arguments)
         print_plainly(f"session: {session.path}")
         result = run(session, resume=arguments.resume, trainer=trainer, **_changes(arguments))

@@ -81,7 +81,7 @@ def forget_states(session: SessionRecord) -> None:
 
 
 def _place_policy(path: Path, runs: Iterable[tuple[IterationRecord, TrainConfig]]) -> None:
-    data = path.read_bytes()
+    data = files.read_bytes(path)
     policy = Policy.from_bytes(data, path.name)
     for run, config in runs:
         if not run.start_policy_path.exists() and not _misfit(policy, config):

@@ -213,7 +213,7 @@ def load_state(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] |
 
     path = folder / FILE_NAME
     try:
-        data = path.read_bytes()
+        data = files.read_bytes(path)
     except FileNotFoundError:
         return None
     try:

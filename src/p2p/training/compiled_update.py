@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from p2p import files
 from p2p.training.policies.network import NetworkShape
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 if TYPE_CHECKING:
     from p2p.config import TrainConfig
@@ -126,9 +126,10 @@ def _compile(program: UpdateProgram, folder: Path, environment: dict[str, str]) 
     shutil.rmtree(made, ignore_errors=True)  # who was killed while it compiled
     made.mkdir()
     subprocess.run(
-        [sys.executable, "-P", "-m", COMPILER],
+        python_command(COMPILER),
         input=program.to_json(),
-        env={**inherited, **environment, **reading(made), **WRITING},
+        env=from_anywhere({**inherited, **environment, **reading(made), **WRITING}),
+        cwd=NEUTRAL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         timeout=COMPILE_SECONDS,

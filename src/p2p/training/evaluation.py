@@ -108,15 +108,14 @@ def record_episodes(
     *,
     episodes: int,
     seed: int,
-    unsafe_local: bool = False,
 ) -> list[RecordedEpisode]:
     """Play and record this many episodes, the i-th of them seeded with seed + i.
 
     Every step is kept, whatever the configuration's stride. Equal arguments give equal episodes,
     and fewer of them the first of more. An engine's process is sandboxed, though it runs no
-    generated code; SandboxUnavailable where that cannot be and `unsafe_local` is not given.
+    generated code; SandboxUnavailable where that cannot be.
     """
-    played = play_episodes(config, act, episodes=episodes, seed=seed, unsafe_local=unsafe_local)
+    played = play_episodes(config, act, episodes=episodes, seed=seed)
     return list(played)
 
 
@@ -126,16 +125,13 @@ def play_episodes(
     *,
     episodes: int,
     seed: int,
-    unsafe_local: bool = False,
 ) -> Iterator[RecordedEpisode]:
     """As `record_episodes`, but with only a few of them in memory at a time."""
     rows = min(PLAYED_ROWS, episodes) if isinstance(act, str) else PLAYED_ROWS
     if is_engine(config.engine):
         from p2p.training.engines.playing import play_in_engine
 
-        yield from play_in_engine(
-            config, act, rows=rows, episodes=episodes, seed=seed, unsafe_local=unsafe_local
-        )
+        yield from play_in_engine(config, act, rows=rows, episodes=episodes, seed=seed)
         return
     from p2p.training.vec_env import make_batched_env
 

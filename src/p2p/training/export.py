@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
+import html
+import re
 import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from p2p import files
 from p2p.config import TrainConfig
+from p2p.contracts import EvalResult, describe_errors
 from p2p.records.iteration_record import IterationRecord
 from p2p.training.checkpoints import checkpoint_dir, evaluated_observations, load_checkpoint
 from p2p.training.engines.table import is_engine
 from p2p.training.policies.policy import Policy
+from unstable.utils.logging import printable
 
 CARD = """---
 library_name: stable-baselines3
@@ -111,6 +116,10 @@ def zip_name(env_id: str) -> str:
     return f"ppo-{env_id.rsplit(':', 1)[-1].replace('/', '-')}.zip"
 
 
+_NOT_MATHS = r"\\(href|url|include\w*|html\w*|input|def|gdef|newcommand|let)"
+_ENV_ID = re.compile(r"[\w.:/-]+")
+
+
 class ExportError(Exception):
     """The run lacks a file that an export needs; the message names it."""
 
@@ -127,6 +136,8 @@ def export_run(record: IterationRecord, config: TrainConfig, step: int, folder: 
         raise FileExistsError(f"{folder} is not empty; name a new folder")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a folder")
+    if not _ENV_ID.fullmatch(config.env_id):
+        raise ExportError(f"env_id of {record.config_path}: {config.env_id[:100]!r} is no id")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=folder.absolute().parent) as scratch:
         scratch_folder = Path(scratch) / "export"
@@ -151,9 +162,13 @@ def _write(record: IterationRecord, config: TrainConfig, step: int, folder: Path
     }
     for path, name in wanted.items():
         try:
-            shutil.copyfile(path, folder / name)
+            files.copy_data(path, folder / name)
         except FileNotFoundError as error:
             raise ExportError(f"{path} is missing: this run cannot be exported") from error
+        except OSError as error:
+            if error.filename != str(path):
+                raise
+            raise ExportError(f"{path}: {error.strerror}") from error
     has_replay = _write_replay(record, config, step, folder / "replay.mp4")
     policy = load_checkpoint(record, step)
     evaluated = evaluated_observations(record, step, policy)
@@ -180,8 +195,8 @@ def _write_replay(record: IterationRecord, config: TrainConfig, step: int, targe
     from p2p.training.video.rendering import RenderJob, render
 
     video = record.videos_dir / f"eval_{step}_median.mp4"
-    if video.exists():
-        shutil.copyfile(video, target)
+    if files.is_data(video):
+        files.copy_data(video, target)
         return True
     trajectory = record.trajectory_file(step, "median")
     if not trajectory.exists():
@@ -203,6 +218,7 @@ def model_card(
     step = result["global_step"]
     folded = folding_is_exact(policy, evaluated_observations(record, step, policy))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    description, latex = _as_text(spec.description), _as_formula(spec.latex)
     return CARD.format(
         env_id=config.env_id,
         algorithm=config.algorithm.upper(),
@@ -213,8 +229,8 @@ def model_card(
         steps=step,
         seed=config.seed,
         episodes=len(result["all_returns"]),
-        description=f"{spec.description}\n\n" if spec.description else "",
-        formula=f"$$ {spec.latex} $$\n\n" if spec.latex else "",
+        description=f"{description}\n\n" if description else "",
+        formula=f"$$ {latex} $$\n\n" if latex else "",
         replay="![A replay](replay.mp4)\n" if replay else "",
         replay_row="| `replay.mp4` | the median evaluation episode |\n" if replay else "",
         zip_name=zip_name(config.env_id),
@@ -222,6 +238,20 @@ def model_card(
         obs_dim=policy.shape.obs_dim,
         action_dim=policy.shape.action_dim,
     )
+
+
+def _as_text(text: str) -> str:
+    """A text of somebody's as Markdown that shows it, and makes no tag, link or picture of it."""
+    plain = html.escape(" ".join(printable(text).split()), quote=False)
+    return re.sub(r"([\\`*_{}\[\]()#+!|~:$^=-])", r"\\\1", plain)
+
+
+def _as_formula(latex: str) -> str:
+    """A formula of somebody's; none where it has commands that make links, pictures or macros."""
+    if re.search(_NOT_MATHS, latex):
+        return ""
+    plain = re.sub(r"[$`]", "", " ".join(printable(latex).split()))
+    return plain.replace("<", r"\lt ").replace(">", r"\gt ")
 
 
 def _use(config: TrainConfig, policy: Policy) -> str:
@@ -247,5 +277,9 @@ def _evaluation_at(record: IterationRecord, step: int) -> dict[str, Any]:
     _, evaluations = record.parse_scalars()
     for line in evaluations:
         if line["global_step"] == step:
-            return line
+            try:
+                return EvalResult.model_validate(line).model_dump()
+            except ValidationError as error:
+                message = f"{record.scalars_path}, step {step}: {describe_errors(error)}"
+                raise ExportError(message) from error
     raise ExportError(f"{record.scalars_path} has no evaluation at step {step}")

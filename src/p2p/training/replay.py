@@ -6,6 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import ROLLOUT_LABELS, EvalReady, EvalResult, Failed
 from p2p.records.iteration_record import IterationRecord
@@ -58,7 +59,6 @@ def replay(
     step: int,
     episodes: int,
     seed: int,
-    unsafe_local: bool = False,
 ) -> ReplayResult:
     """Play `episodes` deterministic episodes; equal seeds give equal episodes, however many.
 
@@ -76,7 +76,7 @@ def replay(
         raise NoSuchCheckpoint(f"{missing} is missing: this run cannot be played")
     with tempfile.TemporaryDirectory(prefix="p2p-replay-") as name:
         folder = Path(name)
-        (folder / "policy.safetensors").write_bytes(policy_file.read_bytes())
+        files.copy_data(policy_file, folder / "policy.safetensors")
         payload = {
             "config": config.model_dump(mode="json"),
             "reward_code": code,
@@ -93,7 +93,6 @@ def replay(
             readable=engine.readable,
             import_paths=own_folders(),
             env={**WORKER_ENVIRONMENT, **engine.env},
-            unsafe_local=unsafe_local,
         )
         try:
             with start_sandbox(WORKER_MODULE, payload, sandbox) as process:

@@ -102,7 +102,6 @@ class RunOptions:
     """What is not part of the configuration, because it does not change the result."""
 
     videos: bool = True
-    unsafe_local: bool = False
     memory_bytes: int = 8 * 2**30
     disk_bytes: int = 4 * 2**30
     stall_seconds: float = 120.0
@@ -140,6 +139,10 @@ def run_training(
         KeyboardInterrupt: passed on after everything is stopped; the status is `cancelled`.
     """
     options = options or RunOptions()
+    try:
+        files.refuse_links(record.path)
+    except OSError as error:
+        raise TrainingFailed("config", f"{error.filename}: {error.strerror}") from error
     try:
         with files.locked(record.path / "run.lock", patience_s=options.lock_patience_s):
             done = finished_before(record, config, reward_code)
@@ -288,7 +291,6 @@ class _Run:
                     self.config,
                     f"{self.record.path.parent.name}/{self.record.path.name}",
                     lambda *_: self._beat(),
-                    unsafe_local=self.options.unsafe_local,
                 )
             )
         engine = surroundings(self.config.engine, folder, self.config.device)
@@ -311,7 +313,6 @@ class _Run:
                 **({} if compiled is None else reading(compiled)),
                 **engine.env,
             },
-            unsafe_local=self.options.unsafe_local,
         )
         payload = {
             "config": self.config.model_dump(mode="json"),

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from p2p import files
 from p2p.config import TrainConfig
 from p2p.contracts import (
     ConfigAggregation,
@@ -31,9 +32,10 @@ from p2p.event_log import emit
 from p2p.records.iteration_record import IterationRecord
 from p2p.records.statuses import UNFINISHED
 from p2p.resource_auto import find_best_allocation
+from p2p.sandbox import unsafe_local_flags
 from p2p.training.cpu_manager import PASSED_VARIABLES, CoreHolder, CoreLease, CPUManager
 from p2p.training.runner import TrainingFailed, finished_before
-from p2p.utils.subprocess_utils import python_command
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 POLL_S = 0.25
 WAIT_S = 2.0
@@ -91,7 +93,6 @@ class LocalTrainer:
         cores_per_run: cores of each run; 0 chooses.
         cpu_manager: whose cores to use; by default all that this process may run on.
         videos: render the evaluation episodes.
-        unsafe_local: train outside the sandbox where the kernel has none.
         cancelled: asked between polls; True stops all runs, which end as cancelled.
         on_progress: told of each run's share done, 0 to 1.
     """
@@ -100,7 +101,6 @@ class LocalTrainer:
     cores_per_run: int = 0
     cpu_manager: CPUManager | None = None
     videos: bool = True
-    unsafe_local: bool = False
     cancelled: Callable[[], bool] = field(default=lambda: False)
     on_progress: Callable[[dict[str, float]], None] = field(default=lambda _: None)
 
@@ -122,7 +122,7 @@ class LocalTrainer:
         told to stop, and all that did not finish end as cancelled.
         """
         runs, problems = plan_runs(configs, seeds, base_config)
-        reward_code = reward_path.read_text(encoding="utf-8")
+        reward_code = files.load_text(reward_path) or ""
         problems |= self.train_runs([(run, reward_code) for run in runs], iteration_dir)
         return results_of(configs, seeds, problems, iteration_dir)
 
@@ -147,7 +147,7 @@ class LocalTrainer:
         ]
         if waiting:
             flags = ("--no-progress", *([] if self.videos else ["--no-videos"]))
-            flags += ("--unsafe-local",) if self.unsafe_local else ()
+            flags += tuple(unsafe_local_flags())
             flags += () if until is None else ("--until", str(until))
             flags += ("--pause",) if pause else ()
             # What SAC has learnt from is not in its policy's file.
@@ -419,7 +419,7 @@ class _Batch:
             "--iteration-id", record.path.name,
             *self.flags,
         )  # fmt: skip
-        with (record.path / "executor.log").open("ab") as log:
+        with files.open_log(record.path / "executor.log") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -428,7 +428,8 @@ class _Batch:
                 start_new_session=True,
                 # The run holds its cores itself: they stay taken if this process dies before it.
                 pass_fds=lease.descriptors,
-                env={name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ},
+                env=from_anywhere({n: os.environ[n] for n in PASSED_VARIABLES if n in os.environ}),
+                cwd=NEUTRAL,
             )
         lease.sign(process.pid, "/".join(record.path.parts[-3:]))
         with suppress(ProcessLookupError):  # it may have ended already

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from p2p.files import open_data
+
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
 Column = NDArray[Any]
 
@@ -140,9 +143,11 @@ class RecordedEpisode:
             TrajectoryFileError: it cannot be read, is too large, or is not a trajectory.
         """
         try:
-            with zipfile.ZipFile(path) as archive:
-                size = sum(member.file_size for member in archive.infolist())
-            arrays = _read(path) if size <= max_bytes else None
+            with open_data(path) as stream:
+                with zipfile.ZipFile(stream) as archive:
+                    size = sum(member.file_size for member in archive.infolist())
+                stream.seek(0)
+                arrays = _read(stream) if size <= max_bytes else None
         except _UNREADABLE as error:
             raise TrajectoryFileError(f"{path}: not a readable .npz of arrays ({error})") from error
         if arrays is None:
@@ -225,8 +230,8 @@ def info_columns(info: Mapping[str, Column]) -> dict[str, Column]:
     }
 
 
-def _read(path: Path) -> dict[str, Column]:
-    with np.load(path, allow_pickle=False) as file:
+def _read(stream: BinaryIO) -> dict[str, Column]:
+    with np.load(stream, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 

@@ -53,7 +53,7 @@ def _shorten_help(parameters: Iterable[object]) -> None:
     for parameter in parameters:
         if not isinstance(parameter, TyperOption):
             continue
-        if parameter.is_flag:
+        if parameter.is_flag or parameter.count:
             parameter.metavar = ""
         if isinstance(parameter.show_default, str):  # typer would put it in brackets
             default = escape(f"[default: {parameter.show_default}]")
@@ -67,6 +67,12 @@ err = SafeConsole(stderr=True, highlight=False)
 
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output.")
+]
+
+
+TrustFlag = Annotated[
+    bool,
+    typer.Option("--trust", help="Import the modules that the run names: they run as you."),
 ]
 
 

@@ -11,6 +11,7 @@ import typer
 from unstable.commands.console import (
     CommandError,
     JsonFlag,
+    TrustFlag,
     UsageError,
     err,
     out,
@@ -61,6 +62,7 @@ def evaluate(
     temperature: Annotated[float, typer.Option(min=0.0, help="Of the model.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
     seed: Annotated[int, typer.Option(min=0, help="The same seed, the same games.")] = 0,
+    trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Play a checkpoint against fixed opponents.
@@ -79,7 +81,7 @@ def evaluate(
     require_selfplay()
     if not who.is_dir():
         raise UsageError(f"{who} is not a folder")
-    model = find_model(who)
+    model = find_model(who, trusted=trust)
     envs = [
         (env_id, players or model.players.get(env_id) or _fewest_players(env_id), model.template)
         for env_id in game or [model.env_id or DEFAULT_GAME]

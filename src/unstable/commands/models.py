@@ -36,11 +36,14 @@ class ModelFolder:
     """Updates of the checkpoint, where its folder says so."""
 
 
-def find_model(folder: Path) -> ModelFolder:
-    """The model in a folder: of a run, the newest checkpoint. Raises UsageError: there is none."""
+def find_model(folder: Path, *, trusted: bool = False) -> ModelFolder:
+    """The model in a folder: of a run, the newest checkpoint.
+
+    Raises UsageError: there is none, or the run names code and is not `trusted`.
+    """
     if (folder / "checkpoints").is_dir():
         model = find_model(newest_checkpoint(folder / "checkpoints"))
-        return _as_trained(model, folder) if (folder / "config.json").exists() else model
+        return _as_trained(model, folder, trusted) if (folder / "config.json").exists() else model
     if (folder / "adapter_config.json").is_file():
         base = _json(folder / "adapter_config.json").get("base_model_name_or_path")
         if not base:
@@ -68,12 +71,12 @@ def _step(checkpoint: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _as_trained(model: ModelFolder, run: Path) -> ModelFolder:
+def _as_trained(model: ModelFolder, run: Path, trusted: bool) -> ModelFolder:
     """Asked as in the run's first game."""
     from unstable.run.parts import prepare
 
     try:
-        config = RunFolder(run).config()
+        config = RunFolder(run).config_to_run(trusted=trusted)
         prepare(config)
         games = config.games
     except ValueError as error:

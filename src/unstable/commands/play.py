@@ -17,6 +17,7 @@ from rich.text import Text
 from unstable.commands.console import (
     CommandError,
     JsonFlag,
+    TrustFlag,
     UsageError,
     err,
     out,
@@ -85,7 +86,7 @@ class Opponents:
         self._runner.close()
 
 
-def find_opponent(who: str) -> ModelFolder | None:
+def find_opponent(who: str, *, trusted: bool = False) -> ModelFolder | None:
     """The model on disk that a person named; None: a scripted player, or a remote model.
 
     Raises:
@@ -94,7 +95,7 @@ def find_opponent(who: str) -> ModelFolder | None:
     if who in PLAYERS:
         return None
     if Path(who).is_dir():
-        return find_model(Path(who))
+        return find_model(Path(who), trusted=trusted)
     from unstable.engines.remote import RemoteModel
 
     try:
@@ -205,6 +206,7 @@ def play(
     thoughts: Annotated[
         bool, typer.Option("--thoughts", help="Show all that the model writes.")
     ] = False,
+    trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Play a game against a model or a scripted player, in the terminal.
@@ -223,7 +225,7 @@ def play(
     from unstable.games.person import Person
 
     require_selfplay()
-    model = find_opponent(who)
+    model = find_opponent(who, trusted=trust)
     game = game or (model and model.env_id) or GAME
     entry = probe(game)
     if entry.num_players is None:

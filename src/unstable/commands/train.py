@@ -21,6 +21,7 @@ from rich.progress import Progress as Bar
 from unstable.commands.console import (
     CommandError,
     JsonFlag,
+    TrustFlag,
     UsageError,
     err,
     out,
@@ -206,6 +207,7 @@ def resume(
         int | None,
         typer.Option(min=1, help="Train up to this many updates in all.", show_default="as before"),
     ] = None,
+    trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Resume a run that was stopped or killed, or make it longer.
@@ -222,7 +224,7 @@ def resume(
     require_selfplay()
     try:
         folder = RunFolder.open(run)
-        asked = folder.config()
+        asked = folder.config_to_run(trusted=trust)
     except ConfigError as error:
         raise UsageError(str(error)) from error
     if updates is not None:

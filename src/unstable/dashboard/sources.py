@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from unstable.dashboard.view import SourceError, View, local_gpus, make_view
 from unstable.evaluation import Evaluation
 from unstable.run.folder import RunFolder
-from unstable.utils.files import to_json
+from unstable.utils.files import open_data, read_text, to_json
 
 INTERFACE, METRICS, GAMES = "interface.json", "metrics.jsonl", "eval_data/games.jsonl"
 EXPLOITABILITY = "eval_data/exploitability.jsonl"
@@ -33,6 +33,8 @@ GAME_FIELDS = {"ckpt_uid", "env_id", "opponent", "rewards", "player_id", "invali
 EXPLOITABILITY_FIELDS = {"ckpt_uid", "env_id", "exploitability"}
 PACE = 20
 """The latest updates, whose pace tells how long the rest will take."""
+MAX_READ_BYTES = 64 << 20
+"""Of a file at a time; the rest comes with the next look."""
 RECENT = 180.0
 """Seconds after its last write for which a run is taken to use this machine's GPUs."""
 
@@ -40,8 +42,8 @@ RECENT = 180.0
 class Tail:
     """Reads a file of JSON lines, each line once, while others append to it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, folder: Path | None = None) -> None:
+        self.path, self.folder = path, folder or path.parent
         self._offset = 0
         self._file: tuple[int, int] | None = None
 
@@ -51,13 +53,13 @@ class Tail:
         A last line that is not finished is left for the next time.
         """
         try:
-            with self.path.open("rb") as stream:
+            with open_data(self.path, self.folder) as stream:
                 stat = os.fstat(stream.fileno())
                 file = (stat.st_dev, stat.st_ino)
                 replaced = self._file not in (None, file) or stat.st_size < self._offset
                 self._file = file
                 stream.seek(0 if replaced else self._offset)
-                text = stream.read()
+                text = stream.read(MAX_READ_BYTES)
         except FileNotFoundError:
             replaced, self._offset, self._file = self._offset > 0, 0, None
             return replaced, []
@@ -77,8 +79,8 @@ class RunFiles:
         self.run = run
         if not any((run / name).exists() for name in (INTERFACE, METRICS)):
             raise SourceError(f"{run} is no run: it has neither {INTERFACE} nor {METRICS}")
-        self._metrics, self._games = Tail(run / METRICS), Tail(run / GAMES)
-        self._solved = Tail(run / EXPLOITABILITY)
+        self._metrics, self._games = Tail(run / METRICS, run), Tail(run / GAMES, run)
+        self._solved = Tail(run / EXPLOITABILITY, run)
         self._exploitability: dict[tuple[str, str], float] = {}
         self._learner: dict[str, list[float | None]] = {}
         self._step = 0
@@ -126,10 +128,10 @@ class RunFiles:
     def _interface(self) -> dict[str, Any]:
         path = self.run / INTERFACE
         try:
-            info = json.loads(path.read_text(encoding="utf-8"))
+            info = json.loads(read_text(path, self.run))
         except FileNotFoundError:  # before the tracker's first flush
             return {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SourceError(f"{path} is not JSON: {error}") from error
         if not isinstance(info, dict):
             raise SourceError(f"{path} does not hold what a tracker writes")
@@ -238,7 +240,8 @@ class ClusterRun:
         self._last_error = "the process that asked the tracker has ended"
         module = "unstable.dashboard.sources"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, "--address", address, "--namespace", namespace],
+            [sys.executable, "-P", "-m", module, "--address", address, "--namespace", namespace],
+            cwd="/",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True, encoding="utf-8", start_new_session=True,
         )  # fmt: skip

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unstable.config import ConfigError, RunConfig, make_config
-from unstable.utils.files import new_folder, to_json, write_whole
+from unstable.utils.files import new_folder, read_text, refuse_links, to_json, write_whole
+from unstable.utils.plugins import could_be_own_part
 
 Status = Literal["running", "completed", "cancelled", "failed"]
 _STATE = "step-"
@@ -60,19 +61,35 @@ class RunFolder:
         """What was asked; raises ConfigError when it cannot be read."""
         path = self.path / "config.json"
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            values = json.loads(read_text(path, self.path))
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         return make_config(values, str(path))
+
+    def config_to_run(self, *, trusted: bool) -> RunConfig:
+        """The configuration of a run that may be somebody else's, to be acted on.
+
+        The modules that it names are imported, and run as the user: raises ConfigError, with what
+        to do, where there are some and the user has not said that the run is trusted.
+        """
+        config = self.config()
+        if trusted:
+            return config
+        if names := own_parts(config):
+            raise ConfigError(
+                f"{self.path} names code that would run as you: {', '.join(names)[:200]}. Look at "
+                "it, in the modules and the folders of import_path, then add --trust"
+            )
+        return config.model_copy(update={"import_path": ()})
 
     def write_status(self, status: SelfPlayStatus) -> None:
         write_whole(self.path / "status.json", to_json(asdict(status)) + "\n")
 
     def status(self) -> SelfPlayStatus | None:
         try:
-            values = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
+            values = json.loads(read_text(self.path / "status.json", self.path))
             return SelfPlayStatus(**values)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def seen_status(self) -> SelfPlayStatus | None:
@@ -91,7 +108,7 @@ class RunFolder:
     def _is_held(self) -> bool:
         """Whether a process of this machine runs it; the lock goes when the process does."""
         try:
-            descriptor = os.open(self.path / "run.lock", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path / "run.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -104,8 +121,13 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the only process that runs it. Raises ConfigError: another one does."""
-        descriptor = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Be the only process that runs it. Raises ConfigError: another one does, or cannot."""
+        try:
+            refuse_links(self.path)
+        except OSError as error:
+            raise ConfigError(f"{error.filename}: {error.strerror}") from error
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path / "run.lock", flags, 0o600)
         try:
             if not _lock_within(HOLD_SECONDS, descriptor):
                 raise ConfigError(f"{self.path} is being run by another process")
@@ -143,6 +165,23 @@ def _lock_within(seconds: float, descriptor: int) -> bool:
             time.sleep(0.02)
         else:
             return True
+
+
+def own_parts(config: RunConfig) -> list[str]:
+    """What a configuration names that is code: modules to import, and `my_module:name`."""
+
+    def strings(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | tuple):
+            for item in value:
+                yield from strings(item)
+
+    values = config.model_dump(exclude={"plugins", "templates", "name"})
+    named = (n for n in strings(values) if could_be_own_part(n, config.import_path))
+    return [*config.plugins, *dict.fromkeys(named)]
 
 
 def state_step(path: Path) -> int:

@@ -102,11 +102,12 @@ def train_on_ray(
     with contextlib.redirect_stdout(sys.stderr):
         ours = not ray.is_initialized()
         if ours:
-            ray.init(
-                os.environ.get("RAY_ADDRESS", "local"),
-                namespace=NAMESPACE, include_dashboard=False, log_to_driver=False,
-                logging_level=logging.ERROR,
-            )  # fmt: skip
+            with contextlib.chdir("/"):  # workers import from the folder that Ray is started in
+                ray.init(
+                    os.environ.get("RAY_ADDRESS", "local"),
+                    namespace=NAMESPACE, include_dashboard=False, log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )  # fmt: skip
         try:
             return _train(config, folder, model, report)
         finally:

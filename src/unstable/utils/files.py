@@ -1,7 +1,8 @@
-"""Files that others may read at any moment: whole or not there."""
+"""Files that others may read at any moment: whole or not there; and those of others' folders."""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -9,13 +10,50 @@ import os
 import queue
 import secrets
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from unstable.utils.logging import is_news, one_line
+
+MAX_TEXT_BYTES = 16 << 20
+"""Of a configuration or a status; what we write ourselves is far smaller."""
+
+
+def open_data(path: Path, folder: Path) -> BinaryIO:
+    """Open a file of a folder that may be somebody else's.
+
+    OSError for anything but a regular file, and for one that is, or lies behind, a link in it.
+    """
+    way = [path, *path.parents]
+    if any(each.is_symlink() for each in way[: way.index(folder)]):
+        raise OSError(errno.ELOOP, "a link, or behind one; links are not followed", str(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_text(path: Path, folder: Path, max_bytes: int = MAX_TEXT_BYTES) -> str:
+    """The text of a file of such a folder; raises OSError as `open_data`, and ValueError."""
+    with open_data(path, folder) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", str(path))
+    return data.decode()
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise OSError if a link or a special file lies in a folder that is about to be worked on."""
+    for place, folders, names in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *names)):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise OSError(errno.ELOOP, "a link or a special file: remove it", str(path))
 
 
 def write_whole(path: str | Path, text: str) -> None:

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -19,6 +20,19 @@ def is_own_part(name: str) -> bool:
     """Whether this names something in a module that is here; models also have colons in names."""
     match = _NAME.fullmatch(name)
     return match is not None and _is_module(match["module"])
+
+
+def could_be_own_part(name: str, folders: Iterable[str]) -> bool:
+    """Whether this names something in a module that is installed, or in one of these folders.
+
+    Nothing is imported, unlike by `is_own_part`.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return False
+    top = match["module"].partition(".")[0]
+    places = (Path(folder) / end for folder in folders for end in (top, f"{top}.py"))
+    return _is_module(top) or any(place.exists() for place in places)
 
 
 def load_part(name: str) -> Any:

@@ -40,23 +40,22 @@ def run_judge(
     summaries: Sequence[Summary],
     criteria: Sequence[Criterion],
     *,
-    unsafe_local: bool = False,
     seconds: float = SECONDS_PER_EPISODE,
 ) -> list[JudgeOpinion]:
     """The judge's opinion of each episode; one it cannot judge is `available=False`, with a reason.
 
-    `seconds` is what one episode may take. Raises SandboxUnavailable where there is no sandbox and
-    `unsafe_local` is not given; never because of what the judge does.
+    `seconds` is what one episode may take. Raises SandboxUnavailable where there is no sandbox;
+    never because of what the judge does.
     """
     ids = [criterion.id for criterion in criteria if not criterion.visual]
-    replies = _run(code, "judge_fn", ids, trajectories, summaries, unsafe_local, seconds)
+    replies = _run(code, "judge_fn", ids, trajectories, summaries, seconds)
     return [code_opinion(reply, criteria) for reply in replies]
 
 
-def run_check(code: str, trajectory: Path, summary: Summary, *, unsafe_local: bool = False) -> str:
+def run_check(code: str, trajectory: Path, summary: Summary) -> str:
     """What `check_fn(trajectory, summary)` returns, as text; or why there is no answer."""
     seconds = SECONDS_PER_EPISODE
-    [reply] = _run(code, "check_fn", [], [trajectory], [summary], unsafe_local, seconds)
+    [reply] = _run(code, "check_fn", [], [trajectory], [summary], seconds)
     return reply if isinstance(reply, str) else str(reply.get("text", ""))[:4000]
 
 
@@ -66,7 +65,6 @@ def _run(
     ids: Sequence[str],
     trajectories: Sequence[Path],
     summaries: Sequence[Summary],
-    unsafe_local: bool,
     seconds: float,
 ) -> list[Reply | str]:
     episodes = [
@@ -84,7 +82,7 @@ def _run(
             "ids": list(ids),
             "episodes": episodes[len(replies) :],
         }
-        heard, end = _start(payload, trajectories, unsafe_local, seconds)
+        heard, end = _start(payload, trajectories, seconds)
         replies += heard
         if len(replies) < len(episodes):
             reason = _why(end, function, seconds)
@@ -93,7 +91,7 @@ def _run(
 
 
 def _start(
-    payload: dict[str, Any], readable: Sequence[Path], unsafe_local: bool, seconds: float
+    payload: dict[str, Any], readable: Sequence[Path], seconds: float
 ) -> tuple[list[Reply | str], SandboxExit]:
     with tempfile.TemporaryDirectory(prefix="p2p-judge-") as folder:
         sandbox = Sandbox(
@@ -105,7 +103,6 @@ def _start(
             max_threads=64,
             wall_seconds=START_SECONDS + seconds * len(payload["episodes"]),
             stall_seconds=START_SECONDS + seconds,
-            unsafe_local=unsafe_local,
         )
         with start(WORKER, payload, sandbox) as process:
             heard, forged = _follow(process, payload["ids"], len(payload["episodes"]), seconds)

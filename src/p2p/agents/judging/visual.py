@@ -125,7 +125,6 @@ def synthesise(
     intent: Intent,
     episode: JudgedEpisode,
     *,
-    unsafe_local: bool,
     amendments: tuple[str, ...] = (),
 ) -> Verdict:
     """What is true of an episode with two opinions, by a model that has heard both.
@@ -154,7 +153,7 @@ def synthesise(
         request,
         Synthesis,
         sections,
-        tools=_tools(vlm, intent, episode, unsafe_local=unsafe_local),
+        tools=_tools(vlm, intent, episode),
         max_tool_calls=MAX_CALLS,
         check=lambda answer: check_answer(answer, intent.criteria),
     )
@@ -169,9 +168,7 @@ def synthesise(
     )
 
 
-def _tools(
-    vlm: LLMClient, intent: Intent, episode: JudgedEpisode, *, unsafe_local: bool
-) -> tuple[Tool, ...]:
+def _tools(vlm: LLMClient, intent: Intent, episode: JudgedEpisode) -> tuple[Tool, ...]:
 
     def reask_vlm(question: str, start_s: float, end_s: float) -> str:
         """Show a part of the episode again to the judge that looks, with a question.
@@ -196,7 +193,7 @@ def _tools(
                 is a column.
             description: What it is to find out.
         """
-        result = run_check(python_code, episode.file, episode.summary, unsafe_local=unsafe_local)
+        result = run_check(python_code, episode.file, episode.summary)
         return f"{description[:200]}: {result}"
 
     return reask_vlm, run_trajectory_check

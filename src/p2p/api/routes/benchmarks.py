@@ -10,7 +10,6 @@ from sse_starlette import EventSourceResponse
 
 from p2p.api.live import STREAMED, Stamps, stream
 from p2p.api.problems import BadRequest, WrongState
-from p2p.api.routes.sessions import check_remote
 from p2p.api.schemas import (
     BenchmarkCase,
     BenchmarkOptionsResponse,
@@ -134,7 +133,6 @@ def _cases(body: StartBenchmarkRequest) -> tuple[Case, ...]:
 
 
 def _options(body: StartBenchmarkRequest) -> dict[str, Any]:
-    check_remote(body)
     further = {name: getattr(body, name) for name in OPTIONS}
     return {"videos": True, **body.with_models().options(), **further}
 

@@ -21,6 +21,7 @@ from p2p.api.schemas import (
 )
 from p2p.api.state import AppState, State
 from p2p.api.views import iteration_detail, iteration_summary, run_entry, training_runs
+from p2p.files import is_data
 from p2p.records.iteration_record import IterationRecord, SessionRecord
 from p2p.records.session_view import SessionView
 from p2p.settings import resolve_session_dir
@@ -146,8 +147,8 @@ def get_report(state: State, session_id: str) -> FileResponse:
 def file_answer(
     path: Path, runs_dir: Path, media_type: str, download_as: str | None = None
 ) -> FileResponse:
-    """A file of ours; one that a link leads out of the runs folder to is not."""
-    if not path.is_file() or not path.resolve().is_relative_to(runs_dir.resolve()):
+    """A file of ours; one behind a link, or outside of the runs folder, is not."""
+    if not is_data(path) or not path.resolve().is_relative_to(runs_dir.resolve()):
         raise NotFound(f"there is no {path.name}")
     return FileResponse(path, media_type=media_type, filename=download_as)
 

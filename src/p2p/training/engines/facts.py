@@ -109,7 +109,6 @@ def run_child(
     keep: Callable[[Path], None] = lambda _: None,
     on_progress: Callable[[str, float], object] = lambda *_: None,
     device: str = "auto",
-    unsafe_local: bool = False,
     **payload: Any,
 ) -> dict[str, Any]:
     """Run the engine's own side and return its answer; kernels that it compiled are kept.
@@ -131,7 +130,6 @@ def run_child(
             gpu=around.gpu,
             memory_bytes=8 * GIB + around.memory_bytes,
             wall_seconds=START_SECONDS,
-            unsafe_local=unsafe_local,
         )
         answer: dict[str, Any] | None = None
         said = {**payload, "engine": engine, "folder": name, "device": device}
@@ -178,8 +176,6 @@ def read_facts(
     engine: str,
     env_id: str,
     on_progress: Callable[[str, float], object] = lambda *_: None,
-    *,
-    unsafe_local: bool = False,
 ) -> Path:
     """The folder with an environment's facts; the first time, the engine is started for it."""
     if env_id not in engine_environments(engine):
@@ -204,7 +200,7 @@ def read_facts(
     try:
         run_child(
             engine, env_id=env_id, num_envs=FACTS_ENVS, steps=1, facts=True,
-            keep=keep, on_progress=on_progress, unsafe_local=unsafe_local,
+            keep=keep, on_progress=on_progress,
         )  # fmt: skip
     except EngineFailed as error:
         hint = f" (it needs {needs})" if needs else ""
@@ -216,11 +212,9 @@ def policy_metadata(
     config: TrainConfig,
     run_path: str,
     on_progress: Callable[[str, float], object] = lambda *_: None,
-    *,
-    unsafe_local: bool = False,
 ) -> PolicyMetadata:
     """What policies of this configuration carry when they are exported; reads facts if need be."""
-    folder = read_facts(config.engine, config.env_id, on_progress, unsafe_local=unsafe_local)
+    folder = read_facts(config.engine, config.env_id, on_progress)
     read = _read_fact(folder / "policy_metadata.json", PolicyMetadata)
     metadata = read.model_copy(update={"run_path": run_path})
     return metadata.with_time() if config.observe_time else metadata

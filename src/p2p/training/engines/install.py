@@ -98,7 +98,6 @@ def install(
     folder: Path | None = None,
     python: str | None = None,
     on_progress: Progress = lambda _: None,
-    unsafe_local: bool = False,
 ) -> Installed:
     """Install an engine, or finish installing it; afterwards its smallest environment stepped.
 
@@ -122,7 +121,7 @@ def install(
                 getattr(import_module(module), function)(home, chosen)
             versions = package_versions(chosen, engine.requirements)
             known = Installed(engine=name, version=engine.version, python=chosen, versions=versions)
-        check(name, found=known, folder=home, on_progress=on_progress, unsafe_local=unsafe_local)
+        check(name, found=known, folder=home, on_progress=on_progress)
         files.write_text(home / "engine.json", known.model_dump_json(indent=2) + "\n")
     return known
 
@@ -133,13 +132,12 @@ def check(
     found: Installed | None = None,
     folder: Path | None = None,
     on_progress: Progress = lambda _: None,
-    unsafe_local: bool = False,
 ) -> dict[str, Any]:
     """Step the engine's smallest environment in the sandbox, and say what was seen."""
     engine = get_engine(name)
     problem = ""
     if gpu.present():
-        names, problem = start_gpu(unsafe_local=unsafe_local)
+        names, problem = start_gpu()
         on_progress(f"the GPU does not start: {problem}" if problem else f"on {', '.join(names)}")
     seen = run_child(
         name,
@@ -150,7 +148,6 @@ def check(
         steps=TRIAL_STEPS,
         device="cpu" if problem else "auto",
         on_progress=lambda what, seconds: on_progress(f"{what} ({seconds:.0f} s)"),
-        unsafe_local=unsafe_local,
     )
     return {**seen, "gpu_problem": problem}
 
@@ -195,6 +192,7 @@ def _run(command: Sequence[str], log: Path, on_progress: Progress) -> None:
         subprocess.Popen(
             command,
             env=env,
+            cwd=log.parent,  # uv and pip are configured by files of the folder they start in
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

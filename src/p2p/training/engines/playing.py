@@ -24,7 +24,6 @@ def play_in_engine(
     rows: int,
     episodes: int,
     seed: int,
-    unsafe_local: bool = False,
 ) -> Iterator[RecordedEpisode]:
     """Play episodes as `play_episodes` does; a child of the engine steps."""
     with tempfile.TemporaryDirectory(prefix="p2p-played-") as name:
@@ -55,7 +54,6 @@ def play_in_engine(
             prepare=prepare,
             keep=keep,
             device=config.device,
-            unsafe_local=unsafe_local,
         )
         for file in files:
             yield RecordedEpisode.load(file)

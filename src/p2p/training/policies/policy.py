@@ -7,6 +7,7 @@ believed: every name, shape, type and value is checked against what the metadata
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from p2p.files import open_data
 from p2p.training.policies.network import NetworkShape, Tensors, action_mean
 from p2p.training.policies.normalization import EPSILON, normalize
 
@@ -100,11 +102,13 @@ class Policy:
     def load(cls, path: Path) -> Policy:
         """Read and check a file that `save` wrote; raises PolicyFileError, also for hostile ones.
 
-        Links and special files are the caller's to refuse.
+        OSError for a file that is not there, no regular one, or behind a link.
         """
-        if path.stat().st_size > MAX_FILE_BYTES:
+        with open_data(path, sys.maxsize) as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
             raise PolicyFileError(f"{path.name}: larger than {MAX_FILE_BYTES} bytes")
-        return cls.from_bytes(path.read_bytes(), path.name)
+        return cls.from_bytes(data, path.name)
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "policy") -> Policy:

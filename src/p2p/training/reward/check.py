@@ -99,7 +99,6 @@ def check_reward(
     reward: str | Path,
     env_id: str,
     *,
-    unsafe_local: bool = False,
     side_info: bool = True,
     observe_time: bool = False,
     num_envs: int = 8,
@@ -112,8 +111,7 @@ def check_reward(
     """Check a reward file, or source text, on `env_id`.
 
     `reward` is a path, or a string that is source text if it has a line break. `seconds` is how
-    long the reward's own work may take. Raises SandboxUnavailable where there is no sandbox and
-    `unsafe_local` is not given.
+    long the reward's own work may take. Raises SandboxUnavailable where there is no sandbox.
     """
     began = time.monotonic()
     engine = engine or engine_of(env_id)
@@ -149,7 +147,6 @@ def check_reward(
                 wall_seconds=SETUP_SECONDS + seconds + around.start_seconds,
                 import_paths=own_folders(),
                 env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **around.env},
-                unsafe_local=unsafe_local,
             )
             with start(WORKER, payload, sandbox) as process:
                 result = _follow(process, seconds, findings)

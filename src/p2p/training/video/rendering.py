@@ -28,7 +28,7 @@ from p2p.settings import get_settings
 from p2p.training.envs.registry import own_folders
 from p2p.training.video.encode import partial_path
 from p2p.training.video.support import drawing_environment, rendering_available
-from p2p.utils.subprocess_utils import python_command
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere, python_command
 
 if TYPE_CHECKING:
     from p2p.training.trajectory import RecordedEpisode
@@ -94,11 +94,14 @@ class RenderProcess:
     def _start(self, backend: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             python_command("p2p.training.video.rendering", str(self._limit)),
-            env={
-                **drawing_environment(backend, os.environ),
-                "PYTHONPATH": _import_path(),
-                "P2P_ENGINES_DIR": str(get_settings().engines_dir),  # where their models lie
-            },
+            env=from_anywhere(
+                {
+                    **drawing_environment(backend, os.environ),
+                    "PYTHONPATH": _import_path(),
+                    "P2P_ENGINES_DIR": str(get_settings().engines_dir),  # where their models lie
+                }
+            ),
+            cwd=NEUTRAL,
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._errors,

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from p2p.utils.subprocess_utils import NEUTRAL, from_anywhere
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -108,8 +110,9 @@ def _probe(backend: str, environ: Mapping[str, str]) -> str | None:
     """None if the backend drew a picture, otherwise what went wrong."""
     try:
         child = subprocess.run(
-            [sys.executable, "-c", PROBE],
-            env=drawing_environment(backend, environ),
+            [sys.executable, "-P", "-c", PROBE],
+            env=from_anywhere(drawing_environment(backend, environ)),
+            cwd=NEUTRAL,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,0 +1,234 @@
+"""Every door by which a folder of somebody else comes in: docs/safety.md lists them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from foreign_folder import ESCAPE, SECRET, ForeignFolder, make_foreign_folder, replace_by_link
+from p2p import files, settings
+from p2p.config import LoopConfig
+from p2p.contracts import SessionConfig
+from p2p.records.iteration_record import IterationRecord
+from p2p.scheduler.records import JobSpec, RunSpec
+from p2p.scheduler.store import Store
+
+DEADLINE_S = 120
+DOORS = {
+    "p2p show": ["show", "session_shared"],
+    "p2p sessions": ["sessions"],
+    "p2p resume": ["resume", "session_shared"],
+    "p2p stop": ["stop", "session_shared"],
+    "p2p steer": ["steer", "session_shared", "--remark", "faster"],
+    "p2p analyze": ["analyze", "session_shared"],
+    "p2p label": ["label", "session_shared", "--csv", "../labels.csv"],
+    "p2p attack": ["attack", "session_shared"],
+    "p2p train --resume": ["train", "--resume", "session_shared/iter_1"],
+    "p2p check": ["check", "session_shared"],
+    "p2p evaluate": ["evaluate", "session_shared", "--episodes", "1"],
+    "p2p play": ["play", "session_shared", "--output", "../play.mp4", "--size", "64"],
+    "p2p export": ["export", "session_shared", "--to", "../exported"],
+    "p2p benchmark report": ["benchmark", "report", "last"],
+    "p2p jobs": ["jobs", "list"],
+    "p2p scheduler run": ["scheduler", "run", "--until-idle"],
+    "unstable watch": ["selfplay", "--once"],
+    "unstable eval": ["selfplay", "--games", "1"],
+    "unstable play": ["selfplay"],
+    "unstable resume": ["selfplay"],
+}  # fmt: skip
+"""As docs/safety.md names them, and the rest of a command line that goes through."""
+QUICK = ("p2p show", "p2p export", "p2p scheduler run", "unstable resume")
+
+
+@pytest.fixture
+def folder(trained_run: IterationRecord, tmp_path: Path) -> ForeignFolder:
+    return make_foreign_folder(trained_run.path, tmp_path)
+
+
+def go_through(door: str, folder: ForeignFolder) -> subprocess.CompletedProcess[str]:
+    """The command in the folder itself, where Python would find its modules."""
+    program, *_ = door.split()
+    words = [*door.split()[1:], *DOORS[door]] if program == "unstable" else DOORS[door]
+    runs = [] if program == "unstable" else ["--runs-dir", "."]
+    for name in folder.path.glob(f"{program}.py"):
+        name.unlink()  # `python -m` takes it for the program
+    answer = subprocess.run(
+        [sys.executable, "-m", f"{program}.cli", *words, *runs],
+        cwd=folder.path,
+        env={**os.environ, "OPENAI_API_KEY": SECRET, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    said = answer.stdout + answer.stderr
+    assert "Traceback" not in said, said
+    assert "No such option" not in said, said
+    assert SECRET not in said
+    assert ESCAPE not in said
+    return answer
+
+
+@pytest.mark.parametrize(
+    "door", [pytest.param(d, marks=() if d in QUICK else pytest.mark.slow) for d in DOORS]
+)
+@pytest.mark.parametrize("linked", [False, True], ids=["files", "links"])
+def test_no_code_runs_and_no_secret_leaves(
+    folder: ForeignFolder, door: str, linked: bool, tmp_path: Path
+) -> None:
+    store = Store(folder.path)
+    store.submit(hostile_job(folder))
+    store.connection.execute("PRAGMA application_id = 7")  # as one that was made elsewhere
+    store.close()
+    if linked:
+        folder.add_links()
+    go_through(door, folder)
+    assert folder.is_harmless()
+    for path in (*tmp_path.glob("exported/**/*"), *tmp_path.glob("*.*")):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def hostile_job(folder: ForeignFolder) -> JobSpec:
+    run = RunSpec(run_id="evil", folder="evil", command=("touch", str(folder.canary)))
+    return JobSpec(job_id="evil", kind="command", runs=(run,), created_at="2026-01-01T00:00:00Z")
+
+
+def test_every_door_is_in_the_documents() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "safety.md").read_text()
+    assert not [door for door in DOORS if f"`{door}" not in text]
+
+
+def test_the_jobs_of_a_folder_run_where_it_was_made(folder: ForeignFolder) -> None:
+    store = Store(folder.path)
+    store.check_trusted()
+    store.close()
+    copied = folder.path.rename(folder.path.parent / "elsewhere")
+    answer = go_through("p2p scheduler run", ForeignFolder(copied, folder.outside))
+    assert answer.returncode == 1
+    assert "--trust" in answer.stderr
+
+
+def test_the_api_gives_nothing_behind_a_link(
+    folder: ForeignFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from p2p.api.app import create_app
+
+    monkeypatch.chdir(folder.path)
+    settings.get_settings.cache_clear()
+    folder.add_links()
+    replace_by_link(folder.path / "session_linked", folder.outside)
+    (folder.outside / "session.json").write_text("{}")
+    here = "/api/sessions/session_shared"
+    videos = f"{here}/iterations/1/runs/iter_1/videos"
+    addresses = [
+        "/api/sessions", "/api/iterations", "/api/benchmarks", "/api/selfplay", here,
+        f"{here}/iterations", f"{here}/iterations/1", f"{here}/iterations/2", f"{here}/events",
+        f"{here}/events/1", f"{here}/exchanges/0001_secret.json", f"{here}/analysis",
+        f"{here}/report", f"{here}/policy", f"{here}/labels", "/api/sessions/session_linked",
+        "/api/selfplay/selfplay", "/api/selfplay/selfplay/games",
+        *(f"{videos}/{path.name}" for path in (folder.run / "videos").iterdir()),
+    ]  # fmt: skip
+    with TestClient(create_app(folder.path, token="t"), base_url="http://localhost") as client:
+        for address in addresses:
+            answer = client.get(address, headers={"Authorization": "Bearer t"})
+            assert answer.status_code != 401
+            assert answer.status_code < 500, (address, answer.text)
+            assert SECRET not in answer.text, address
+    (folder.outside / "session.json").unlink()
+    assert folder.is_harmless()
+
+
+def test_an_exported_model_card_shows_foreign_text_as_text(folder: ForeignFolder) -> None:
+    assert go_through("p2p export", folder).returncode == 0
+    card = (folder.path.parent / "exported" / "README.md").read_text()
+    assert "\x1b" not in card
+    assert "<script" not in card
+    assert "javascript:" not in card
+    assert not re.search(r"(?<!\\)\[[lp](?<!\\)\]", card)
+
+
+def test_no_folder_goes_without_a_sandbox(tmp_path: Path) -> None:
+    config = SessionConfig(
+        session_id="s", prompt="run", loop=LoopConfig(), created_at="2026-01-01T00:00:00Z",
+        version="0",
+    )  # fmt: skip
+    stored = json.loads(config.model_dump_json())
+    stored["loop"]["unsafe_local"] = True
+    assert SessionConfig.model_validate_json(json.dumps(stored)) == config
+    assert "unsafe_local" not in LoopConfig.model_fields
+
+
+@pytest.mark.parametrize("names_data", [True, False])
+def test_a_folders_env_file_gives_keys_and_models_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names_data: bool
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "P2P_ENV_PATH", "LLM_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".env").write_text(
+        "OPENAI_API_KEY=of-this-folder\nLLM_MODEL=${HOME}\nOPENAI_BASE_URL=http://there\n"
+        "P2P_ENV_PATH=/there\nP2P_CACHE_DIR=/there\n"
+    )
+    inside = tmp_path / "below"
+    inside.mkdir()
+    (inside / ".env").write_text((tmp_path / ".env").read_text())
+    if names_data:
+        (tmp_path / "session.json").write_text("{}")
+    monkeypatch.chdir(inside)
+    expected = {} if names_data else {"OPENAI_API_KEY": "of-this-folder", "LLM_MODEL": "${HOME}"}
+    assert settings.file_variables() == expected
+
+
+def test_the_users_own_env_files_say_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "prompt2policy").mkdir(parents=True)
+    settings.home_env_file().write_text("OPENAI_BASE_URL=http://home\nVLLM_HOST=home\n")
+    (tmp_path / "named").write_text("OPENAI_BASE_URL=http://named\n")
+    (tmp_path / ".env").write_text("VLLM_HOST=there\n")
+    assert settings.file_variables()["OPENAI_BASE_URL"] == "http://home"
+    monkeypatch.setenv("P2P_ENV_FILE", "named")
+    assert settings.file_variables() == {"OPENAI_BASE_URL": "http://named", "VLLM_HOST": "home"}
+
+
+def test_a_link_to_where_the_user_keeps_sessions_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "session_1").mkdir(parents=True)
+    files.write_json(tmp_path / "disk" / "session_1" / "session.json", {"a": 1})
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    there = tmp_path / "runs" / "session_1"
+    assert files.load_object(there / "session.json") == {"a": 1}
+    (there / "llm").symlink_to(tmp_path / "disk")
+    files.write_json(tmp_path / "disk" / "private.json", {"b": 1})
+    with pytest.raises(files.UnreadableError, match="link"):
+        files.load_object(there / "llm" / "private.json")
+    with pytest.raises(OSError, match="link"):
+        files.write_text(there / "llm" / "private.json", "written")
+    (there / "events.jsonl").symlink_to(tmp_path / "disk" / "private.json")
+    with pytest.raises(OSError, match="link"):
+        files.append_line(there / "events.jsonl", b"{}")
+    assert files.load_object(tmp_path / "disk" / "private.json") == {"b": 1}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "status.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as stream:
+            stream.truncate(1 << 40)
+    with pytest.raises(files.UnreadableError):
+        files.load_text(path)
+    assert files.read_from(path)[0] == []
+    assert list(files.lines_backward(path)) == []
