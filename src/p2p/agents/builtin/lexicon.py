@@ -611,6 +611,8 @@ _TURNED = {"forward": "backward", "backward": "forward", "left": "right", "right
            "clockwise": "counterclockwise", "counterclockwise": "clockwise"}  # fmt: skip
 _NEVER = r"(?:never|without)(?: ever)? "
 REPHRASED = (
+    (r"\bturn (?:a)?round and (?:go|head|walk|run|swim|crawl|hop) back\b", "come back"),
+    (r"\band (?:stay|wait|remain|stand|stop) there\b", "then stay there"),
     (r"\b(both|all|two|four) (feet|legs) at once\b", r"\1 \2 at the same time"),
     ((rf"\b{_NEVER}(?:lift(?:ing)?|rais(?:e|ing)) (?:both|all|two|four)(?: of)?(?: your| the)? "
       r"(?:feet|legs)(?: off the (?:ground|floor))?(?: at the same time| together)?\b"),

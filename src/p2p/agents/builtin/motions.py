@@ -511,12 +511,14 @@ def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
     )
 
 
-def _high(builder: CriteriaBuilder, _: Goal) -> None:
+def _high(builder: CriteriaBuilder, goal: Goal) -> None:
     if any(
         criterion.category == "task" and measure.quantity.startswith(("height", "rise_"))
         for criterion, measure in zip(builder.criteria, builder.measures, strict=True)
     ):
         builder.served = True
+    elif any(measure.quantity == "clearance" for measure in builder.measures):
+        _jump(builder, goal)  # to hop high is not to go on straight legs
     else:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
