@@ -91,6 +91,10 @@ def test_what_a_criterion_measures_is_not_called_unchecked(env_id: str, prompt: 
         ("Walker2d-v5", "walk, slow at first and fast in the end", "fast"),
         ("Humanoid-v5", "walk forward with your arms held out to the sides", "arms"),
         ("HalfCheetah-v5", "accelerate gradually from rest", "gradually"),
+        ("Ant-v5", "walk around", "walk around"),
+        ("Ant-v5", "walk this way and that way", "this way and that way"),
+        ("Walker2d-v5", "walk like a robot", "like a robot"),
+        ("Walker2d-v5", "squat repeatedly", "repeatedly"),
     ],
 )
 def test_a_demand_that_nothing_measures_is_not_silent(
@@ -130,6 +134,11 @@ def test_directions_and_economy_are_hard_tasks(env_id: str, prompt: str, measure
         ("Swimmer-v5", "turn around and swim back", ("highest distance from where it began",)),
         ("Walker2d-v5", "walk forward and stay there",
          ("mean forward speed in the first half", "mean speed over ground in the second half")),
+        ("Walker2d-v5", "squat and stand up",
+         ("share of time with height of the torso between",
+          "mean speed over ground in the second half")),
+        ("Ant-v5", "walk round and round", ("mean counterclockwise turning rate",)),
+        ("Hopper-v5", "jump again and again", ("number of times that it comes to height of its",)),
         ("Hopper-v5", "hop as high as possible while moving forward",
          ("highest height of the torso", "mean forward speed")),
         ("Walker2d-v5", "run without leaving the ground",

@@ -97,7 +97,7 @@ def _examples(model: Morphology) -> str:
     return ", ".join(working[:3])
 
 
-_LATER = {"high": 1, "powerful": 1, "low": 2}
+_LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}
 """A jump is high by its own criterion, so that motions come first."""
 
 

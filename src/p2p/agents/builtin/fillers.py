@@ -33,7 +33,7 @@ _WORDS: Mapping[str, str] = {
         thus hence well now today yes yeah oh ah""",
     "praise of what is asked": """nice nicely good great fine proper properly decent decently
         correct correctly successfully excellent""",
-    "time and order": """then next first finally afterwards followed again repeatedly repeated
+    "time and order": """then next first finally afterwards followed
         constant constantly continuously continuous continually always forever ever permanently
         indefinitely
         endlessly endless nonstop non-stop uninterrupted uninterruptedly throughout meanwhile time
@@ -79,9 +79,7 @@ until i say stop, until told otherwise, without end, without interruption, witho
 without a pause, without pausing, without pause, without taking a break, without letting up,
 without letup, without fail, with no break, with no breaks, no breaks, without breaks,
 without break, without interruptions, without pauses, no pause,
-no pauses, no interruptions, round and round, around and around, over and over,
-over and over again, again and again, time after time, time and again, one after another,
-one after the other, through the water, in the water, on the water, across the water,
+no pauses, no interruptions, through the water, in the water, on the water, across the water,
 under water, underwater, through the fluid, in the fluid, through the pool, in the pool,
 across the pool, on top of it, on top of, from the ground, from the floor, from the surface,
 from lying,
@@ -113,7 +111,7 @@ sort of, or so, and so on, so to speak, let's say, let us say, you know, no matt
 whatever happens, at the same time, at the time, while at it, while you're at it, while doing so,
 while you do so, in doing so, while doing that, along the way, on the way, in the process,
 at least, at best, right now, right here,
-in this way, in that way, this way, that way, in the usual way,
+in this way, in that way, in the usual way,
 in the normal way, in a way, in a manner, make it look easy, up high in the air, on your legs,
 on its legs, on the legs, with your legs, with its legs, using your legs, using its legs,
 on your own legs, on your own two feet, on your two feet, on its two feet, on your own two legs

@@ -63,6 +63,7 @@ _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 _ROTATIONS = frozenset({"clockwise", "counterclockwise"})
 _TURNS_BY = frozenset({"turn", "spin"})
 _SIDEWAYS, _LENGTHWAYS = frozenset({"left", "right"}), frozenset({"forward", "backward"})
+_DOWN = frozenset({"crouch", "lie"})
 _DESTINATIONS = {"target": "reach", "start": "return"}
 
 
@@ -100,7 +101,10 @@ def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
     for goal in goals:
         earlier = TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
         dynamic = any(g.motion in earlier and not g.negated for g in parts[-1])
-        if goal.motion in FOLLOWING and not goal.negated and dynamic:
+        down = any(g.motion in _DOWN and not g.negated for g in parts[-1])
+        if goal.motion in RISING and down and not goal.negated:
+            parts.append([])
+        elif goal.motion in FOLLOWING and not goal.negated and dynamic:
             turned = [g for g in parts[-1] if g.motion == "turn" and goal.motion == "return"]
             if len(turned) < len(parts[-1]):
                 parts[-1] = [g for g in parts[-1] if g not in turned]

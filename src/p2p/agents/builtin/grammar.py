@@ -257,6 +257,9 @@ class _Reader:
                 words_used = (*goal.words, phrase)
                 self.goals[same] = replace(goal, direction=direction, speed=speed, words=words_used)
             return last
+        if first == 2 and {*words[2:3]} & STOP_WORDS:  # like a robot
+            self.unused.append(" ".join(words[:3]))
+            return 3
         return 0
 
     def _likeness(self, tokens: Sequence[Token]) -> int:

@@ -48,13 +48,15 @@ _MOTIONS = {
     "take a couple of steps, head off, head out, head on, head away, set off, set out,"
     "set forth, make for, keep going, keep moving, keep on going, keep on moving, keep at it,"
     "press ahead, press forward, push on, push ahead, forge ahead, carry on, continue on, go along,"
-    "all over, all around, all over the place,"
+    "all over, all around, all over the place, walk around, move around, walk about,"
+    "move about,"
     "go on, go off, move along, move on, move off, move out, move ahead, get moving, start moving,"
     "be off, be on your way, make headway, make progress, gain ground, cover ground, come along,"
     "hike, trek, ramble, promenade, parade, waddle, toddle, trudge, lumber, stagger, limp, swagger,"
     "prowl, prance, stomp, hobble, lurch, stalk, sail, squirm, snake along, worm along,"
     "coast, soldier on, four beat, four beats, three beat, three beats",
-    "run": "run, jog, lope, go for a run, at a run, at a jog, go for a jog, go running",
+    "run": "run, run around, run about, jog, lope, go for a run, at a run, at a jog, go for a jog,"
+    "go running",
     "crawl": "crawl, creep, sneak, slink",
     "spin": "spin, rotate, twirl, pirouette, whirl, revolve, swivel, spin around, whirl around,"
     "twist around, gyrate, pivot, do a spin, do spins, in tight circles, tight circles,"
@@ -63,6 +65,7 @@ _MOTIONS = {
     "in a circle, in circles, walk in circles, run in circles,"
     "move in circles, go in circles, go around in circles, go round in circles, in rings,"
     "circles around, a circle around, round in a circle, do laps, do a lap, run laps, go round,"
+    "round and round, around and around,"
     "go around, orbit, loop around, rings around, draw rings, draw circles around,"
     "draw a circle around, draw circles, draw a circle, in a big circle, in a wide circle,"
     "in a large circle, in big circles, in wide circles, in large circles, trace circles around,"
@@ -318,6 +321,9 @@ _QUALITIES = {
     "leg after leg, put one foot in front of the other, alternating legs, alternating your legs,"
     "on alternating legs, step by step, alternate legs, on alternate legs, with alternate legs",
     "aloft": _ALOFT,
+    "repeatedly": "repeatedly, repeated, again, over and over, over and over again,"
+    "again and again,"
+    "time after time, time and again",
     "symmetric": "symmetric, symmetrical, symmetrically, symmetry, evenly, with symmetry",
     "carried": "as if carrying a tray, without spilling a drop, without spilling",
     "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion,"
@@ -380,7 +386,8 @@ _QUALITIES = {
     " without any sideways drift, no sideways drift,"
     "without going astray,"
     "without any drift, without drift",
-    "crooked": "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
+    "crooked": "this way and that, this way and that way,"
+    "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
     "go off course, zigzag, in a zigzag, weave, curve, in a curve, veer off to either side,"
     "veer to either side, drift to either side, stray to either side, veer to the side,"
     "drift to the side, veer off to the side, veer left or right, meander, meander along, zig zag,"
@@ -474,8 +481,9 @@ _MANNERS = {
     "in_water": "swim, paddle, wade, fish, eel, dolphin, otter",
     "without_legs": "slither, slide, float, wriggle, wriggle along, undulate, snake, worm,"
     "squirm, snake along, worm along",
-    "": "all over, all around, all over the place,"
-    "tiptoe, strut, plod, moonwalk, cartwheel, kneel, pirouette, vault, wander, roam,"
+    "about": "all over, all around, all over the place, walk around, run around, move around,"
+    "walk about, run about, move about",
+    "": "tiptoe, strut, plod, moonwalk, cartwheel, kneel, pirouette, vault, wander, roam,"
     "in a big circle, in a wide circle, in a large circle, in big circles, in wide circles,"
     "in large circles, pull the object, drag the object, carry the object, ballerina, dancer,"
     "caterpillar, baby,"

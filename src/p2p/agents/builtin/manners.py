@@ -122,6 +122,7 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
     model = builder.model
     rows = _MANNERS.get(manner, ())
     plain = {
+        "about": builder.turning,
         "in_water": model.root is not None and model.height_joint is None,
         "without_legs": not model.spec.feet,
         # On its hind legs, or with a limb up, as other criteria say.
@@ -139,5 +140,5 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
     return True
 
 
-MEASURED = frozenset({*_MANNERS, *RULES, "in_water", "without_legs"})
+MEASURED = frozenset({*_MANNERS, *RULES, "about", "in_water", "without_legs"})
 """Manners that are measured on some legs, or that say nothing more there."""

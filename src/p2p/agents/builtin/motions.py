@@ -523,6 +523,17 @@ def _high(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
 
 
+def _repeatedly(builder: CriteriaBuilder, _: Goal) -> None:
+    """What goes on does it again and again, and so does who leaves the ground often."""
+    if any(measure.quantity == "clearance" for measure in builder.measures):
+        times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
+        _off_the_ground(builder, "Hops again and again", float(times))
+    elif any(measure.stat in ("steady", "swings", "turns") for measure in builder.measures):
+        builder.served = True
+    else:
+        builder.cannot.append("tell how often it does it")
+
+
 def _powerful(builder: CriteriaBuilder, goal: Goal) -> None:
     """A big jump is a high one; nothing tells of another motion whether it is big."""
     if any(measure.quantity == "clearance" for measure in builder.measures):
@@ -678,6 +689,7 @@ RULES: Mapping[str, Rule] = {
     "lower": _limb,
     "planted": _planted,
     "powerful": _powerful,
+    "repeatedly": _repeatedly,
     "never_falls": _never_falls,
     "upright": _rows(*upright(0.6)),
     "level": _rows(*upright(0.35)),
