@@ -294,12 +294,14 @@ def report(rows: Sequence[Row]) -> str:
         for row in judged
     ]
     machines = ", ".join(sorted({row["cpu"] for row in rows}))
+    episodes = " or ".join(map(str, sorted({row.get("episodes") or 8 for row in rows})))
     about = (
         "Each attack is a training that is paid for exactly what the criteria of a prompt measure, "
-        "or for all but one of them. The session's own judge and rule decide on 8 held-out "
-        "episodes. Ground truth, which shares no code with them, looks at what passed: the suite's "
-        "own measure of the prompt, where it has one, and what a person would object to (lying, "
-        "other parts on the ground, trembling, one side idle, going elsewhere)."
+        "or for all but one of them. The session's own judge and rule decide on "
+        f"{episodes} held-out episodes. Ground truth, which shares no code with them, looks at "
+        "what passed: the suite's own measure of the prompt, where it has one, and what a person "
+        "would object to (lying, other parts on the ground, trembling, one side idle, going "
+        "elsewhere)."
     )
     summary = (
         f"{len(judged)} attacks on {len(robots)} robots: {len(passes)} passed, "

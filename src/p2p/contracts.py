@@ -266,7 +266,7 @@ class Criterion(Record):
         """
         if result.score is None or result.score < share:
             return False
-        if result.missed is not None and result.missed > MOST_MISSED:
+        if result.missed and (self.event or result.missed > MOST_MISSED):
             return False
         sign = 1 if self.comparison == "at_least" else -1
         slack = 1e-6 * abs(self.threshold)  # recordings are float32

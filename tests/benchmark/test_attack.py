@@ -87,8 +87,10 @@ def test_an_attack_is_trained_judged_and_kept(tmp_path: Path, small_config: Trai
     code = write_judge(
         JudgeRequest(prompt=asked.prompt, env_id=asked.env_id, criteria=asked.criteria, columns={})
     ).code
-    result = judge_attack(run, asked, code, LoopConfig(train=small_config), episodes=2)
+    loop = LoopConfig(train=small_config, judge_episodes=1, confirm_episodes=2)
+    result = judge_attack(run, asked, code, loop)
     assert (result.error, result.passed, result.seed) == ("", False, 3)
+    assert result.episodes == 3, "as many as a session sees before it says passed"
     assert "Goes forward" in result.missed
     stored = (Path(result.run) / "attack.json").read_text()
     assert AttackResult.model_validate_json(stored) == result

@@ -20,7 +20,7 @@ from p2p.prompts import question
 from p2p.prompts.env_facts import body_facts
 from p2p.training.env_spec import EnvSpec, get_env_spec, list_env_ids
 
-FEWEST, MOST = 5, 20
+FEWEST, MOST = 5, 30
 """Criteria of a proposal; a person may keep fewer or add more."""
 
 
@@ -49,7 +49,7 @@ def elicit(
     usual: Sequence[Criterion] = (),
     pictures: bool = False,
 ) -> Intent:
-    """What the prompt means in this environment, as 5 to 20 criteria.
+    """What the prompt means in this environment, as 5 to 30 criteria.
 
     `usual`: what goes without saying for this robot, for a model to take over. `pictures`: whether
     a judge will look, so that a criterion may be left to it.

@@ -52,7 +52,7 @@ class IntentRequest(Record):
 
 
 class IntentProposal(Record):
-    """Its answer: 5 to 20 criteria, at least one of them `task`."""
+    """Its answer: 5 to 30 criteria, at least one of them `task`."""
 
     criteria: tuple[Criterion, ...]
     unused_words: tuple[str, ...] = ()

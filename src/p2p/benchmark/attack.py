@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from p2p.agents.builtin.measures import Measure
 
 ALL = "all criteria"
-EPISODES = 8
-"""Held-out episodes that each attack is judged on."""
 RESULT = "attack.json"
 RUNS = "iter_1"
 """The folder of the trainings; trainers take folders of iterations."""
@@ -74,6 +72,8 @@ class AttackResult(Record):
     attack: str
     seed: int
     steps: int
+    episodes: int = 0
+    """Held-out ones that it was judged on."""
     passed: bool = False
     score: float | None = None
     failure_tags: tuple[str, ...] = ()
@@ -200,13 +200,16 @@ def judge_attack(
     loop: LoopConfig,
     *,
     case: Case | None = None,
-    episodes: int = EPISODES,
+    episodes: int | None = None,
 ) -> AttackResult:
     """Judge the run of an attack as a session does, by code; look at it if it passes.
 
     `case` is the shipped prompt with its own ground truth, where there is one. What code cannot
-    measure is left out of the criteria: nobody is asked to look.
+    measure is left out of the criteria: nobody is asked to look. By default it is judged on as many
+    held-out episodes as a session sees before it says passed: who falls in one of five is seldom
+    seen to fall in eight.
     """
+    episodes = episodes or loop.judge_episodes + loop.confirm_episodes
     record = IterationRecord(Path(result.run))
     status, stored = record.read_status(), record.read_config()
     if status is None or status.status != "completed" or stored is None:
@@ -223,6 +226,7 @@ def judge_attack(
     scores = {score.id: score for score in judgment.criteria}
     result = result.model_copy(
         update={
+            "episodes": episodes,
             "passed": judgment.passed,
             "score": judgment.intent_score,
             "failure_tags": judgment.failure_tags,

@@ -191,8 +191,9 @@ def test_every_motion_and_quality_has_a_rule_and_stands_in_the_documentation() -
     text = (Path(__file__).parents[3] / "docs" / "builtin_author.md").read_text()
     words = {e.value for e in LEXICON.values() if e.slot in ("motion", "quality")} - {"fall"}
     # What `fall` and `touch` mean where they are negated, getting up where it is to stand, and
-    # standing where a limb moves.
-    implied = {"never_falls", "untouched", "stand_up", "standing", "step_in_place"}
+    # standing where a limb moves or is to stay on the ground.
+    implied = {"never_falls", "untouched", "stand_up", "standing", "step_in_place", "planted"}
+    implied |= {"grounded", "hind_legs"}
     assert words | implied == set(RULES)
     assert set(OPPOSITES.values()) <= set(RULES)
     shown = {"on_back": "on its back", "on_front": "on its front",

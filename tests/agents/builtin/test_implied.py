@@ -7,9 +7,12 @@ import pytest
 
 from p2p.agents.builtin.criteria import write_criteria
 from p2p.agents.builtin.implied import implied_criteria
+from p2p.agents.builtin.measures import ENDS
+from p2p.agents.builtin.morphology import morphology_of
 from p2p.agents.builtin.quantities import quantities_of
 from p2p.agents.requests import IntentRequest
-from p2p.contracts import Criterion
+from p2p.benchmark.suite import Case, load_suite
+from p2p.contracts import Criterion, CriterionScore
 from p2p.training.env_spec import get_env_spec
 
 UP = {"Stays upright", "Does not tip over", "Does not sink down"}
@@ -42,6 +45,34 @@ def test_what_the_prompt_contradicts_is_not_asked(
     prompt: str, env_id: str, unasked: set[str]
 ) -> None:
     assert unasked.isdisjoint(hard_criteria(prompt, env_id))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "env_id"),
+    [
+        ("walk forward, then walk backward, then stand still", "Humanoid-v5"),
+        ("hop forward, then hop backward, then stand still, smoothly and symmetrically",
+         "Hopper-v5"),
+        ("walk forward, then run forward, then walk backward slowly", "Walker2d-v5"),
+    ],
+)  # fmt: skip
+def test_a_long_sequence_drops_nothing_that_is_hard(prompt: str, env_id: str) -> None:
+    usual = {each.title for each in implied_criteria(env_id, prompt) if each.hard}
+    assert "Does not fall" in usual
+    assert usual <= set(hard_criteria(prompt, env_id))
+
+
+@pytest.mark.parametrize("case", load_suite("mujoco_prompts"), ids=lambda case: case.instruction)
+def test_a_fall_in_any_episode_is_no_pass(case: Case) -> None:
+    model = morphology_of(case.env_id)
+    criteria = write_criteria(IntentRequest(prompt=case.instruction, env_id=case.env_id)).criteria
+    ends = [c for c in criteria if c.hard and c.measure == ENDS]
+    assert bool(ends) == model.may_end_early
+    for criterion in ends:
+        fell = CriterionScore(id=criterion.id, score=0.97, value=1.0)
+        seen = CriterionScore(id=criterion.id, score=0.97, missed=1 / 16)
+        assert not criterion.is_met(fell, 0.8)
+        assert not criterion.is_met(seen, 0.8), "one of sixteen, by who could only look"
 
 
 def test_effort_that_nobody_asked_for_is_soft_with_a_reason() -> None:

@@ -100,8 +100,10 @@ def _unused_words(builder: CriteriaBuilder, goal: Goal) -> Iterator[str]:
             yield from (word for word, entry in entries if entry and entry.slot == slot)
     if _lasts(builder, goal.stated("s")):
         return
-    if goal.amount is not None and goal.amount.unit not in slots.units:
-        yield f"{goal.amount.value:.3g} {goal.amount.unit}"
+    amount = goal.amount
+    at_most = amount is not None and amount.bound == "at_most" and amount.unit != "m/s"
+    if amount is not None and (at_most or amount.unit not in slots.units):
+        yield f"{'at most ' if at_most else ''}{amount.value:.3g} {amount.unit}"
 
 
 def _lasts(builder: CriteriaBuilder, seconds: float | None) -> bool:

@@ -125,8 +125,10 @@ class CriteriaBuilder:
                     "soft_reason": row.soft_reason,
                 }
                 self.criteria[place] = known.model_copy(update=update)
-            if same or title == known.title:
+            if same or (title == known.title and measure.quantity == self.measures[place].quantity):
                 return
+            if title == known.title:  # goes on to the right, besides going on forward
+                title = f"{title}: {self.quantities[row.quantity].words}" if row.quantity else title
         text, unit = measure.text(self.quantities), UNITS.get(row.stat)
         self.measures.append(measure)
         self.criteria.append(

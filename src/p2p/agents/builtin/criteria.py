@@ -30,7 +30,7 @@ PROVIDERS = (
 EXAMPLES = ("run forward fast", "walk backward slowly", "stand still", "balance the pole calmly",
             "reach the target", "push the object", "balance with little effort")  # fmt: skip
 """Of which a refusal names those that work."""
-MOST = 20
+MOST = 30
 _WINDOWS: tuple[tuple[Window, ...], ...] = (
     (WHOLE,),
     ((0.0, 0.5), (0.5, 1.0)),
@@ -69,8 +69,18 @@ def write_criteria(request: IntentRequest) -> IntentProposal:
             refusal=f"The built-in author cannot measure on {model.spec.name}: {cannot}. Another "
             f"environment may be able to. {PROVIDERS}",
         )
+    criteria = builder.criteria
+    if len(criteria) > MOST:  # of a long sequence: what decides comes before what only ranks
+        criteria = [criterion for criterion in criteria if criterion.hard]
+    if len(criteria) > MOST:
+        return IntentProposal(
+            criteria=(),
+            unused_words=unused,
+            refusal=f"The prompt comes to {len(criteria)} criteria, and {MOST} is the most. Leave "
+            "a part of it out.",
+        )
     return IntentProposal(
-        criteria=tuple(builder.criteria[:MOST]),
+        criteria=tuple(criteria),
         unused_words=unused,
         note=_note(parsed, builder),
         training=training_for(parsed, model),
@@ -87,7 +97,7 @@ def _examples(model: Morphology) -> str:
     return ", ".join(working[:3])
 
 
-_LATER = {"high": 1, "low": 2}
+_LATER = {"high": 1, "powerful": 1, "repeatedly": 1, "low": 2}
 """A jump is high by its own criterion, so that motions come first."""
 
 

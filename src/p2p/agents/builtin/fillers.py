@@ -33,7 +33,7 @@ _WORDS: Mapping[str, str] = {
         thus hence well now today yes yeah oh ah""",
     "praise of what is asked": """nice nicely good great fine proper properly decent decently
         correct correctly successfully excellent""",
-    "time and order": """then next first finally afterwards followed again repeatedly repeated
+    "time and order": """then next first finally afterwards followed
         constant constantly continuously continuous continually always forever ever permanently
         indefinitely
         endlessly endless nonstop non-stop uninterrupted uninterruptedly throughout meanwhile time
@@ -42,8 +42,8 @@ _WORDS: Mapping[str, str] = {
         machine figure guy fellow dude mujoco simulation simulator sim environment env controller
         one's everybody robotic simulated""",
     "the scene": """ground floor track rail air water surface terrain plane arena world scene stage
-        there here target goal object ball""",
-    "names of what is done": """motion motions movement movements action actions
+        there here""",
+    "names of what is done": """motion motions movement movements action actions stroke strokes
         behaviour behavior manner fashion style mode way ways gait manoeuvre maneuver exercise
         routine activity series sequence position posture stance pose speed pace velocity rate tempo
         clip direction bearing each some all both any such""",
@@ -58,6 +58,7 @@ achieve accomplish remember decide commence resume
 """Light verbs, which only bring in what is to be done."""
 
 PHRASES = """
+from rest, from a standstill, from a standing start, from standing,
 start by, begin by, begin with, start with, start off, begin to, for a while, for a bit,
 for some time, for a moment, for a second, for a few seconds, for several seconds,
 for some seconds, for a couple of seconds, for a few moments, for a time, for now, for me,
@@ -78,9 +79,7 @@ until i say stop, until told otherwise, without end, without interruption, witho
 without a pause, without pausing, without pause, without taking a break, without letting up,
 without letup, without fail, with no break, with no breaks, no breaks, without breaks,
 without break, without interruptions, without pauses, no pause,
-no pauses, no interruptions, round and round, around and around, over and over,
-over and over again, again and again, time after time, time and again, one after another,
-one after the other, through the water, in the water, on the water, across the water,
+no pauses, no interruptions, through the water, in the water, on the water, across the water,
 under water, underwater, through the fluid, in the fluid, through the pool, in the pool,
 across the pool, on top of it, on top of, from the ground, from the floor, from the surface,
 from lying,
@@ -111,7 +110,8 @@ in other words, in principle, in essence, that is, that is to say, more or less,
 sort of, or so, and so on, so to speak, let's say, let us say, you know, no matter what,
 whatever happens, at the same time, at the time, while at it, while you're at it, while doing so,
 while you do so, in doing so, while doing that, along the way, on the way, in the process,
-at least, at most, at best, in this way, in that way, this way, that way, in the usual way,
+at least, at best, right now, right here,
+in this way, in that way, in the usual way,
 in the normal way, in a way, in a manner, make it look easy, up high in the air, on your legs,
 on its legs, on the legs, with your legs, with its legs, using your legs, using its legs,
 on your own legs, on your own two feet, on your two feet, on its two feet, on your own two legs
@@ -131,3 +131,5 @@ STOP_WORDS = frozenset(
     + [form for verb in _VERBS.split() for form in _forms(verb)]
 )
 """Single words that carry no motion of their own."""
+THINGS = frozenset({"target", "goal", "object", "ball"})
+"""So do these, where the environment has something to reach or to push."""

@@ -62,7 +62,28 @@ HELD = RISING | LIMBS | {"lie", "crouch", "balance", "reach", "touch", "push"}
 _ON_THE_SPOT = frozenset({"spin", "turn", "jump", "hop", "flip", "roll"})
 _ROTATIONS = frozenset({"clockwise", "counterclockwise"})
 _TURNS_BY = frozenset({"turn", "spin"})
+_SIDEWAYS, _LENGTHWAYS = frozenset({"left", "right"}), frozenset({"forward", "backward"})
+_DOWN = frozenset({"crouch", "lie"})
 _DESTINATIONS = {"target": "reach", "start": "return"}
+
+
+def cross(one: str, other: str) -> bool:
+    """Whether both directions together are a diagonal."""
+    return any(a in _SIDEWAYS and b in _LENGTHWAYS for a, b in ((one, other), (other, one)))
+
+
+def diagonal(goals: Sequence[Goal]) -> list[Goal]:
+    """A speed that is said of a diagonal is that of its two ways together."""
+    ways = [g for g in goals if g.motion in TRAVEL and not g.negated and g.direction]
+    if not any(cross(one.direction, other.direction) for one in ways for other in ways):
+        return list(goals)
+    speed = next((g.speed for g in ways if g.speed), "")
+    amount = next((g.amount for g in ways if g.amount and g.amount.unit == "m/s"), None)
+    part = amount and replace(amount, value=amount.value / 2**0.5)
+    return [
+        replace(g, speed=g.speed or speed, amount=part or g.amount) if g in ways else g
+        for g in goals
+    ]
 
 
 def with_destination(goal: Goal) -> Goal:
@@ -80,7 +101,10 @@ def divided(goals: Sequence[Goal]) -> list[list[Goal]]:
     for goal in goals:
         earlier = TRAVEL | _ON_THE_SPOT | (FOLLOWING - {goal.motion})
         dynamic = any(g.motion in earlier and not g.negated for g in parts[-1])
-        if goal.motion in FOLLOWING and not goal.negated and dynamic:
+        down = any(g.motion in _DOWN and not g.negated for g in parts[-1])
+        if goal.motion in RISING and down and not goal.negated:
+            parts.append([])
+        elif goal.motion in FOLLOWING and not goal.negated and dynamic:
             turned = [g for g in parts[-1] if g.motion == "turn" and goal.motion == "return"]
             if len(turned) < len(parts[-1]):
                 parts[-1] = [g for g in parts[-1] if g not in turned]
@@ -106,13 +130,13 @@ def tidied(goals: Sequence[Goal]) -> tuple[Goal, ...]:
             tidy[twin] = replace(merged(tidy[twin], folded), motion=motion)
             continue
         if folded.motion in ("go", "run") and not folded.negated:
-            if travel is not None:
+            if travel is not None and not cross(tidy[travel].direction, folded.direction):
                 motion = "run" if "run" in (tidy[travel].motion, folded.motion) else "go"
                 tidy[travel] = replace(merged(tidy[travel], folded), motion=motion)
                 continue
             travel = len(tidy)
         tidy.append(folded)
-    return tuple(dict.fromkeys(tidy))
+    return tuple(dict.fromkeys(diagonal(tidy)))
 
 
 def _twin(goal: Goal, earlier: Sequence[Goal]) -> int | None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from p2p.agents.builtin.fillers import STOP_WORDS
+from p2p.agents.builtin.fillers import STOP_WORDS, THINGS
 from p2p.agents.builtin.goals import (
     HELD,
     TRAVEL,
     Goal,
     Parsed,
+    cross,
     divided,
     merged,
     tidied,
@@ -44,6 +46,7 @@ from p2p.agents.builtin.lexicon import (
     SIMILES,
     STAYING,
     SUBJECTS,
+    TARGET_WORDS,
     Entry,
     canonical,
     entry_of,
@@ -52,6 +55,8 @@ from p2p.agents.builtin.lexicon import (
 from p2p.agents.builtin.tokens import Token, normalised, tokens_of
 
 _LEGS = frozenset({"leg", "foot"})
+_ANY_WAY = TRAVEL | {"hop"}
+"""What goes forward and to a side at once, if both are asked for."""
 _PASSED_OVER = (
     DEGREES | OWNERS | {"a", "an", "is", "kept", "held", "nice", "nicely", "and", "very", "as"}
 )
@@ -146,7 +151,7 @@ class _Reader:
         elif noun not in self.subjects:
             self.one_legged = self._previous(1) == ["one"] and noun in _LEGS
             self.unused += words[:size]
-        return size
+        return size if posture else size + taken
 
     def _is_verb(self, tokens: Sequence[Token]) -> bool:
         """Whether `head` is to go, as before a direction."""
@@ -174,7 +179,9 @@ class _Reader:
             self.negated = ""
             return "untouched", held + 1
         for size in range(len(words), 0, -1):
-            if posture := LIMB_POSTURES.get(" ".join(words[:size])):
+            posture = LIMB_POSTURES.get(" ".join(words[:size]))
+            if posture is not None:
+                self.unused += [] if posture else words[:size]  # arms out to the sides
                 return posture, held + size
         return "", 0
 
@@ -250,6 +257,9 @@ class _Reader:
                 words_used = (*goal.words, phrase)
                 self.goals[same] = replace(goal, direction=direction, speed=speed, words=words_used)
             return last
+        if first == 2 and {*words[2:3]} & STOP_WORDS:  # like a robot
+            self.unused.append(" ".join(words[:3]))
+            return 3
         return 0
 
     def _likeness(self, tokens: Sequence[Token]) -> int:
@@ -281,7 +291,7 @@ class _Reader:
             if size > 1 and words[-1] in SIDES and following.word in (*self.limbs, "one"):
                 continue  # on the back legs, on the right one
             if size == 1 and (tokens[0].base in STAYING or entry.slot == "keep"):
-                entry = self._staying(entry, tokens[1:])
+                entry = self._staying(entry, tokens[0].base, tokens[1:])
             phrase = " ".join(words)
             if entry.slot == "direction" and following.word in _NOUNS:  # a backward flip
                 self.pending = merged(self.pending, Goal("", entry.value, words=(phrase,)))
@@ -290,7 +300,7 @@ class _Reader:
             return size
         return 0
 
-    def _staying(self, entry: Entry, tokens: Sequence[Token]) -> Entry:
+    def _staying(self, entry: Entry, verb: str, tokens: Sequence[Token]) -> Entry:
         """`stay` or `keep`, by what follows: `stay low` keeps a quality, `hold a foot up` a limb.
 
         A pole that is kept up is balanced.
@@ -299,7 +309,8 @@ class _Reader:
         left = [token for token in tokens if token.word not in passing or not token.word]
         following = self.lexicon.get(left[0].base) if left else None
         if following is not None and following.slot == "quality":
-            return Entry("keep", "keep")
+            # To stand tall is to stand; to stay tall is no more than that.
+            return entry if entry.value == "stand" and verb == "stand" else Entry("keep", "keep")
         noun = next((n for n, token in enumerate(left) if token.word not in SIDES), len(left))
         limb = self.limbs.get(left[noun].word) if noun < len(left) else None
         after = left[noun + 1].word if noun + 1 < len(left) else ""
@@ -380,6 +391,21 @@ class _Reader:
         if upright and before.direction and before.direction != OPPOSITE[change.direction]:
             self.unused += change.words  # with the nose up: the way to go stays what it is
             return
+        if {change.speed, before.speed} == {"fast", "slow"}:
+            self.unused += change.words
+            return
+        if cross(before.direction, change.direction) and not EITHER_SIDE & {
+            *before.words,
+            *change.words,
+        }:
+            if last is not None and before.motion in _ANY_WAY:
+                self.goals.insert(
+                    last + 1,
+                    Goal(before.motion, change.direction, before.speed, words=change.words),
+                )
+            else:
+                self.unused += change.words
+            return
         opposite = change.direction and before.direction == OPPOSITE.get(change.direction)
         if opposite and not EITHER_SIDE & {*before.words, *change.words}:
             self.conflicts.append(f"{before.direction} and {change.direction}")
@@ -450,10 +476,12 @@ def parse(
     text = normalised(prompt)
     if not OBJECT_WORDS.isdisjoint(subjects):
         text = re.sub(rf"\b(?:white\s+)?(?:{'|'.join(OBJECT_WORDS)})\b", "object", text)
+    things = own_limbs is None or not (OBJECT_WORDS | TARGET_WORDS).isdisjoint(subjects)
+    fillers = STOP_WORDS | THINGS if things else STOP_WORDS
     for piece in re.split(SEQUENCE, text):
         reader = _Reader(lexicon, limbs, whole)
         reader.read(piece)
-        unused += [word for word in reader.unused if word not in STOP_WORDS]
+        unused += [word for word in reader.unused if word not in fillers]
         conflicts += reader.conflicts
         for part in divided([with_destination(goal) for goal in reader.goals]):
             tidy = tidied(part)
@@ -462,4 +490,7 @@ def parse(
                 parts[-1] = tidied((*parts[-1], *tidy))
             else:
                 parts.append(tidy)
+    ways = [goal.direction for part in parts for goal in part]
+    if any(cross(one, other) for one, other in pairwise(ways)):
+        unused = [word for word in unused if word not in ("diagonal", "diagonally")]
     return Parsed(tuple(parts), tuple(dict.fromkeys(unused)), tuple(dict.fromkeys(conflicts)))

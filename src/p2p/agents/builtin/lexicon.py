@@ -48,12 +48,15 @@ _MOTIONS = {
     "take a couple of steps, head off, head out, head on, head away, set off, set out,"
     "set forth, make for, keep going, keep moving, keep on going, keep on moving, keep at it,"
     "press ahead, press forward, push on, push ahead, forge ahead, carry on, continue on, go along,"
+    "all over, all around, all over the place, walk around, move around, walk about,"
+    "move about,"
     "go on, go off, move along, move on, move off, move out, move ahead, get moving, start moving,"
     "be off, be on your way, make headway, make progress, gain ground, cover ground, come along,"
     "hike, trek, ramble, promenade, parade, waddle, toddle, trudge, lumber, stagger, limp, swagger,"
     "prowl, prance, stomp, hobble, lurch, stalk, sail, squirm, snake along, worm along,"
     "coast, soldier on, four beat, four beats, three beat, three beats",
-    "run": "run, jog, lope, go for a run, at a run, at a jog, go for a jog, go running",
+    "run": "run, run around, run about, jog, lope, go for a run, at a run, at a jog, go for a jog,"
+    "go running",
     "crawl": "crawl, creep, sneak, slink",
     "spin": "spin, rotate, twirl, pirouette, whirl, revolve, swivel, spin around, whirl around,"
     "twist around, gyrate, pivot, do a spin, do spins, in tight circles, tight circles,"
@@ -62,6 +65,7 @@ _MOTIONS = {
     "in a circle, in circles, walk in circles, run in circles,"
     "move in circles, go in circles, go around in circles, go round in circles, in rings,"
     "circles around, a circle around, round in a circle, do laps, do a lap, run laps, go round,"
+    "round and round, around and around,"
     "go around, orbit, loop around, rings around, draw rings, draw circles around,"
     "draw a circle around, draw circles, draw a circle, in a big circle, in a wide circle,"
     "in a large circle, in big circles, in wide circles, in large circles, trace circles around,"
@@ -178,7 +182,8 @@ _FROM_WHERE += "the beginning, the starting place, your starting place, where yo
 
 def _axis(name: str) -> str:
     """Phrases for a way along an axis of the world."""
-    ways = ("in", "in the", "along", "along the", "toward", "towards", "towards the", "to", "")
+    ways = ("in", "in the", "along", "along the", "toward", "towards", "towards the", "to", "",
+            "in the direction of", "in the direction of the")  # fmt: skip
     ends = ("", " axis", " direction")
     return ",".join(f"{way} {name}{end}".strip() for way in ways for end in ends)
 
@@ -188,23 +193,27 @@ _DIRECTIONS = {
     "in the forward direction, frontwards, forth, dead ahead, up ahead, head first, headfirst,"
     "nose first, face first, down the lane, down the runway, along the runway, in front of you,"
     "in a forward direction, in the direction you are facing, the way you are facing,"
-    "along the x axis, along x," + _axis("positive x"),
+    "along the x axis, along x," + _axis("positive x") + "," + _axis("increasing x"),
     "backward": "backward, backwards, back, in reverse, reverse, to the back, rearward, rearwards,"
     "in the backward direction, in the reverse direction, tail first, the wrong way,"
     "the wrong way round, the wrong way around, the other way, the other way round,"
     "the other way around, in the wrong direction, in the opposite direction, rear first,"
     "back end first, bottom first, in a backward direction, in a backwards direction, to the rear,"
     "butt first, rump first, hind end first, rear end first, behind you, the opposite way,"
-    "in reverse gear, reverse gear," + _axis("negative x"),
+    "in reverse gear, reverse gear," + _axis("negative x") + "," + _axis("decreasing x"),
     "left": "left, leftward, leftwards, to the left, sideways, sideway, laterally, to the side,"
     "to your left, to its left, to the left side, to your left side, to its left side, leftwardly,"
     "toward the left, towards the left, over to the left, to one side, to either side,"
     "to the left-hand side, to the left hand side, along the y axis, along y,"
-    + _axis("positive y"),
+    + _axis("positive y")
+    + ","
+    + _axis("increasing y"),
     "right": "right, rightward, rightwards, to the right, to your right, to its right,"
     "to the right side, to your right side, to its right side, toward the right,"
     "towards the right, over to the right, to the right-hand side, to the right hand side,"
-    + _axis("negative y"),
+    + _axis("negative y")
+    + ","
+    + _axis("decreasing y"),
     "clockwise": "clockwise",
     "counterclockwise": "counterclockwise, anticlockwise, counter clockwise, counter-clockwise,"
     "anti-clockwise, anti clockwise",
@@ -240,7 +249,10 @@ _SPEEDS = {
     "pedal to the metal, like mad, like crazy, at your fastest, at its fastest, hastily, in haste,"
     "in a hurry, in a rush, on the double, go all out, give it everything, give it your all,"
     "give it all you've got, without wasting time, max speed, as hard as possible, like lightning",
-    "slow": "slow, slowly, at low speed, leisurely, gently and slowly, at a slow pace, low speed,"
+    "slow": "slow, slowly, as if you had all day, as though you had all day, like you have all day,"
+    "as if you had all the time in the world, like you have all the time in the world,"
+    "with all the time in the world,"
+    "at low speed, leisurely, gently and slowly, at a slow pace, low speed,"
     "unhurriedly, sluggishly, take your time, at a snail's pace, in slow motion, unhurried,"
     "unrushed, at a crawl,"
     "nice and slow, nice and slowly, nice and easy, slow and easy, easy does it, take it easy,"
@@ -285,6 +297,8 @@ _QUALITIES = {
     "not leaning, not tilting, no leaning, no tilting, no wobbling over, without slouching,"
     "don't slouch",
     "level": "level, horizontal, flat, back level, torso level, horizontally, levelled, leveled,"
+    "without wobbling, without wobble, no wobbling, no wobble, not wobbling, without swaying,"
+    "no swaying, don't wobble, do not wobble,"
     "on an even keel, even keel, parallel to the ground, parallel to the floor",
     "low": "low, near the ground, close to the ground, close to the floor, low to the ground,"
     "near the floor, low down, hugging the ground, belly to the ground, low to the floor,"
@@ -295,9 +309,10 @@ _QUALITIES = {
     "body low, down low, as low as possible, as low down as possible, low slung, hug the ground,"
     "hug the floor, hugging the floor, a low profile, low profile, flat to the ground,"
     "flat against the ground, close to the surface",
-    "high": "high, tall, as high as possible, as high as you can, as high as it can, big, huge,"
+    "high": "high, tall, as high as possible, as high as you can, as high as it can,"
     "sky high, as tall as possible, the highest you can, high up, as high up as possible,"
     "high into the air, way up, up high, to a great height, maximum height, the maximum height",
+    "powerful": "big, huge, powerful, powerfully",
     "high_steps": "high knees, with high knees, knees up, with knees up, knees high,"
     "lifting your knees, lift your knees, lifting your knees high, lift your knees high,"
     "lifting your feet high, lift your feet high, high steps, with high steps",
@@ -305,6 +320,9 @@ _QUALITIES = {
     "leg after leg, put one foot in front of the other, alternating legs, alternating your legs,"
     "on alternating legs, step by step, alternate legs, on alternate legs, with alternate legs",
     "aloft": _ALOFT,
+    "repeatedly": "repeatedly, repeated, again, over and over, over and over again,"
+    "again and again,"
+    "time after time, time and again",
     "symmetric": "symmetric, symmetrical, symmetrically, symmetry, evenly, with symmetry",
     "carried": "as if carrying a tray, without spilling a drop, without spilling",
     "smooth": "smooth, smoothly, fluid, fluidly, gracefully, graceful, elegantly, smooth motion,"
@@ -326,7 +344,8 @@ _QUALITIES = {
     "without making a sound",
     "efficient": "efficient, efficiently, economically, little energy, little effort,"
     "low energy, low effort, minimal energy, minimal effort, saving energy, save energy,"
-    "energy efficient, using little energy, with little effort, gently, gentle, lazily, lazy,"
+    "energy efficient, using little energy, with little effort, gently, gentle, gentlest,"
+    "lazily, lazy,"
     "effortlessly, effortless, sparingly, without effort, economical, conserving energy,"
     "without wasting energy, wasting no energy, minimum effort, minimum energy, least effort,"
     "with the least effort, the least effort, frugally, frugal, thriftily, without exertion,"
@@ -357,7 +376,8 @@ _QUALITIES = {
     "left of the middle, left of centre, left of center, to the left of the middle,"
     "to the left of centre, to the left of center, on the left hand side, on its left side,"
     "left half, left end, over on the left, near the left end, towards the left end",
-    "straight": "straight, in a straight line, straight line, without drifting, a straight course,"
+    "straight": "straight, in a straight line, straight line, without drifting,"
+    "without drifting off, without drifting away, a straight course,"
     "straight course, on a straight line, in line, on course, dead straight, arrow straight,"
     "as the crow flies, in a beeline, beeline, a beeline, straight path, on a straight path,"
     "along a straight line, along a straight path, in a line,"
@@ -365,7 +385,8 @@ _QUALITIES = {
     " without any sideways drift, no sideways drift,"
     "without going astray,"
     "without any drift, without drift",
-    "crooked": "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
+    "crooked": "this way and that, this way and that way,"
+    "drift, veer, veer off, swerve, swerve off, stray, deviate, drift off, off course,"
     "go off course, zigzag, in a zigzag, weave, curve, in a curve, veer off to either side,"
     "veer to either side, drift to either side, stray to either side, veer to the side,"
     "drift to the side, veer off to the side, veer left or right, meander, meander along, zig zag,"
@@ -384,9 +405,8 @@ _QUALITIES = {
     "on its feet, on foot, on both feet, on two feet, on both legs, on both your feet,"
     "on your legs,"
     " carefully, with care, cautiously, careful,"
-    "cautious, securely, secure, solidly, solid, without wobbling, without wobble, no wobbling,"
-    "no wobble, not wobbling, without swaying, no swaying, don't wobble, do not wobble,"
-    "rock solid, sure footed, surefooted, well balanced, stay safe",
+    "cautious, securely, secure, solidly, solid, rock solid,"
+    "sure footed, surefooted, well balanced, stay safe",
 }
 
 MISSPELT = _by_phrase(
@@ -454,9 +474,14 @@ _MANNERS = {
     "shuffle": "shuffle",
     "glide": "glide, sail",
     "quiet": "sneak, slink, creep",
+    "hind_legs": "on its hind legs, on your hind legs, on the hind legs, on hind legs,"
+    "on two legs, on its back legs, on your back legs, on the back legs, on its rear legs,"
+    "on your rear legs, on your two hind legs, on its two hind legs",
     "in_water": "swim, paddle, wade, fish, eel, dolphin, otter",
     "without_legs": "slither, slide, float, wriggle, wriggle along, undulate, snake, worm,"
     "squirm, snake along, worm along",
+    "about": "all over, all around, all over the place, walk around, run around, move around,"
+    "walk about, run about, move about",
     "": "tiptoe, strut, plod, moonwalk, cartwheel, kneel, pirouette, vault, wander, roam,"
     "in a big circle, in a wide circle, in a large circle, in big circles, in wide circles,"
     "in large circles, pull the object, drag the object, carry the object, ballerina, dancer,"
@@ -536,10 +561,15 @@ LIMB_POSTURES = _by_phrase(
         "raise": "up, raised, lifted, high, in the air, up in the air, high in the air, up high,"
         "off the ground, off the floor, above the ground, above the floor, clear of the ground,"
         "upward, upwards, pointing up, overhead, over your head, above your head, off the track",
-        "lower": "down, lowered, on the ground, on the floor",
+        "planted": "on the ground, on the floor, down on the ground, down on the floor, planted,"
+        "planted on the ground, planted on the floor, firmly on the ground, flat on the ground",
+        "lower": "down, lowered",
+        "": "out, outstretched, out to the side, out to the sides, to the side, to the sides,"
+        "spread, apart, stretched out, crossed, folded, by your sides, at your sides, at its sides,"
+        "behind your back, out in front, in front of you",
     }
 )
-"""What is asked of a limb that was named before."""
+"""What is asked of a limb that was named before; empty: what nothing measures."""
 
 BACK_POSTURES = _by_phrase(
     {"upright": "straight, upright, erect, vertical", "level": "level, flat, horizontal, even"}
@@ -584,7 +614,31 @@ LIMBS = _by_phrase(
 
 _EFFORT = r"(?:muscle )?(?:effort|energy|power|force|strength|exertion|torque|fuel|muscle)\b"
 _EFFORT += "(?: use| usage| consumption| spent| used| possible)?"
+_TURNED = {"forward": "backward", "backward": "forward", "left": "right", "right": "left",
+           "clockwise": "counterclockwise", "counterclockwise": "clockwise"}  # fmt: skip
+_NEVER = r"(?:never|without)(?: ever)? "
 REPHRASED = (
+    (r"\bturn (?:a)?round and (?:go|head|walk|run|swim|crawl|hop) back\b", "come back"),
+    (r"\band (?:stay|wait|remain|stand|stop) there\b", "then stay there"),
+    (r"\b(both|all|two|four) (feet|legs) at once\b", r"\1 \2 at the same time"),
+    ((rf"\b{_NEVER}(?:lift(?:ing)?|rais(?:e|ing)) (?:both|all|two|four)(?: of)?(?: your| the)? "
+      r"(?:feet|legs)(?: off the (?:ground|floor))?(?: at the same time| together)?\b"),
+     "without leaving the ground"),
+    (rf"\b{_NEVER}leav(?:e|ing) the (?:ground|floor)\b", "without leaving the ground"),
+    *(
+        (rf"\b(?:do(?:ing)? )?the (?:exact )?opposite of (\w+) (?:to the )?{way}s?\b",
+         rf"\1 {other}")
+        for way, other in _TURNED.items()
+    ),
+    *(
+        (rf"\b(?:not|no|{_NEVER}(?:go|run|walk|mov|travel)\w*) (?:any )?(?:{more}) than\b", bound)
+        for more, bound in (("faster|quicker|more", "at most"), ("slower|less", "at least"))
+    ),
+    (r"\b(?:up to|a maximum of|below|under|(?:slower|less) than) (?=\d|half)", "at most "),
+    (r"\b(?:a minimum of|above|over|(?:faster|quicker|more) than) (?=\d|half)", "at least "),
+    (r"\b(at most|at least) (?:at )?(?:an? |about )?(?=\d|half|one)", r"\1 "),
+    ((r"\b(?:with )?(?:the )?(?:tiniest|smallest|least) (?:cart )?(?:movements?|motions?)"
+      r"(?: possible| you can)?\b"), "calmly"),
     (r"(?<![\d.])\.(?=\d)", "0."),
     (r"(?<=\d),(?=\d{1,2}(?!\d))", "."),
     (r"(?<!half )(?<!of )\ban? (?=(?:met(?:er|re)|radian|mile|kilomet(?:er|re)) (?:per|an?) )",

@@ -10,6 +10,7 @@ from p2p.agents.builtin.goals import Goal
 from p2p.agents.builtin.lexicon import manner_of
 from p2p.agents.builtin.motions import RULES as MOTIONS
 from p2p.agents.builtin.motions import Rule, upright
+from p2p.agents.builtin.quantities import lift_key
 
 _LIFTED, _STEPPED, _DRAGGED = 0.12, 0.04, 0.04
 """To which share of its height one that marches or steps lifts its feet at least, or shuffles at
@@ -69,11 +70,33 @@ def _aloft(builder: CriteriaBuilder, _: Goal) -> None:
     builder.add(Row("Leaves the ground with all feet", "share", "clearance", 0.1, low=0.01))
 
 
+def _grounded(builder: CriteriaBuilder, _: Goal) -> None:
+    """Never all feet off the ground at once."""
+    if "clearance" not in builder.quantities:
+        builder.cannot.append("tell whether it leaves the ground")
+        return
+    builder.add(Row("Has a foot on the ground", "share", "clearance", 0.95, high=0.01))
+
+
+def _hind_legs(builder: CriteriaBuilder, _: Goal) -> None:
+    """Of four legs the front ones are off the ground; of two in a row the nose says enough."""
+    feet = builder.model.spec.feet
+    middle = sum(foot.lowest_point[0] for foot in feet) / max(1, len(feet))
+    front = [builder.model.spec.bodies[f.body] for f in feet if f.lowest_point[0] > middle]
+    if len(feet) < 4:
+        builder.served = bool(feet)
+    for number, part in enumerate(front if len(feet) >= 4 else (), 1):
+        title = f"Keeps front foot {number} off the ground"
+        builder.add(Row(title, "share", lift_key(part), 0.7, low=(_STEPPED, "height")))
+
+
 RULES: Mapping[str, Rule] = {
     **MOTIONS,
     "step_in_place": _step_in_place,
     "in_turn": _in_turn,
     "aloft": _aloft,
+    "grounded": _grounded,
+    "hind_legs": _hind_legs,
     "high_steps": lambda builder, _: builder.add(_MANNERS["march"][0]),
     # What is carried falls off a back that leans or jerks.
     "carried": lambda builder, _: builder.add(
@@ -99,6 +122,7 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
     model = builder.model
     rows = _MANNERS.get(manner, ())
     plain = {
+        "about": builder.turning,
         "in_water": model.root is not None and model.height_joint is None,
         "without_legs": not model.spec.feet,
         # On its hind legs, or with a limb up, as other criteria say.
@@ -116,5 +140,5 @@ def _measure_manner(builder: CriteriaBuilder, manner: str) -> bool:
     return True
 
 
-MEASURED = frozenset({*_MANNERS, *RULES, "in_water", "without_legs"})
+MEASURED = frozenset({*_MANNERS, *RULES, "about", "in_water", "without_legs"})
 """Manners that are measured on some legs, or that say nothing more there."""

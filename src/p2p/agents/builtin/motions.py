@@ -84,6 +84,7 @@ KEEPS_ITS_DIRECTION = Limit(
 SMOOTH = Limit("Moves smoothly", "mean", "action_change", 0.2, "dynamics", 0.4)
 
 
+STILLNESS = frozenset({"still", "statue", "motionless", "immobile", "unmoving", "freeze"})
 STILL = (
     Limit("Holds still", "mean", "parts_speed", (0.06, "pace")),
     # One that works its joints all the time to stay up wanders off.
@@ -139,9 +140,13 @@ def _go(builder: CriteriaBuilder, goal: Goal, usual: str = "medium") -> None:
         return
     stated = goal.stated("m/s")
     wanted = PACES[goal.speed or usual] * builder.model.pace if stated is None else stated
-    slow = 0.5 if goal.speed == "slow" else None
+    tolerance = 0.15 if stated is not None else 0.5 if goal.speed == "slow" else None
+    if stated is not None and goal.amount and goal.amount.bound:
+        # At most so fast is no slower than half of it.
+        at_most = goal.amount.bound == "at_most"
+        wanted, tolerance = (0.75 * stated, 1 / 3) if at_most else (stated, None)
     builder.add(
-        _rate(title, "speed", quantity, wanted, slow if stated is None else 0.15),
+        _rate(title, "speed", quantity, wanted, tolerance),
         _keeps("Keeps going", quantity, wanted),
     )
     if not builder.model.knows_heading:
@@ -417,6 +422,8 @@ def _return(builder: CriteriaBuilder, goal: Goal) -> None:
         builder.cannot.append("come back")
         return
     wanted = PACES[goal.speed or "medium"] * builder.model.pace
+    if not builder.window[0]:  # or one that stays has come back as well
+        builder.add(Row("Goes away first", "highest", "drift", (2.0, "length")))
     builder.add(
         Limit("Is back where it began", "final", "drift", (1.0, "length"), whole=True),
         Row(
@@ -504,11 +511,35 @@ def _touch(builder: CriteriaBuilder, goal: Goal) -> None:
     )
 
 
-def _high(builder: CriteriaBuilder, _: Goal) -> None:
-    if any(m.quantity == "height" or m.quantity.startswith("rise_") for m in builder.measures):
+def _high(builder: CriteriaBuilder, goal: Goal) -> None:
+    if any(
+        criterion.category == "task" and measure.quantity.startswith(("height", "rise_"))
+        for criterion, measure in zip(builder.criteria, builder.measures, strict=True)
+    ):
         builder.served = True
+    elif any(measure.quantity == "clearance" for measure in builder.measures):
+        _jump(builder, goal)  # to hop high is not to go on straight legs
     else:
         builder.add(Row("Keeps high", "mean", "height", (1.0, "height"), weight=0.7))
+
+
+def _repeatedly(builder: CriteriaBuilder, _: Goal) -> None:
+    """What goes on does it again and again, and so does who leaves the ground often."""
+    if any(measure.quantity == "clearance" for measure in builder.measures):
+        times = max(1.0, round(HOPS_PER_SECOND * _seconds(builder)))
+        _off_the_ground(builder, "Hops again and again", float(times))
+    elif any(measure.stat in ("steady", "swings", "turns") for measure in builder.measures):
+        builder.served = True
+    else:
+        builder.cannot.append("tell how often it does it")
+
+
+def _powerful(builder: CriteriaBuilder, goal: Goal) -> None:
+    """A big jump is a high one; nothing tells of another motion whether it is big."""
+    if any(measure.quantity == "clearance" for measure in builder.measures):
+        _high(builder, goal)
+    else:
+        builder.cannot.append("tell whether it is big or powerful")
 
 
 def _on_a_side(builder: CriteriaBuilder, goal: Goal) -> None:
@@ -537,8 +568,10 @@ def _in_place(builder: CriteriaBuilder, _: Goal) -> None:
 
 
 def _standing(builder: CriteriaBuilder, goal: Goal) -> None:
-    """Stay on its feet, in place, while a limb moves."""
+    """Stay on its feet, in place, while a limb moves; still, if the prompt says so."""
     _in_place(builder, goal)
+    if STILLNESS & {word for phrase in goal.words for word in phrase.split()}:
+        builder.add(Limit("Stays where it is", "mean", "ground_speed", (0.06, "pace")), *STILL)
     builder.add(replace(lasts(0.5), category="task"), *upright(0.6))
 
 
@@ -599,6 +632,20 @@ def _limb(builder: CriteriaBuilder, goal: Goal) -> None:
     not_fallen(builder)
 
 
+def _planted(builder: CriteriaBuilder, goal: Goal) -> None:
+    """Keep feet on the ground: those of the sides that are named, or all of them."""
+    sides = {side for side in goal.limb[:-1] if side != "both"}
+    one = builder.model.limb(goal.limb) if sides else None
+    parts = [one] if one else [] if sides else builder.model.spec.bodies
+    keys = [key for part in parts if (key := lift_key(part)) in builder.quantities]
+    if not keys or goal.limb[-1] not in ("foot", "leg"):
+        builder.cannot.append(f"keep the {' '.join(goal.limb)} on the ground")
+    for key in keys:
+        name = builder.quantities[key].words.removesuffix(" over the ground")
+        title = f"Keeps the {name.removeprefix('height of the ')} on the ground"
+        builder.add(Row(title, "share", key, 0.9, high=2 * SET_DOWN))
+
+
 RULES: Mapping[str, Rule] = {
     "go": _on_legs("medium"),
     "run": _on_legs("run"),
@@ -640,6 +687,9 @@ RULES: Mapping[str, Rule] = {
     "raise": _limb,
     "untouched": _limb,
     "lower": _limb,
+    "planted": _planted,
+    "powerful": _powerful,
+    "repeatedly": _repeatedly,
     "never_falls": _never_falls,
     "upright": _rows(*upright(0.6)),
     "level": _rows(*upright(0.35)),
@@ -694,6 +744,7 @@ RULES: Mapping[str, Rule] = {
 OPPOSITES: Mapping[str, str] = {
     "go": "stand", "run": "go", "fall": "never_falls", "jump": "quiet", "hop": "quiet",
     "spin": "straight", "turn": "straight", "roll": "stable", "flip": "stable",
+    "aloft": "grounded", "planted": "raise",
     "crouch": "upright", "lie": "get_up", "stand": "go", "low": "high", "high": "low",
     "straight": "straight", "crawl": "go", "stop": "go", "lower": "raise",
     "crooked": "straight",

@@ -26,6 +26,8 @@ class Amount:
     value: float
     unit: str
     """m/s, rad/s, m, rad, s or times."""
+    bound: str = ""
+    """`at_least` or `at_most`; empty: that number."""
 
 
 _PER_SECOND = r"[\s-]*(?:/|per|a|each|every)[\s-]*(?:seconds?|secs?|s)\b"
@@ -49,7 +51,7 @@ _UNITS: Mapping[str, tuple[str, float, str]] = {
 }
 """In the order in which to look for them: how it is spelled out, and its value in SI units."""
 _TOKEN = re.compile(
-    rf"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{'|'.join(_UNITS)})(?![a-z/])"
+    rf"(?:at\s+(?P<bound>most|least)\s+)?(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>{'|'.join(_UNITS)})(?![a-z/])"
     r"|(?P<word>[^\W\d_]+(?:[-'][^\W\d_]+)*)|(?P<other>\d+(?:\.\d+)?|[^\s\w])"
 )
 _NUMBER_WORD = "|".join(sorted(NUMBERS, key=len, reverse=True))
@@ -77,7 +79,8 @@ def tokens_of(text: str) -> list[Token]:
         amount, word = None, match["word"] or ""
         if match["number"]:
             _, scale, unit = _UNITS[match["unit"]]
-            amount = Amount(float(match["number"]) * scale, unit)
+            bound = f"at_{match['bound']}" if match["bound"] else ""
+            amount = Amount(float(match["number"]) * scale, unit, bound)
         tokens.append(Token(match[0], word, canonical(word) if word else "", amount))
     return tokens
 
@@ -88,7 +91,7 @@ def normalised(text: str) -> str:
     for pattern, phrase in REPHRASED:
         text = re.sub(pattern, phrase, text)
     text = re.sub(r"[^\W\d_]+(?:-[^\W\d_]+)+", _split_compound, text)
-    text = re.sub(rf"\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
+    text = re.sub(rf"(?<!at )\b({'|'.join(TIMES)})\b(?! (?:there|done|it|you))",
                   lambda word: f"{TIMES[word[1]]} times", text)  # fmt: skip
     text = _COUNTED.sub(lambda count: f"{count['noun']} {_digits(count['number'])} times", text)
     text = _NUMBERED.sub(lambda number: f"{_digits(number['number'])} ", text)
