@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from sandbox_runner import INSIDE
+from sandbox_runner import INSIDE, run_before
 
 from p2p.sandbox import (
     UNSAFE_LOCAL_WARNING,
     Sandbox,
     SandboxedProcess,
     SandboxUnavailable,
-    launch,
     layers,
     start,
 )
@@ -191,16 +190,6 @@ def test_the_layers_are_reported() -> None:
     assert any(line.startswith(f"cgroup v2: {answer}") for line in found.describe())
 
 
-def _without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, statement: str) -> None:
-    """Start sandboxes with ``statement`` run in the process before it confines itself."""
-    script = tmp_path / "enter_without.py"
-    script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(launch.PACKAGE).parent)!r})\n"
-        f"{statement}\nfrom p2p.sandbox import enter\nenter._main()\n"
-    )
-    monkeypatch.setattr("p2p.sandbox.enter.__file__", str(script))
-
-
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
@@ -214,7 +203,7 @@ def test_a_kernel_without_a_required_layer_runs_nothing(
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    _without(monkeypatch, tmp_path, statement)
+    run_before(monkeypatch, tmp_path, statement)
     with pytest.raises(SandboxUnavailable, match=named) as caught:
         start("os", {}, Sandbox(folder=folder))
     assert "--unsafe-local" in str(caught.value)
@@ -224,11 +213,11 @@ def test_a_kernel_without_a_required_layer_runs_nothing(
 def test_the_oldest_landlock_is_made_up_for(
     sandbox: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _without(
+    run_before(
         monkeypatch,
         tmp_path,
         "from p2p.sandbox import landlock, namespaces\n"
-        "landlock.abi = lambda: 1; namespaces.enter = lambda *_: []",
+        "landlock.abi = lambda: 1; namespaces.enter = lambda *_, **__: []",
     )
     readable = tmp_path / "library.py"
     readable.write_text("as it was")

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.launch import layers as layers
     from p2p.sandbox.launch import start as start
     from p2p.sandbox.launch import start_gpu as start_gpu
+    from p2p.sandbox.options import LIBRARIES_BYTES as LIBRARIES_BYTES
     from p2p.sandbox.options import UNSAFE_LOCAL_WARNING as UNSAFE_LOCAL_WARNING
     from p2p.sandbox.options import EndReason as EndReason
     from p2p.sandbox.options import Sandbox as Sandbox
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from p2p.sandbox.options import SandboxUnavailable as SandboxUnavailable
     from p2p.sandbox.process import SandboxedProcess as SandboxedProcess
     from p2p.sandbox.results import UntrustedResultError as UntrustedResultError
+    from p2p.sandbox.results import copy_result as copy_result
     from p2p.sandbox.results import read_arrays as read_arrays
     from p2p.sandbox.results import read_message as read_message
     from p2p.sandbox.results import read_result as read_result
@@ -70,10 +72,13 @@ _HOMES = {
     "ast_check": ("explain_problems", "find_problems"),
     "launch": ("Layers", "layers", "start", "start_gpu"),
     "options": (
-        "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit", "SandboxUnavailable"
+        "LIBRARIES_BYTES", "UNSAFE_LOCAL_WARNING", "EndReason", "Sandbox", "SandboxExit",
+        "SandboxUnavailable",
     ),
     "process": ("SandboxedProcess",),
-    "results": ("UntrustedResultError", "read_arrays", "read_message", "read_result"),
+    "results": (
+        "UntrustedResultError", "copy_result", "read_arrays", "read_message", "read_result"
+    ),
 }  # fmt: skip
 
 

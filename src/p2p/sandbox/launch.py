@@ -33,6 +33,7 @@ _FIXED_ENV = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",  # each reserves 64 MiB of addresses; else every thread has its own
 }
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -162,7 +163,9 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
             "package_parent": str(PACKAGE.parent),
             "prefix": interpreter.prefixes[0],
             "memory_bytes": sandbox.memory_bytes,
+            "address_bytes": sandbox.address_bytes,
             "disk_bytes": sandbox.disk_bytes,
+            "max_files": sandbox.max_files,
             "max_threads": sandbox.max_threads,
             "cpu_seconds": sandbox.cpu_seconds,
             "unsafe_local": sandbox.unsafe_local,
@@ -235,6 +238,7 @@ def _first_line(process: SandboxedProcess) -> dict[str, Any]:
             f"The sandbox cannot be built on this machine: {answer['unavailable']}. The code was "
             "not run. `--unsafe-local` runs it without a sandbox; only do that with code you trust."
         )
+    process.begin(fixed_size="tmpfs" in answer["namespaces"])
     return {**answer, "cgroup": process.in_cgroup}
 
 
@@ -252,7 +256,6 @@ def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> Sandboxe
     process = _start_process(module, payload, sandbox)
     try:
         process.layers = _first_line(process)
-        process.start_clock()
     except BaseException:
         process.kill()
         raise
@@ -267,7 +270,7 @@ class Layers:
     """0: none. See ``landlock`` for what each version adds."""
     seccomp: bool
     namespaces: tuple[str, ...]
-    """Of user, mount, ipc and network."""
+    """Of user, mount, ipc and network; and "tmpfs", where the folder is one of fixed size."""
     cgroup: bool = False
     """Whether the kernel bounds the memory of the process as a whole; see ``cgroup``."""
     problem: str = ""
@@ -287,9 +290,13 @@ class Layers:
             f"seccomp: {seccomp} (required; no network, no processes, few system calls)",
             f"network namespace: {network} (a second wall before the network)",
             f"mount namespace: {mount} (the same for files; no library loads from its folder)",
+            "disk space: a tmpfs of fixed size (the kernel refuses more)"
+            if "tmpfs" in self.namespaces
+            else "disk space: counted (no tmpfs can be mounted here; the parent looks)",
+            "memory: a limit on addresses, and counted (with a GPU, counted alone)",
             "cgroup v2: yes (the kernel bounds memory and threads as a whole)"
             if self.cgroup
-            else "cgroup v2: no (resource limits bound memory and threads, and the parent looks)",
+            else "cgroup v2: no (what the kernel keeps for a process is bounded only roughly)",
         ]
         return [*lines, self.problem] if self.problem else lines
 
