@@ -300,6 +300,8 @@ class SandboxedProcess:
 
     def _folder_use(self, pid: int) -> usage.FolderUse:
         sandbox = self._sandbox
+        if self._ready_at is None:  # it has not begun
+            return usage.FolderUse(0, 0)
         if self._mounted is None:
             return self._look(pid)
         use = usage.mounted_use(self._mounted, sandbox.max_files)
