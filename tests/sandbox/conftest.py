@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NO_NAMESPACES = "from p2p.sandbox import namespaces; namespaces.enter = lambda *_, **__: []"
+NO_NAMESPACES = "from p2p.sandbox import namespaces; namespaces.enter = lambda *_: []"
 
 
 @pytest.fixture

@@ -226,6 +226,23 @@ def test_a_look_that_stays_slow_ends_the_sandbox(
     assert (end.reason, "could not be counted" in end.message) == ("disk", True)
 
 
+def test_a_folder_that_is_not_shown_is_written_to_on_disk(
+    sandbox: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = SandboxedProcess.begin
+
+    def hidden(process: SandboxedProcess, *, fixed_size: bool) -> None:
+        if fixed_size:
+            raise PermissionError("/proc is closed")
+        begin(process, fixed_size=fixed_size)
+
+    monkeypatch.setattr(SandboxedProcess, "begin", hidden)
+    ended = sandbox("open('result', 'w').write('done')")
+    assert ended.exit.ok, ended.exit
+    assert (sandbox.folder / "result").read_text() == "done"
+    assert "tmpfs" not in ended.process.layers["namespaces"]
+
+
 def test_more_lines_than_allowed_end_the_sandbox(sandbox: Runner) -> None:
     ended = sandbox("while True: send(b'x')", max_lines=100)
     assert (ended.exit.reason, len(ended.lines) <= 100) == ("protocol", True)
@@ -281,7 +298,7 @@ def test_the_oldest_landlock_is_made_up_for(
         monkeypatch,
         tmp_path,
         "from p2p.sandbox import landlock, namespaces\n"
-        "landlock.abi = lambda: 1; namespaces.enter = lambda *_, **__: []",
+        "landlock.abi = lambda: 1; namespaces.enter = lambda *_: []",
     )
     readable = tmp_path / "library.py"
     readable.write_text("as it was")

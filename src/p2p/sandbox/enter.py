@@ -111,9 +111,8 @@ def confine(spec: dict[str, Any]) -> dict[str, Any]:
         raise OSError("this kernel does not filter system calls (seccomp)")
     # A thread's name is written there, and CUDA does not start where it cannot name its threads.
     threads = [f"/proc/{os.getpid()}/task"] if spec["gpu"] else []
-    entered = namespaces.enter(
-        folder, threads, disk_bytes=spec["disk_bytes"], max_files=spec["max_files"]
-    )
+    size = (spec["disk_bytes"], spec["max_files"]) if spec["fixed_size"] else None
+    entered = namespaces.enter(folder, threads, size)
     os.chdir(folder)
     _set_limits(spec, own_user="user" in entered)
     kernel.drop_capabilities()

@@ -145,7 +145,9 @@ def _readable_paths(interpreter: Interpreter, extra: Iterable[Path]) -> list[str
     return [*_SYSTEM, *dict.fromkeys(str(path) for path in (PACKAGE, *resolved))]
 
 
-def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> bytes:
+def _spec(
+    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox, *, fixed_size: bool
+) -> bytes:
     folder = sandbox.folder.resolve(strict=True)
     interpreter = _interpreter(sandbox)
     return json.dumps(
@@ -166,6 +168,7 @@ def _spec(module: str | None, payload: Mapping[str, Any], sandbox: Sandbox) -> b
             "address_bytes": sandbox.address_bytes,
             "disk_bytes": sandbox.disk_bytes,
             "max_files": sandbox.max_files,
+            "fixed_size": fixed_size,
             "max_threads": sandbox.max_threads,
             "cpu_seconds": sandbox.cpu_seconds,
             "unsafe_local": sandbox.unsafe_local,
@@ -212,13 +215,20 @@ def _spawn(sandbox: Sandbox, lines_in: int) -> subprocess.Popen[bytes]:
 
 
 def _start_process(
-    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox
+    module: str | None, payload: Mapping[str, Any], sandbox: Sandbox, *, fixed_size: bool = True
 ) -> SandboxedProcess:
-    spec = _spec(module, payload, sandbox)
+    spec = _spec(module, payload, sandbox, fixed_size=fixed_size)
     lines_out, lines_in = os.pipe()
     process = SandboxedProcess(lambda: _spawn(sandbox, lines_in), lines_out, sandbox)
     try:
         process.hand_over(spec)
+        process.layers = _first_line(process)
+    except OSError:
+        process.kill()
+        if not fixed_size:
+            raise
+        # Its folder is not shown to this process: it writes to that on disk instead.
+        return _start_process(module, payload, sandbox, fixed_size=False)
     except BaseException:
         process.kill("killed", "the parent was interrupted while it started the sandbox")
         raise
@@ -253,13 +263,7 @@ def start(module: str, payload: Mapping[str, Any], sandbox: Sandbox) -> Sandboxe
 
     Use the result as a context manager: leaving the block kills what still runs.
     """
-    process = _start_process(module, payload, sandbox)
-    try:
-        process.layers = _first_line(process)
-    except BaseException:
-        process.kill()
-        raise
-    return process
+    return _start_process(module, payload, sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +333,7 @@ def layers() -> Layers:
     with tempfile.TemporaryDirectory(prefix="p2p-sandbox-") as name:
         try:
             with _start_process(None, {}, Sandbox(folder=Path(name))) as process:
-                answer = _first_line(process)
+                answer = process.layers
         except SandboxUnavailable as error:
             from p2p.sandbox import landlock, seccomp
 

@@ -106,11 +106,11 @@ def _entries(below: int) -> tuple[dict[str, str], list[str], list[str]]:
 
 
 def enter(
-    folder: str, writable: Sequence[str] = (), *, disk_bytes: int, max_files: int
+    folder: str, writable: Sequence[str] = (), size: tuple[int, int] | None = None
 ) -> list[str]:
     """Enter what the kernel lets us enter; returns the names of the layers that hold.
 
-    "tmpfs" is one of them where ``folder`` has a size that the kernel bounds.
+    "tmpfs" is one of them where ``folder`` holds no more than ``size``: bytes and files.
     """
     entered: list[str] = []
     for names, flags in (
@@ -129,10 +129,11 @@ def enter(
         except OSError:
             entered.remove("mount")  # an empty right: some distributions give one without powers
             return entered
-        try:
-            _mount_fixed_size(folder, disk_bytes, max_files)
-            entered.append("tmpfs")
-        except OSError:  # the parent then counts what is written
+        if size is not None:
+            with contextlib.suppress(OSError):  # the parent then counts what is written
+                _mount_fixed_size(folder, *size)
+                entered.append("tmpfs")
+        if "tmpfs" not in entered:
             with contextlib.suppress(OSError):
                 kernel.mount(folder, folder, _BIND)
         try:
